@@ -1,0 +1,28 @@
+# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format.
+VENV ?= .venv
+RUN = $(VENV)/bin/python -m
+
+.PHONY: demo test check fix slow
+
+demo:
+	@.ci/install $(VENV)
+	$(RUN) ksflow problem=fp8_gemm
+
+test:
+	@.ci/install $(VENV) dev
+	$(RUN) pytest -q
+
+check:
+	@.ci/install $(VENV) dev
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(VENV)/bin/lint-imports
+	$(RUN) pytest -q
+
+fix:
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+slow:
+	$(RUN) pytest -q -m slow

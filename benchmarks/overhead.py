@@ -1,0 +1,172 @@
+"""What the orchestration costs: 1,000 trials with stages that do nothing, through a real lineage.
+
+    python benchmarks/overhead.py [--trials 1000]
+
+Prints CPU per trial (this process and git's helpers) at the median, the last 100 against the first, the lineage's size
+after its own maintenance, resident memory, and the time from process start to the first stage call.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ksflow.lineage import Lineage
+from ksflow.loop import Lab
+from ksflow.problem import load
+from ksflow.records import (
+    Choice,
+    Evaluation,
+    Experiment,
+    Kernel,
+    Material,
+    Note,
+    Plan,
+    Population,
+    Problem,
+    Seed,
+    Timing,
+    Trial,
+    Verdict,
+    portfolio,
+)
+from ksflow.schedule import Schedule, Session
+from ksflow.transcript import Transcript
+
+
+def select(problem: Problem, population: Population) -> Choice:
+    """The best, and the newest accepted."""
+    newest = next(t for t in reversed(population.trials) if t.score_us)
+    return population.choose(population.ranked[0].id, newest.id, "best and newest")
+
+
+def design(problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    """Five experiments of plausible size."""
+    number = len(population.trials)
+    experiments = tuple(
+        Experiment(
+            f"experiment {number}.{index}: enlarge the register tile so that more values stay in registers",
+            "the tile is larger and the result is right",
+            (float(index), float(10 + index)),
+            float(index),
+        )
+        for index in range(5)
+    )
+    avenues = tuple(f"avenue {index}: make it faster in way {index}" for index in range(10))
+    return Plan(avenues, experiments, portfolio(experiments))
+
+
+class Write:
+    """A 4 kB kernel that differs a little each time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        self.count += 1
+        lines = [f"// line {line} of a small kernel, nothing to see here" for line in range(80)]
+        lines[self.count % 80] = f"constexpr int VALUE = {self.count};"
+        return Kernel("cpp", {"kernel.cpp": "\n".join(lines)}, "changed one line")
+
+
+def evaluate(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    """Accept, at a time made from the text."""
+    us = 100.0 + int(kernel.digest, 16) % 1000 / 10
+    samples = tuple(us + index / 10 for index in range(40))
+    timings = tuple(Timing(case.name, us, samples) for case in problem.benchmarks)
+    return Evaluation(Verdict.ACCEPT, "", us, timings, {"seed": 1}, "none", "nothing")
+
+
+def digest(problem: Problem, material: Material) -> tuple[Note, ...]:
+    """Nothing is learnt."""
+    return ()
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process and its children, living and ended."""
+    total = sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+    for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+        runs = Path(f"/proc/{child}/schedstat").read_text().split()
+        total += int(runs[0]) / 1e9
+    return total
+
+
+def first_call_s() -> float:
+    """Seconds from the start of a process to its first stage call, on an empty lineage with the fake evaluator."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = (
+            "import sys,time;from ksflow import verbs,compose;"
+            "import ksflow.loop as l;r=l.judge\n"
+            "def j(*a):\n print(time.time());sys.stdout.flush();import os;os._exit(0)\n"
+            "l.judge=j\n"
+            f"compose.launch(verbs._job,['evaluator=fake','lineage.path={folder}/l.git','hydra.run.dir={folder}/h'])"
+        )
+        started = time.time()
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[-1]) - started
+
+
+def main() -> None:
+    """Run and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=1000)
+    count = parser.parse_args().trials
+    costs: list[float] = []
+    walls: list[float] = []
+    last = [0.0, 0.0]
+
+    def show(what: str, trial: Trial | None, session: Session) -> None:
+        if what == "done":
+            now = [cpu_s(), time.monotonic()]
+            costs.append(1e3 * (now[0] - last[0]))
+            walls.append(1e3 * (now[1] - last[1]))
+            last[:] = now
+
+    with tempfile.TemporaryDirectory() as folder:
+        lineage = Lineage(Path(folder) / "lineage.git", "overhead")
+        lab = Lab(
+            problem=load("softmax", "cpu"),
+            lineage=lineage,
+            transcript=Transcript(lineage),
+            select=select,
+            design=design,
+            write=Write(),
+            evaluate=evaluate,
+            digest=digest,
+        )
+        seed = Seed("seed.cpp", Kernel("cpp", {"kernel.cpp": "// seed"}))
+        Session(Schedule(evaluations=count, confirm=False), lab, show).run((seed,))
+        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        lineage.close()
+        size = sum(f.stat().st_blocks * 512 for f in Path(folder).rglob("*") if f.is_file()) / 1e6
+    costs, walls = costs[1:], walls[1:]
+    first, final = costs[:99], costs[-100:]
+    rows = {
+        "trials": f"{len(costs)}",
+        "CPU ms per trial, median (mean)": f"{statistics.median(costs):.1f} ({statistics.fmean(costs):.1f})",
+        "wall ms per trial, median": f"{statistics.median(walls):.1f}",
+        "last 100 / first 100, CPU, mean": f"{statistics.fmean(final) / statistics.fmean(first):.2f}",
+        "lineage after maintenance, MB": f"{size:.1f}",
+        "resident memory, MB": f"{rss:.0f}",
+    }
+    for name, value in rows.items():
+        print(f"{name:36} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`."""
+
+import sys
+from collections.abc import Callable
+
+from ksflow import __version__
+from ksflow.errors import KsflowError
+from ksflow.home import shipped
+
+_USAGE = """ksflow {version}: a kernel scientist you configure instead of program.
+
+  python -m ksflow [problem=NAME] [llm=NAME] [key=value ...]     search for a faster kernel, or go on with it
+  python -m ksflow -m designer=tune,random selector=fastest,...  one run per variant, compared in one table
+  python -m ksflow problem show [problem=NAME]                   what was understood of a problem
+  python -m ksflow problem check [problem=NAME]                  verify its reference, seeds and probes
+  python -m ksflow lineage [problem=NAME] [run=NAME]             the tree of kernels
+  python -m ksflow lineage show ID | diff A B                    one trial, or what changed between two
+  python -m ksflow doctor                                        what this machine can do
+
+Groups (group=option) and their options:
+{groups}
+
+Often used keys:
+  problem.path=FOLDER   your own problem              seed=FILE            your own kernel as a seed
+  loop.evaluations=45   experiments to judge          loop.minutes=NULL    or a time limit
+  run=main              name of the run to go on with lineage.path=runs/lineage.git
+
+Any parameter of a part can be set: designer.seed=1, problem.cases=tests, evaluator.isolation_floor=rlimits.
+Hydra's own flags work: --cfg job, --config-dir DIR, --hydra-help. Configs are code: run only those you trust.
+"""
+
+
+def main() -> int:
+    """Run one command; the exit code: 0, or 2 for something the user can mend, or 130 when interrupted."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--version"]:
+        return _say(f"ksflow {__version__}")
+    if not {"--help", "-h", "help"}.isdisjoint(arguments):
+        return _say(_USAGE.format(version=__version__, groups=_groups()))
+    words = 0
+    while words < len(arguments) and arguments[words].replace("-", "").replace("_", "").isalnum():
+        if arguments[words].startswith("-"):
+            break
+        words += 1
+    try:
+        from ksflow import verbs
+
+        verb, rest = arguments[:words], arguments[words:]
+        commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
+        name = verb[0] if verb else "run"
+        if name not in commands:
+            return _fail(f"no command {name!r}; commands: {', '.join(commands)}; see --help")
+        return commands[name](verb[1:], rest)
+    except KsflowError as error:
+        return _fail(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        return _fail("interrupted; nothing that was written is lost, the same command goes on", 130)
+
+
+def _groups() -> str:
+    rows = []
+    for folder in sorted(path for path in shipped("conf").iterdir() if path.is_dir()):
+        options = sorted(file.stem for file in folder.glob("*.yaml"))
+        rows.append(f"  {folder.name:10} {' '.join(options)}")
+    return "\n".join(rows)
+
+
+def _say(text: str) -> int:
+    sys.stdout.write(text.rstrip("\n") + "\n")
+    return 0
+
+
+def _fail(text: str, code: int = 2) -> int:
+    sys.stderr.write(f"ksflow: {text}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Every exception a user can meet, and the one boundary that makes them.
+
+    KsflowError
+    ├── ConfigError    the set-up is wrong: a key, a folder, a missing compiler; the user mends it
+    ├── StageError     a stage could not do its work; the loop records a failed trial and goes on
+    └── LineageError   the git repository is not what it should be
+
+A bad kernel is not an error: it is an `Evaluation` with its verdict.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class KsflowError(Exception):
+    """Something a user can act on. The message is one sentence: the cause, then the remedy."""
+
+
+class ConfigError(KsflowError):
+    """The configuration or the machine cannot do what was asked."""
+
+
+class StageError(KsflowError):
+    """A stage failed. `stage` names it; the loop keeps the reason with the trial."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(f"{stage}: {reason}")
+        self.stage = stage
+        self.reason = reason
+
+
+class LineageError(KsflowError):
+    """The lineage repository is missing, foreign, corrupt or not writable."""
+
+
+@contextmanager
+def boundary(stage: str) -> Iterator[None]:
+    """Turn whatever a swappable part raises into a `StageError` that names the part."""
+    try:
+        yield
+    except KsflowError:
+        raise
+    except Exception as error:
+        reason = str(error).strip() or "no message"
+        raise StageError(stage, f"{type(error).__name__}: {reason}") from error

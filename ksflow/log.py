@@ -1,0 +1,44 @@
+"""Logs: one line of JSON per event in the run's folder. What a person sees on the terminal is `report`'s."""
+
+import logging
+from pathlib import Path
+
+import structlog
+from structlog.typing import Processor
+
+
+def setup(folder: Path) -> None:
+    """Send structlog's and the standard library's events to `folder`/events.jsonl. Safe to call once per job."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    handler = logging.FileHandler(folder / "events.jsonl", encoding="utf-8")
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.dict_tracebacks,
+                structlog.processors.JSONRenderer(ensure_ascii=False),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        if getattr(old, "ksflow", False):
+            root.removeHandler(old)
+            old.close()
+    handler.ksflow = True  # type: ignore[attr-defined]
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    structlog.contextvars.clear_contextvars()
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )

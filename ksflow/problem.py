@@ -1,0 +1,214 @@
+"""A problem folder -> `Problem`. A folder is a problem; nobody has to touch a package to add one.
+
+    problem.yaml    arguments, cases, tolerance, limits        statement.md   the task, for people and models
+    reference.py    generate_input, ref_kernel, oracle         seeds/         kernels to start from (optional)
+
+Nothing in the folder is run here: `reference.py` is read as text, and only the judge's side imports it.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from ksflow.errors import ConfigError
+from ksflow.home import shipped
+from ksflow.records import (
+    C_TYPES,
+    LANGUAGES,
+    Arg,
+    Case,
+    Check,
+    Kernel,
+    Limits,
+    Problem,
+    Scalar,
+    Seed,
+    Target,
+)
+
+T = TypeVar("T")
+_REQUIRED = {"title", "args", "dims", "cases"}
+_OPTIONAL = {
+    "description": "",
+    "languages": ["python", "cpp"],
+    "variants": {},
+    "variant": "",
+    "check": {},
+    "score": "geomean",
+    "baselines": [],
+    "limits": {},
+    "work": {},
+}
+_SCORES = ("geomean", "mean", "last")
+
+
+def load(path: str, cases: str = "auto", variant: str | None = None, target: Target | None = None) -> Problem:
+    """The problem in a folder, or a shipped one by its name.
+
+    cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
+    those in problem.yaml. Raises ConfigError.
+    """
+    root = _find(path)
+    spec = _read(root / "problem.yaml")
+    variants = spec["variants"]
+    chosen = variant or spec["variant"] or next(iter(variants), "")
+    if chosen and chosen not in variants:
+        raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join(variants)}")
+    extra = variants.get(chosen, {})
+    tests, benchmarks = _cases(spec, cases, extra.get("params", {}), target, root)
+    reference, statement = _text(root / "reference.py"), _text(root / "statement.md")
+    args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
+    identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
+    return Problem(
+        name=root.name,
+        title=spec["title"],
+        description=spec["description"],
+        statement=statement,
+        root=str(root),
+        reference=reference,
+        languages=tuple(spec["languages"]),
+        args=args,
+        dims=tuple(spec["dims"]),
+        tests=tests,
+        benchmarks=benchmarks,
+        seeds=_seeds(root, spec),
+        variant=chosen,
+        defines=extra.get("defines", {}),
+        check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
+        score=spec["score"],
+        limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
+        work=spec["work"],
+        digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
+    )
+
+
+def kernel_file(path: str, languages: Iterable[str]) -> Kernel:
+    """A kernel from a user's own file; the ending tells the language. Raises ConfigError."""
+    file = Path(path).expanduser()
+    language = LANGUAGES.get(file.suffix, "")
+    if language not in languages:
+        raise ConfigError(
+            f"{path}: this problem takes {', '.join(languages)}; a kernel's file ends in one of {' '.join(LANGUAGES)}"
+        )
+    try:
+        return Kernel(language, {file.name: _text(file)}, f"given as {file.name}")
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def suggest(word: str, valid: Iterable[str]) -> str:
+    """The tail of an error about a mistyped word: what was meant, what is valid."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(word, names, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}valid: {', '.join(names) or 'none'}"
+
+
+def _find(path: str) -> Path:
+    folder = Path(path).expanduser()
+    if not (folder / "problem.yaml").is_file() and "/" not in path:
+        folder = shipped("problems", path)
+    if not (folder / "problem.yaml").is_file():
+        names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
+        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
+    return folder.resolve()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        spec = yaml.safe_load(_text(file))
+    except yaml.YAMLError as error:
+        where = " ".join(str(error).split())
+        raise ConfigError(f"{file} is not YAML: {where}") from error
+    if not isinstance(spec, dict):
+        raise ConfigError(f"{file} must be a mapping with {', '.join(sorted(_REQUIRED))}")
+    for key in spec:
+        if key not in _REQUIRED | _OPTIONAL.keys():
+            raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), _REQUIRED | _OPTIONAL.keys())}")
+    missing = sorted(_REQUIRED - spec.keys())
+    if missing:
+        raise ConfigError(f"{file}: missing {', '.join(missing)}")
+    spec = {**_OPTIONAL, **spec}
+    if spec["score"] not in _SCORES:
+        raise ConfigError(f"{file}: score {spec['score']!r} is not one of {', '.join(_SCORES)}")
+    return spec
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def _arg(arg: Mapping[str, str], spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Arg:
+    """An argument whose dtype follows the variant: the default variant's dtype stands for the chosen one's."""
+    default = spec["variants"].get(spec["variant"], {}).get("params", {}).get("dtype")
+    dtype = arg.get("dtype", "")
+    if dtype == default:
+        dtype = extra.get("params", {}).get("dtype", dtype)
+    if dtype not in C_TYPES:
+        raise ConfigError(f"argument {arg['name']}: unknown dtype {dtype!r}; {suggest(dtype, C_TYPES)}")
+    return _record(Arg, {**arg, "dtype": dtype}, f"argument {arg.get('name')}")
+
+
+def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _cases(
+    spec: Mapping[str, Any],
+    wanted: str,
+    params: Mapping[str, Scalar],
+    target: Target | None,
+    root: Path,
+) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    sets = spec["cases"]
+    if wanted == "auto":
+        small = "cpu" in sets and not (target and target.kind == "gpu")
+        wanted = "cpu" if small else "leaderboard" if "leaderboard" in sets else "tests"
+    if wanted not in sets:
+        raise ConfigError(f"{root.name} has no case set {wanted!r}; {suggest(wanted, ['auto', *sets])}")
+    picked = sets[wanted]
+    if isinstance(picked, dict):
+        tests, benchmarks = picked.get("tests", []), picked.get("benchmarks", [])
+    else:
+        tests, benchmarks = sets.get("tests", picked), picked
+    if not benchmarks:
+        raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
+    dims = spec["dims"]
+    return (
+        tuple(_case(case, params, dims) for case in tests),
+        tuple(_case(case, params, dims) for case in benchmarks),
+    )
+
+
+def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
+    own = {key: value for key, value in case.items() if key != "seed"}
+    if missing := [dim for dim in dims if dim not in own]:
+        raise ConfigError(f"case {dict(case)} lacks {', '.join(missing)}")
+    name = "x".join(str(own[dim]) for dim in dims)
+    rest = [f"{key}={value}" for key, value in own.items() if key not in dims]
+    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
+
+
+def _seeds(root: Path, spec: Mapping[str, Any]) -> tuple[Seed, ...]:
+    folder = root / "seeds"
+    if not folder.is_dir() and root.parent == shipped("problems").resolve():
+        folder = shipped("seeds", root.name)
+    files = sorted(folder.glob("*")) if folder.is_dir() else []
+    kernels = [file for file in files if LANGUAGES.get(file.suffix) in spec["languages"]]
+    baselines = spec["baselines"]
+    if lost := set(baselines) - {file.name for file in kernels}:
+        raise ConfigError(f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}")
+    return tuple(Seed(file.name, kernel_file(str(file), spec["languages"]), file.name in baselines) for file in kernels)

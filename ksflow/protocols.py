@@ -1,0 +1,87 @@
+"""The verbs: what each of the five stages promises. A stage is one callable; a function will do.
+
+A stage takes values and returns a value. It never sees the configuration, the lineage or another stage, must not
+change what it is given, and is called again after a crash with the same values. What it raises becomes a
+`StageError`, which costs a trial and never the run.
+"""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Protocol
+
+from ksflow.records import (
+    Call,
+    Choice,
+    Evaluation,
+    Experiment,
+    Kernel,
+    Material,
+    Note,
+    Plan,
+    Population,
+    Problem,
+    Trial,
+)
+
+
+class Selector(Protocol):
+    """Picks the kernel to change and the one to learn from."""
+
+    def __call__(self, problem: Problem, population: Population) -> Choice:
+        """`population` holds at least one accepted trial. Both picks must come from it and be accepted."""
+
+
+class Designer(Protocol):
+    """Turns a choice into experiments."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        choice: Choice,
+        notes: tuple[Note, ...],
+    ) -> Plan:
+        """At least one picked experiment. An experiment that was tried already is worth avoiding, not an error."""
+
+
+class Writer(Protocol):
+    """Turns an experiment into a whole new kernel."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        """Complete source, never a patch. `failed` is the attempt to repair, with the judge's evidence."""
+
+
+class Evaluator(Protocol):
+    """Says whether a kernel is right and how fast it is."""
+
+    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence."""
+
+
+class Digester(Protocol):
+    """Turns documents and outcomes into notes."""
+
+    def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
+        """The notes to keep from now on: all of them, the old ones it still believes included."""
+
+
+_transcript: ContextVar[Callable[[Call], None] | None] = ContextVar("transcript", default=None)
+
+
+def transcribe(call: Call) -> None:
+    """Hand a finished model call to whoever keeps the transcript. Returns once it is safe on disk."""
+    keep = _transcript.get()
+    if keep is not None:
+        keep(call)
+
+
+def transcript_to(keep: Callable[[Call], None]) -> None:
+    """From now on, in this context, `keep` receives every model call."""
+    _transcript.set(keep)

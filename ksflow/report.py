@@ -1,0 +1,317 @@
+"""What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from ksflow.lineage import Lineage
+from ksflow.records import Population, Problem, Trial
+from ksflow.schedule import Outcome, Session
+
+_LOG = structlog.get_logger("ksflow")
+_STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow"}
+
+
+class Display:
+    """Progress of a run: a line per trial, and below them a bar with the best so far. Also the run's event log."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = [BarColumn(20), TextColumn("{task.description}")]
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("starting", total=1.0)
+        self._now = "starting"
+
+    def __enter__(self) -> "Display":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
+        """Show one step."""
+        self._now = f"{what} {trial.id if trial else ''}".strip()
+        _LOG.info(what, **_event(trial, session))
+        if what == "done" and trial:
+            self._console.print(_line(trial, session), soft_wrap=True, highlight=False)
+        elif what == "interrupt":
+            self._console.print(
+                "stopping after this trial; Ctrl-C again stops now (nothing is lost)",
+                style="yellow",
+            )
+        elif what.startswith("no plan"):
+            self._console.print(what, style="yellow")
+        share = max(session.used().values(), default=0.0)
+        self._bar.update(self._task, completed=share, description=self._status(session, share))
+
+    def _status(self, session: Session, share: float) -> str:
+        best = session.known.ranked[0] if session.known.ranked else None
+        elapsed = time.monotonic() - session.started
+        left = f"{elapsed / share - elapsed:.0f} s left" if share > 0.05 else ""
+        parts = [
+            f"round {session.rounds + 1}",
+            self._now,
+            f"best {best.score_us:.4g} µs {_times(best, session.baselines)}" if best else "",
+            left,
+            f"${session.lab.transcript.total.usd:.2f}",
+        ]
+        return " · ".join(part for part in parts if part)
+
+
+def summary(outcome: Outcome, problem: Problem, run: str) -> dict[str, Any]:
+    """What a sweep compares: figures of the whole run."""
+    experiments = [t for t in outcome.population.trials if t.origin.value != "seed"]
+    accepted = [t for t in experiments if t.score_us is not None]
+    order = [t.id for t in experiments]
+    best = outcome.best
+    return {
+        "problem": problem.name,
+        "run": run,
+        "best": best.id,
+        "score_us": best.score_us,
+        "speedup": speedup(best, outcome.baselines),
+        "trials": len(experiments),
+        "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
+        "correct": len(accepted) / len(experiments) if experiments else None,
+        "usd": sum(t.cost.usd for t in outcome.population.trials),
+        "wall_s": round(outcome.wall_s, 1),
+    }
+
+
+def speedup(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
+    """Against the fastest baseline: as timed side by side where that was done, else by the scores."""
+    rows = trial.evaluation.evidence.get("against", ()) if trial.evaluation else ()
+    ids = {baseline.id for baseline in baselines}
+    paired = [float(row["speedup"]) for row in rows if row["id"] in ids]
+    if ids and len(paired) == len(ids):
+        return min(paired)
+    times = [baseline.score_us for baseline in baselines if baseline.score_us]
+    return min(times) / trial.score_us if times and trial.score_us else None
+
+
+def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
+    """The end of a run: the best kernels against the baselines per shape, the winner's commit, what to type next."""
+    best, baselines = outcome.best, outcome.baselines
+    found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
+    console.print(_scores(problem, [*([] if best in baselines else [best]), *found[:4]], baselines))
+    rate = 60 * outcome.judged / outcome.wall_s if outcome.wall_s else 0.0
+    console.print(
+        f"{outcome.judged} experiments in {outcome.wall_s:.0f} s ({rate:.0f} a minute), "
+        f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}",
+        highlight=False,
+    )
+    if confirmed := _confirmed(best):
+        console.print(confirmed, highlight=False)
+    where = lineage.store.path
+    name = lineage.branch_of(best.id)
+    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}", highlight=False)
+    console.print(
+        f"  git -C {where} log --graph --oneline {name}\n"
+        f"  git -C {where} show {name}\n"
+        f"  python -m ksflow lineage problem={problem.name} run={lineage.run}\n"
+        f"  python -m ksflow lineage show {best.id} problem={problem.name} run={lineage.run}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def show_tree(console: Console, population: Iterable[Trial], baselines: tuple[Trial, ...]) -> None:
+    """The lineage as a tree: every trial below its base."""
+    nodes: dict[str, Tree] = {}
+    root = Tree("lineage", hide_root=True)
+    for trial in population:
+        label = Text.assemble((trial.id, "bold"), " ", (trial.verdict, _STYLE.get(trial.verdict, "red")), " ")
+        if trial.score_us:
+            label.append(f"{trial.score_us:.4g} µs {_times(trial, baselines)} ")
+        if len(trial.parents) > 1:
+            label.append(f"(with {trial.parents[1]}) ", "dim")
+        label.append(_what(trial, 90))
+        nodes[trial.id] = nodes.get(trial.parents[0] if trial.parents else "", root).add(label)
+    console.print(root, soft_wrap=True)
+
+
+def show_trial(console: Console, trial: Trial, commit: str) -> None:
+    """Everything about one trial."""
+    console.print(f"{trial.id}  {trial.origin.value}  {trial.verdict}  commit {commit}", highlight=False)
+    parents = dict(zip(("base", "reference"), trial.parents, strict=False))
+    rows: Mapping[str, object] = {
+        **parents,
+        "name": trial.name,
+        "failure": trial.failure,
+        "cost": f"${trial.cost.usd:.4f}, {trial.wall_s:.1f} s, {trial.cost.calls} model calls",
+    }
+    for key, value in rows.items():
+        if value:
+            console.print(f"  {key}: {value}", highlight=False, markup=False)
+    if trial.experiment:
+        low, high = trial.experiment.gain_percent
+        console.print(
+            f"\nexperiment (gain {low:g} to {high:g} %, innovation {trial.experiment.innovation:g})\n"
+            f"  {trial.experiment.description}\n  rubric: {trial.experiment.rubric}",
+            highlight=False,
+            markup=False,
+        )
+    if trial.evaluation:
+        _show_evaluation(console, trial)
+    if trial.kernel:
+        for name, text in trial.kernel.files.items():
+            console.print(f"\n{name}\n{text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
+    """One row per variant, best first."""
+    table = Table(title="sweep", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("run", "best µs", "x baseline", "trials", "to best", "correct", "cost", "wall"):
+        table.add_column(name, justify="left" if name == "run" else "right")
+    for row in sorted(summaries, key=lambda row: row["score_us"]):
+        table.add_row(
+            f"{row['problem']}/{row['run']}",
+            f"{row['score_us']:.4g}",
+            f"{row['speedup']:.2f}" if row["speedup"] else "",
+            str(row["trials"]),
+            str(row["trials_to_best"]),
+            f"{row['correct']:.0%}" if row["correct"] is not None else "",
+            f"${row['usd']:.2f}",
+            f"{row['wall_s']:.0f} s",
+        )
+    console.print(table)
+
+
+def read_summaries(folder: Path) -> list[dict[str, Any]]:
+    """The summaries that a sweep's jobs left in their folders."""
+    files = sorted(folder.glob("*/summary.json"))
+    return [json.loads(file.read_text()) for file in files]
+
+
+def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...]) -> Table:
+    cases = [case.name for case in problem.benchmarks]
+    table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("kernel", problem.score, "x baseline", *cases[:6]):
+        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
+    for trial in [*trials, *baselines]:
+        timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
+        ratio = speedup(trial, baselines) if trial not in baselines else None
+        table.add_row(
+            f"{trial.id} {trial.name}".strip(),
+            f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
+            f"{ratio:.2f}" if ratio else "",
+            *(f"{timings[case]:.4g}" if case in timings else "" for case in cases[:6]),
+            style="bold" if trial in trials[:1] else None,
+        )
+    return table
+
+
+def _confirmed(best: Trial) -> str:
+    rows = best.evaluation.evidence.get("against", ()) if best.evaluation else ()
+    parts = [f"x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] over {row['id']}" for row in rows]
+    return f"timed again side by side: {best.id} is {', '.join(parts)}" if parts else ""
+
+
+def _show_evaluation(console: Console, trial: Trial) -> None:
+    evaluation = trial.evaluation
+    assert evaluation is not None
+    score = f"{evaluation.score_us:.5g} µs" if evaluation.score_us else evaluation.reason
+    console.print(
+        f"\nverdict {evaluation.verdict.value}: {score} (isolation {evaluation.isolation}, {evaluation.target})",
+        highlight=False,
+        markup=False,
+    )
+    for timing in evaluation.timings:
+        console.print(f"  {timing.case}: {timing.us:.5g} µs", highlight=False, markup=False)
+    evidence = json.dumps(evaluation.evidence, indent=1, ensure_ascii=False)
+    console.print(f"evidence {evidence}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
+    if trial is None:
+        return {"round": session.rounds + 1}
+    return {
+        "round": session.rounds + 1,
+        "trial": trial.id,
+        "verdict": trial.verdict,
+        "score_us": trial.score_us,
+        "parents": trial.parents,
+        "wall_s": trial.wall_s,
+        "usd": trial.cost.usd,
+    }
+
+
+def _line(trial: Trial, session: Session) -> Text:
+    best = session.known.ranked[:1]
+    score = f"{trial.score_us:9.4g} µs {_times(trial, session.baselines):>7}" if trial.score_us else " " * 20
+    base = f"<- {trial.parents[0]}" if trial.parents else "seed    "
+    text = Text.assemble(
+        (f"{trial.id} ", "bold" if best and best[0].id == trial.id else ""),
+        (f"{trial.verdict:17.17}", _STYLE.get(trial.verdict, "red")),
+        f"{score}  {base}  ",
+    )
+    return text.append(_what(trial, 100))
+
+
+def _what(trial: Trial, width: int) -> str:
+    reason = trial.failure or (trial.evaluation.reason if trial.evaluation else "")
+    idea = trial.experiment.description if trial.experiment else trial.name
+    text = " ".join(f"{idea} | {reason}".split() if reason else idea.split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _times(trial: Trial, baselines: tuple[Trial, ...]) -> str:
+    ratio = speedup(trial, baselines)
+    return f"x{ratio:.2f}" if ratio else ""
+
+
+def known_baselines(population: Population, problem: Problem) -> tuple[Trial, ...]:
+    """The trials that are the problem's baselines, fastest first."""
+    digests = {seed.kernel.digest for seed in problem.seeds if seed.baseline}
+    return tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)
+
+
+def show_problem(console: Console, problem: Problem) -> None:
+    """What was understood of a problem."""
+    put = Text.assemble
+    console.print(put((problem.name, "bold"), f": {problem.title} (variant {problem.variant or 'none'})"))
+    console.print(problem.description, markup=False)
+    table = Table("argument", "dtype", "role", "shape", "layout", title="data", title_justify="left")
+    for arg in problem.args:
+        table.add_row(arg.name, arg.dtype, arg.role, arg.shape, arg.layout)
+    console.print(table)
+    check, limits = problem.check, problem.limits
+    rows = {
+        "folder": problem.root,
+        "C ABI": problem.signature,
+        "defines": " ".join(f"-D{k}={v}" for k, v in problem.defines.items()),
+        "tests": ", ".join(case.name for case in problem.tests),
+        "benchmarks": ", ".join(case.name for case in problem.benchmarks),
+        "score": f"{problem.score} of the benchmarks' µs, lower is better",
+        "bound": f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|",
+        "limits": f"compile {limits.compile_s:g} s, check {limits.check_s:g} s, time {limits.time_s:g} s, "
+        f"{limits.memory_mb} MB",
+        "seeds": ", ".join(f"{s.name}{' (baseline)' if s.baseline else ''}" for s in problem.seeds),
+        "digest": problem.digest,
+    }
+    for key, value in rows.items():
+        console.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bool, str]]) -> int:
+    """The admission of a problem, a line each; 0 when all hold, else 1."""
+    failed = 0
+    for name, ok, detail in rows:
+        failed += not ok
+        console.print(
+            Text.assemble(("ok   " if ok else "FAIL ", "green" if ok else "red"), f"{name}: {detail}"),
+            soft_wrap=True,
+        )
+    console.print(f"{problem.name}: {'every check holds' if not failed else f'{failed} checks failed'}")
+    return 1 if failed else 0

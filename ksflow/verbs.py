@@ -1,0 +1,137 @@
+"""What each command does: compose, build, hand over, show."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from ksflow import compose, doctor, log, report
+from ksflow.errors import ConfigError
+from ksflow.export import write_best
+from ksflow.lineage import Lineage
+from ksflow.loop import Lab
+from ksflow.problem import kernel_file
+from ksflow.records import Problem, Seed, Trial
+from ksflow.schedule import Outcome, Session
+from ksflow.transcript import Transcript
+
+
+def run(words: list[str], overrides: list[str]) -> int:
+    """Search, and end with a table."""
+    if words:
+        raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
+    compose.launch(_job, overrides)
+    return 0
+
+
+def _job(cfg: DictConfig) -> float:
+    """One run of the loop; the best score in µs."""
+    folder = compose.job_folder()
+    log.setup(folder)
+    console = Console(stderr=True)
+    evaluate = compose.build(cfg.evaluator)
+    problem: Problem = compose.build(cfg.problem)
+    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
+    try:
+        lab = Lab(
+            problem=problem,
+            lineage=lineage,
+            transcript=Transcript(lineage),
+            select=compose.build(cfg.selector),
+            design=compose.build(cfg.designer),
+            write=compose.build(cfg.writer),
+            evaluate=evaluate,
+            digest=compose.build(cfg.digester),
+            handbook=compose.build(cfg.knowledge)(target=compose.build(cfg.target)),
+        )
+        with report.Display(console) as show:
+            outcome = Session(compose.build(cfg.loop), lab, show).run(_seeds(cfg, problem))
+        _finish(cfg, console, outcome, problem, lineage)
+        summary = report.summary(outcome, problem, lineage.run)
+        (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    finally:
+        lineage.close()
+    assert outcome.best.score_us is not None
+    return outcome.best.score_us
+
+
+def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
+    files = [cfg.seed] if isinstance(cfg.seed, str) else list(cfg.seed or ())
+    own = [Seed(Path(file).name, kernel_file(file, problem.languages)) for file in files]
+    return (*problem.seeds, *own)
+
+
+def _finish(cfg: DictConfig, console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
+    report.show_outcome(console, outcome, problem, lineage)
+    folder = lineage.store.path.parent / "best" / problem.name / lineage.run
+    commit = lineage.commit_of(outcome.best.id)
+    module = write_best(folder, problem, compose.build(cfg.target), outcome.best, commit)
+    console.print(f"written to {module}", highlight=False)
+
+
+def problem(words: list[str], overrides: list[str]) -> int:
+    """`problem show` and `problem check`."""
+    verb = words[0] if words else "show"
+    if verb not in ("show", "check") or len(words) > 1:
+        raise ConfigError(f"no command 'problem {' '.join(words)}'; commands: problem show, problem check")
+    cfg = compose.compose(overrides)
+    console = Console()
+    found: Problem = compose.build(cfg.problem)
+    if verb == "show":
+        report.show_problem(console, found)
+        return 0
+    evaluate = compose.build(cfg.evaluator)
+    if not hasattr(evaluate, "admit"):
+        raise ConfigError(f"evaluator {type(evaluate).__name__} cannot check a problem; use evaluator=local")
+    return report.show_checks(console, found, evaluate.admit(found))
+
+
+def lineage(words: list[str], overrides: list[str]) -> int:
+    """`lineage`, `lineage show ID`, `lineage diff A B`."""
+    cfg = compose.compose(overrides)
+    found: Problem = compose.build(cfg.problem)
+    tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
+    try:
+        trials = {trial.id: trial for trial in tree.everything()}
+        if not trials:
+            raise ConfigError(
+                f"no trial of problem={found.name} run={cfg.run} in {cfg.lineage.path}; runs: {tree.runs()}"
+            )
+        console = Console()
+        match words:
+            case []:
+                report.show_tree(console, trials.values(), report.known_baselines(tree.known, found))
+            case ["show", name]:
+                report.show_trial(console, _trial(trials, name), tree.commit_of(name))
+            case ["diff", first, second]:
+                _trial(trials, first), _trial(trials, second)
+                console.print(tree.diff(first, second), highlight=False, markup=False, soft_wrap=True)
+            case _:
+                raise ConfigError("commands: lineage, lineage show ID, lineage diff A B")
+    finally:
+        tree.close()
+    return 0
+
+
+def _trial(trials: dict[str, Trial], name: str) -> Trial:
+    if name not in trials:
+        raise ConfigError(f"no trial {name}; there are {min(trials)} to {max(trials)}")
+    return trials[name]
+
+
+def examine(words: list[str], overrides: list[str]) -> int:
+    """`doctor`."""
+    if words or overrides:
+        raise ConfigError("doctor takes no arguments")
+    return doctor.show(Console(file=sys.stdout))
+
+
+COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
+    "run": run,
+    "problem": problem,
+    "lineage": lineage,
+    "doctor": examine,
+}

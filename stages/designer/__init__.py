@@ -1,0 +1,1 @@
+"""Designers: avenues, experiments and the ones that are run."""

@@ -1,0 +1,57 @@
+"""Several designers take turns: a model finds the structure, a tuner the numbers."""
+
+from collections.abc import Mapping
+
+from ksflow.errors import ConfigError, StageError
+from ksflow.protocols import Designer
+from ksflow.records import Choice, Note, Plan, Population, Problem
+
+_GOLDEN = 0.6180339887498949
+
+
+class Mix:
+    """Who designs follows from the size of the population, so that a replay asks the same ones."""
+
+    def __init__(
+        self,
+        designers: Mapping[str, Designer],
+        weights: Mapping[str, float] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`weights` are the shares of the turns; a designer without one counts 1."""
+        weights = weights or {}
+        if unknown := set(weights) - set(designers):
+            raise ConfigError(f"designer.weights: no designer {', '.join(sorted(unknown))}")
+        self.designers = designers
+        self.shares = {name: weights.get(name, 1.0) for name in designers}
+        if min(self.shares.values(), default=0.0) < 0 or not any(self.shares.values()):
+            raise ConfigError("designer.weights must not be negative, and one must be positive")
+        self.seed = seed
+
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        choice: Choice,
+        notes: tuple[Note, ...],
+    ) -> Plan:
+        """The plan of the one whose turn it is; if it has none to give, of the next."""
+        first = self.turn(len(population.trials))
+        failed: list[str] = []
+        for name in [first, *(name for name in self.designers if name != first)]:
+            if not self.shares[name]:
+                continue
+            try:
+                return self.designers[name](problem, population, choice, notes)
+            except StageError as error:
+                failed.append(error.reason)
+        raise StageError("designer=mix", "; ".join(failed))
+
+    def turn(self, step: int) -> str:
+        """Multiples of the golden ratio: every share is met closely, whatever the steps are."""
+        place = (step + self.seed) * _GOLDEN % 1 * sum(self.shares.values())
+        for name, share in self.shares.items():
+            place -= share
+            if place < 0:
+                return name
+        return name

@@ -1,0 +1,157 @@
+"""The space a base kernel's tunables span, and what the population says of it. Shared by the designers that tune.
+
+A kernel belongs to the base's family when it declares the same tunables; other kernels say nothing about it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from random import Random
+
+from ksflow.errors import StageError
+from ksflow.records import Experiment, Population, Trial, Verdict
+from ksflow.tunables import Tunable, assign, tunables, values
+
+_WORDS = 4000  # characters of a failure's evidence that are read
+
+Config = Mapping[str, str]
+"""Tunable -> value."""
+
+_declared = lru_cache(maxsize=4096)(tunables)
+_values = lru_cache(maxsize=4096)(values)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration of the family and what became of it."""
+
+    id: str
+    values: Mapping[str, str]
+    score_us: float | None
+    failed: bool
+    """The kernel was at fault: wrong, crashed, too slow, not compiled. A broken harness says nothing."""
+    named: frozenset[str] = frozenset()
+    """Tunables that the compiler's or the judge's words mention."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The base's tunables, where it stands, and the family's points in the order they were judged."""
+
+    tunables: tuple[Tunable, ...]
+    base: Mapping[str, str]
+    points: tuple[Point, ...]
+    tried: frozenset[tuple[str, ...]]
+    """Configurations that were judged, or could not be written."""
+
+    def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(config[tunable.name] for tunable in self.tunables)
+
+    def untried(self, config: Mapping[str, str]) -> bool:
+        return self.key(config) not in self.tried
+
+    def changes(self, config: Mapping[str, str]) -> Config:
+        """What `config` assigns that the base does not."""
+        return {name: value for name, value in config.items() if self.base[name] != value}
+
+    @property
+    def size(self) -> int:
+        return prod(len(tunable.options) for tunable in self.tunables)
+
+    def draw(self, rng: Random) -> Config:
+        """A configuration by chance."""
+        return {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
+
+    def strangers(self, rng: Random, count: int) -> list[Config]:
+        """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
+        if self.size <= 4096:
+            left = [config for config in self._all() if self.untried(config)]
+            return rng.sample(left, min(count, len(left)))
+        found: dict[tuple[str, ...], Config] = {}
+        for _ in range(50 * count):
+            config = self.draw(rng)
+            if len(found) < count and self.untried(config):
+                found.setdefault(self.key(config), config)
+        return list(found.values())
+
+    def _all(self) -> Iterator[Config]:
+        for index in range(self.size):
+            config: dict[str, str] = {}
+            for tunable in self.tunables:
+                index, digit = divmod(index, len(tunable.options))
+                config[tunable.name] = tunable.options[digit]
+            yield config
+
+
+def space(stage: str, population: Population, base: Trial) -> Space:
+    """The space around `base`. StageError when it declares no tunables."""
+    text = base.kernel.main if base.kernel else ""
+    declared = _declared(text)
+    if not declared:
+        raise StageError(
+            stage,
+            f"kernel {base.id} declares no tunables (`X = 8  // tune: 4 8 16`); "
+            "select one that does (selector=fastest) or use designer=llm",
+        )
+    names = {tunable.name for tunable in declared}
+    configs = [
+        (trial, config)
+        for trial in population.trials
+        if (config := _config(trial, population)).keys() == names
+    ]
+    known = {(t.name, option) for t in declared for option in t.options}
+    points = tuple(
+        _point(trial, config)
+        for trial, config in configs
+        if trial.evaluation and config.items() <= known
+    )
+    tried = frozenset(tuple(config[t.name] for t in declared) for _, config in configs)
+    return Space(
+        declared, _values(text), points, tried | {tuple(_values(text)[t.name] for t in declared)}
+    )
+
+
+def tuned(changes: Config, gain: tuple[float, float], innovation: float, why: str) -> Experiment:
+    """An experiment that assigns tunables."""
+    assigned = ", ".join(f"{name}={value}" for name, value in changes.items())
+    return Experiment(
+        f"{assigned}: {why}",
+        f"the source assigns {assigned}; right on every case and faster than the base",
+        gain,
+        innovation,
+        changes,
+    )
+
+
+def exhausted(stage: str, base: Trial) -> StageError:
+    """Nothing is left to propose."""
+    return StageError(
+        stage,
+        f"every configuration of {base.id}'s tunables was tried; declare more values or add a seed",
+    )
+
+
+def _config(trial: Trial, population: Population) -> Mapping[str, str]:
+    """The values a trial stands for; of one that was never written, what it should have had."""
+    if trial.kernel:
+        return _values(trial.kernel.main)
+    parent = population.by_id.get(trial.parents[0]) if trial.parents else None
+    if parent is None or parent.kernel is None or trial.experiment is None:
+        return {}
+    try:
+        return _values(assign(parent.kernel.main, trial.experiment.changes))
+    except ValueError:
+        return {}
+
+
+def _point(trial: Trial, config: Config) -> Point:
+    evaluation = trial.evaluation
+    if evaluation is None or evaluation.verdict is Verdict.HARNESS:
+        return Point(trial.id, config, None, False)
+    if evaluation.accepted:
+        return Point(trial.id, config, evaluation.score_us, False)
+    words = f"{evaluation.reason} {evaluation.evidence}"[:_WORDS]
+    named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
+    return Point(trial.id, config, None, True, named)

@@ -1,0 +1,1 @@
+"""Digesters: outcomes and documents become notes."""

@@ -1,0 +1,1 @@
+"""Evaluators: `local` compiles, judges and times on this machine; `fake` answers without running anything."""

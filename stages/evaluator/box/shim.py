@@ -1,0 +1,127 @@
+"""The candidate's own process: confine, load the kernel, then call it on the slots the judge names.
+
+Nothing this process says is believed: the judge reads the output bytes and its own clock. Messages from the judge are
+`case` + JSON (how the tensors lie) and `go` + slot numbers; answers are
+`ready`, `done`, `wrong` + text, `error` + text.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol
+
+from ksflow.stages.evaluator.box.confine import Bounds, Identity, confine
+
+LARGEST_TEXT = 4000
+LARGEST_MESSAGE = 1 << 16
+
+
+class WrongResult(Exception):
+    """The kernel returned something that is not the result."""
+
+
+class Runner(Protocol):
+    """Knows how to call a kernel of one language."""
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+
+
+def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Be the box. `fds`: socket, inputs, outputs, log, and the artefact where there is one."""
+    socket_fd, inputs_fd, outputs_fd, log_fd, *artefact = fds
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    judge = socket.socket(fileno=socket_fd)
+    status = 1
+    try:
+        inputs = mmap.mmap(inputs_fd, order["inputs_bytes"])
+        outputs = mmap.mmap(outputs_fd, order["outputs_bytes"])
+        confine(
+            Bounds(order["memory_mb"], order["cpu_s"], order["core"], Identity(order["identity"])),
+            order["folder"],
+        )
+        runner = _runner(order, artefact)
+        judge.send(b"ready")
+        _serve(judge, runner, inputs, outputs)
+        status = 0
+    except WrongResult as error:
+        _tell(judge, "wrong", str(error))
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:  # noqa: BLE001 - the child's entry: whatever a candidate raises is told
+        _tell(judge, "error", _explain(error))
+    finally:
+        os._exit(status & 0xFF)
+
+
+def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mmap.mmap) -> None:
+    calls: list[Callable[[], None]] = []
+    while message := judge.recv(LARGEST_MESSAGE):
+        if message[:2] == b"go":
+            for slot in message[2:]:
+                calls[slot]()
+        else:
+            calls = runner.stage(json.loads(message[4:]), inputs, outputs)
+        judge.send(b"done")
+
+
+def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
+    if order["language"] == "cpp":
+        return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
+    from ksflow.stages.evaluator.box.torch_shim import TorchRunner
+
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    return TorchRunner(order["main"])
+
+
+class Native:
+    """A shared object with `custom_kernel(pointers..., sizes..., strides)`; without one, a call that does nothing."""
+
+    def __init__(self, library: str | None) -> None:
+        loaded = ctypes.CDLL(library)
+        self.function = loaded.custom_kernel if library else loaded.abs
+        self.function.restype = None
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+        bases = [ctypes.addressof(ctypes.c_char.from_buffer(region)) for region in (inputs, outputs)]
+        strides = [stride for piece in case["pieces"] for stride in piece["strides"]]
+        flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
+        sizes = [ctypes.c_int64(value) for value in case["dims"]]
+        calls = []
+        for slot in range(case["slots"]):
+            pointers = [
+                ctypes.c_void_p(bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"])
+                for piece in case["pieces"]
+            ]
+            calls.append(_bind(self.function, [*pointers, *sizes, flat]))
+        return calls
+
+
+def _bind(function: Callable[..., None], arguments: list[Any]) -> Callable[[], None]:
+    return lambda: function(*arguments)
+
+
+def _explain(error: BaseException) -> str:
+    """The error in one line, then where it came from."""
+    first = f"{type(error).__name__}: {error}".strip()
+    trace = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    return f"{first}\n{trace}"
+
+
+def _tell(judge: socket.socket, kind: str, text: str) -> None:
+    sys.stdout.flush()
+    try:
+        judge.send(f"{kind} {text}".encode("utf-8", "replace")[:LARGEST_TEXT])
+    except OSError:
+        os._exit(1)

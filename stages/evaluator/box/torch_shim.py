@@ -1,0 +1,68 @@
+"""The Python half of the shim: torch tensors over the slots, `custom_kernel(data)`, results back into the slot."""
+
+import importlib.util
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ksflow.stages.evaluator.box.shim import WrongResult
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class TorchRunner:
+    """A module with `custom_kernel(data)`."""
+
+    def __init__(self, main: str) -> None:
+        torch.set_num_threads(1)
+        torch.set_grad_enabled(False)
+        path = os.path.join(os.getcwd(), main)
+        sys.path.insert(0, os.getcwd())
+        spec = importlib.util.spec_from_file_location("kernel", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["kernel"] = module
+        spec.loader.exec_module(module)
+        self.function: Callable[[Tensors], object] = module.custom_kernel
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+        regions = [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)]
+        count = sum(piece["out"] for piece in case["pieces"])
+        return [self._call(_tensors(case, regions, slot), count) for slot in range(case["slots"])]
+
+    def _call(self, data: Tensors, outputs: int) -> Callable[[], None]:
+        return lambda: _settle(self.function(data), data[len(data) - outputs :])
+
+
+def _tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
+    found = []
+    for piece in case["pieces"]:
+        start = slot * case["pitch"][piece["out"]] + piece["offset"]
+        dtype = getattr(torch, piece["dtype"])
+        flat = regions[piece["out"]][start : start + piece["bytes"]].view(dtype)
+        found.append(flat.as_strided(piece["sizes"], piece["strides"]))
+    return tuple(found)
+
+
+def _settle(result: object, outputs: Tensors) -> None:
+    """Make sure that the result is in the slot."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    if len(results) != len(outputs):
+        raise WrongResult(f"custom_kernel returned {len(results)} values, expected {len(outputs)}")
+    for got, out in zip(results, outputs, strict=True):
+        if got is out:
+            continue
+        if not isinstance(got, torch.Tensor):
+            raise WrongResult(f"custom_kernel returned {type(got).__name__}, expected a tensor")
+        if got.shape != out.shape or got.dtype != out.dtype:
+            raise WrongResult(
+                f"custom_kernel returned {tuple(got.shape)} {got.dtype}, expected {tuple(out.shape)} {out.dtype}"
+            )
+        if got.data_ptr() != out.data_ptr() or got.stride() != out.stride():
+            out.copy_(got)

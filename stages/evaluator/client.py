@@ -1,0 +1,110 @@
+"""The judge as seen from this process: started once, asked over pipes, started again when it dies."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Mapping
+from typing import IO
+
+from ksflow.home import PACKAGE
+from ksflow.stages.evaluator.wire import Closed, Message, receive, send
+
+_MODULE = "ksflow.stages.evaluator.judge"
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+"""All that children get of this process's environment. No key, no token, no home."""
+_FIXED = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONNOUSERSITE": "1",
+}
+_TIMELY_END_S = 2.0
+_TAIL = 2000
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """What a child process sees."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**passed, **_FIXED, "PYTHONPATH": str(PACKAGE.parent), **extra}
+
+
+class Judge:
+    """One judge process. It dies with this object, and with this process however that ends."""
+
+    def __init__(self, extra_environment: Mapping[str, str]) -> None:
+        self._environment = environment(extra_environment)
+        self._ids = 0
+        self._start()
+
+    def post(self, message: Message) -> None:
+        """Send what needs no answer. A dead judge does not mind."""
+        with contextlib.suppress(Closed):
+            send(self._input, message)
+
+    def ask(self, message: Message, timeout_s: float) -> Message:
+        """Send, and wait for the answer. Raises Closed; the judge is then dead, `restart` starts another."""
+        self._ids += 1
+        try:
+            send(self._input, {**message, "id": self._ids})
+            while (answer := receive(self._output, timeout_s)).get("id") != self._ids:
+                pass
+        except Closed as error:
+            self.close()
+            raise Closed(f"{error}: {self._last_words()}") from error
+        return answer
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def restart(self) -> None:
+        """Start another one."""
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        """End it."""
+        self._end()
+
+    def _start(self) -> None:
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - kept for what a judge says when it dies
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            bufsize=0,
+            env=self._environment,
+            start_new_session=True,
+            cwd="/",
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._end = weakref.finalize(self, _end, self._process, self._words)
+
+    def _last_words(self) -> str:
+        return getattr(self._words, "last", "")
+
+
+def _end(process: "subprocess.Popen[bytes]", words: IO[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
+    try:
+        process.wait(_TIMELY_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    words.close()

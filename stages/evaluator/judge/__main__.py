@@ -1,0 +1,56 @@
+"""The judge's process. Started by `client.py` with an environment of its own; ends when its input does.
+
+The light zygote is forked before anything is imported, the torch zygote right after torch, both before the first
+request: no zygote ever holds a secret.
+"""
+
+import os
+import queue
+import signal
+import threading
+from typing import Any
+
+from ksflow.stages.evaluator import wire
+from ksflow.stages.evaluator.box import native, zygote
+
+_REQUESTS = 0
+_ANSWERS = 1
+
+
+def main() -> None:
+    """Fork the zygotes, then answer requests."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o022)
+    native.set_dumpable(False)
+    light = zygote.spawn()
+    import torch
+
+    from ksflow.stages.evaluator.box import torch_shim
+
+    assert torch_shim  # imported for the zygote
+    torch.set_num_threads(1)
+    heavy = zygote.spawn()
+    from ksflow.stages.evaluator.judge.desk import Desk
+
+    desk = Desk(light, heavy)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        while requests.empty() and desk.prepare():
+            pass
+        answer = desk.answer(requests.get())
+        if answer is not None:
+            wire.send(_ANSWERS, answer)
+
+
+def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
+    """Take requests in; when whoever sends them is gone, so is the judge, and its boxes with it."""
+    try:
+        while True:
+            requests.put(wire.receive(_REQUESTS))
+    except wire.Closed:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

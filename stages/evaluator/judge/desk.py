@@ -1,0 +1,89 @@
+"""Answers the judge's requests, one after another; keeps what the next one can use."""
+
+import contextlib
+import os
+import socket
+import stat
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ksflow.stages.evaluator.box.confine import Identity
+from ksflow.stages.evaluator.judge.overhead import Overhead
+from ksflow.stages.evaluator.judge.probes import probe
+from ksflow.stages.evaluator.judge.session import Host, Judgement
+from ksflow.stages.evaluator.judge.suite import Source, key
+
+Json = dict[str, Any]
+
+
+class Desk:
+    """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged."""
+
+    def __init__(self, light: socket.socket, heavy: socket.socket) -> None:
+        self.cores = os.sched_getaffinity(0)
+        several = len(self.cores) > 1
+        self.judge_cores = {min(self.cores)} if several else self.cores
+        identity = Identity.USER if os.getuid() else _identity()
+        self.host = Host(light, heavy, max(self.cores) if several else None, identity)
+        self.overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
+        self.sources: dict[str, Source] = {}
+        self.latest: Source | None = None
+
+    def prepare(self) -> bool:
+        """Make a part of what the next request may need; whether there is more."""
+        try:
+            return self.latest is not None and self.latest.step()
+        except Exception:  # noqa: BLE001 - the child's entry: the same fault will show when it is asked for
+            self.latest = None
+            return False
+
+    def answer(self, request: Json) -> Json | None:
+        """The answer, or None where none is wanted. A fault of the judge's own is a `harness-error`."""
+        try:
+            self.latest = self._source(request["problem"])
+            if request["op"] == "prepare":
+                return None
+            work = probe(self.latest) if request["op"] == "probe" else self._judge(self.latest, request)
+            return {**work, "id": request["id"]}
+        except Exception as error:  # noqa: BLE001 - the child's entry: a fault is told, and blamed on nobody
+            return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
+
+    def _judge(self, source: Source, request: Json) -> Json:
+        self._stay(self.judge_cores)
+        try:
+            return Judgement(self.host, source, self.overhead, request).run()
+        finally:
+            self._stay(self.cores)
+
+    def _source(self, problem: Json) -> Source:
+        name = key(problem)
+        if name not in self.sources:
+            self.sources[name] = Source(problem)
+        return self.sources[name]
+
+    def _stay(self, cores: set[int]) -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, cores)
+
+
+_NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
+
+
+def _fault(error: Exception) -> Json:
+    text = "".join(traceback.format_exception(error))[-4000:]
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    evidence = {"log": text}
+    return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
+
+
+def _identity() -> Identity:
+    """As root: whether throw-away users can import what we can. An interpreter under a closed home says no."""
+    homes = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), str(torch.__file__)}
+    folders = {folder for home in homes for folder in Path(home).resolve().parents}
+    open_to_all = all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
+    return Identity.OWN if open_to_all else Identity.OWN_READER

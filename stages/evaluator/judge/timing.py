@@ -1,0 +1,192 @@
+"""How fast is it? Contestants take turns in their own boxes, there and back (A B B A), on one core.
+
+A turn is K calls on K slots that hold other contents than last time; the judge's wall clock brackets it, and what a
+null kernel costs is taken off. CPU time says which turns were preempted; CPU time spent between turns is charged.
+Inputs were just written from another core, so they are cold in the box's own caches and warm in a shared one.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ksflow.stages.evaluator.judge import statistics
+from ksflow.stages.evaluator.judge.box import Box, Failure
+from ksflow.stages.evaluator.judge.cases import Entry
+from ksflow.stages.evaluator.judge.check import Rejected, inspect
+from ksflow.stages.evaluator.judge.overhead import Overhead
+from ksflow.stages.evaluator.judge.suite import Item
+
+_TURN_S = 0.001
+_ROUNDS = 25
+_CASE_S = 0.35
+_SLOW_S = 0.1
+_HOPELESS = 1.3
+_LOOK = 6
+_OFF_CLOCK_S = 100e-6
+_REPLAY = 1.5
+_REPLAY_TRIALS = 6
+_FLOOR_US = 0.01
+
+_draw = random.SystemRandom()
+
+
+@dataclass
+class Samples:
+    """Per call, in µs, one per round."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    off_clock: list[float] = field(default_factory=list)
+
+    def statistic(self) -> tuple[float, float]:
+        """Wall and CPU time per call."""
+        keep = statistics.undisturbed(self.wall, self.cpu)
+        return statistics.low(statistics.pick(self.wall, keep)), statistics.low(statistics.pick(self.cpu, keep))
+
+
+class Contestant:
+    """One kernel in its box, on one case."""
+
+    def __init__(self, name: str, box: Box, item: Item, overhead: Overhead, deadline: float) -> None:
+        self.name = name
+        self.box = box
+        self.item = item
+        self.overhead = overhead
+        self.deadline = deadline
+        self.samples = Samples()
+        self.calls = 1
+        self._held: list[Entry | None] = [None] * item.slots
+        self._cursor = 0
+        self._unseen = _draw.sample(item.entries, len(item.entries))
+        self._right: dict[int, torch.Tensor] = {}
+        self._clock: float | None = None
+        box.stage(item.layout, item.dims, item.slots)
+
+    def turn(self, entries: list[Entry] | None = None) -> float:
+        """One turn on pool contents, or on these; wall seconds per call. Raises Failure, Rejected."""
+        count = len(entries) if entries else self.calls
+        slots = [(self._cursor + step) % self.item.slots for step in range(count)]
+        self._cursor = (self._cursor + count) % self.item.slots
+        given = entries or [self._choose(slot) for slot in slots]
+        filled = dict(zip(slots, given, strict=True))
+        for slot, entry in filled.items():
+            self._held[slot] = entry
+            self.box.fill(slot, entry)
+        before = self.box.cpu_s()
+        off_clock = before - self._clock if self._clock is not None else 0.0
+        wall = self.box.go(bytes(slots), max(self.deadline - time.monotonic(), 0.0))
+        self._clock = self.box.cpu_s()
+        for slot, entry in filled.items():
+            self._verify(slot, entry)
+        charged = wall - self.overhead.seconds(count) + max(off_clock - _OFF_CLOCK_S, 0.0)
+        if entries is None:
+            self.samples.wall.append(max(charged / count * 1e6, _FLOOR_US))
+            self.samples.cpu.append((self._clock - before) / count * 1e6)
+            self.samples.off_clock.append(off_clock * 1e6)
+        return charged / count
+
+    def warm_up(self) -> float:
+        """First calls, then how many calls a turn takes; seconds of a turn."""
+        once = self.turn()
+        if once > _SLOW_S:
+            return once
+        once = max(min(self.turn(), self.turn()), 1e-7)
+        self.calls = max(min(round(_TURN_S / once), self.item.slots), 1)
+        self.samples = Samples()
+        return once * self.calls
+
+    @property
+    def unseen_left(self) -> bool:
+        """Whether every call so far was on contents of its own."""
+        return bool(self._unseen)
+
+    def _choose(self, slot: int) -> Entry:
+        """Contents that were never seen while there are any; else others than the slot's last."""
+        if self._unseen:
+            return self._unseen.pop()
+        others = [entry for entry in self.item.entries if entry is not self._held[slot]]
+        return _draw.choice(others or self.item.entries)
+
+    def _verify(self, slot: int, entry: Entry) -> None:
+        """Check an output; the same bytes for the same contents need not be checked again."""
+        region = self.box.region(slot, out=True)
+        known = self._right.get(id(entry))
+        if known is not None and torch.equal(known, region):
+            if not torch.equal(self.box.region(slot, out=False), entry.packed):
+                inspect(self.box, slot, self.item, entry)
+            return
+        copy = region.clone()
+        inspect(self.box, slot, self.item, entry)
+        self._right[id(entry)] = copy
+
+
+class Race:
+    """One case: the first contestant against the others, who are dropped when they fail."""
+
+    def __init__(self, contestants: list[Contestant], fresh: Callable[[], Entry]) -> None:
+        self.racing = contestants
+        self.dropped: dict[str, str] = {}
+        self._fresh = fresh
+
+    def run(self) -> None:
+        """Warm up, take turns, look for a replay. Raises Failure, Rejected of the first contestant only."""
+        turn_s = sum(self._try(contestant, Contestant.warm_up) for contestant in list(self.racing))
+        rounds = max(min(round(_CASE_S / turn_s), _ROUNDS), 1 if turn_s > _SLOW_S else 3)
+        order = list(self.racing)
+        for done in range(rounds):
+            for contestant in order:
+                self._try(contestant, Contestant.turn)
+            order = [contestant for contestant in reversed(order) if contestant in self.racing]
+            late = time.monotonic() > self.racing[0].deadline
+            if late or (done + 1 >= _LOOK and _hopeless(self.racing)):
+                break
+        _against_replay(self.racing[0], self._fresh)
+
+    def _try(self, contestant: Contestant, move: Callable[[Contestant], float]) -> float:
+        try:
+            return move(contestant)
+        except (Failure, Rejected) as error:
+            if contestant is self.racing[0]:
+                raise
+            self.racing.remove(contestant)
+            self.dropped[contestant.name] = str(error)
+            return 0.0
+
+
+def _hopeless(contestants: list[Contestant]) -> bool:
+    """Clearly slower than the incumbent: even its good turns are behind the incumbent's usual ones."""
+    if len(contestants) < 2:
+        return False
+    own, incumbent = contestants[0].samples.wall, contestants[1].samples.wall
+    return statistics.low(own) > _HOPELESS * sorted(incumbent)[len(incumbent) // 2]
+
+
+def _against_replay(contestant: Contestant, fresh: Callable[[], Entry]) -> None:
+    """Contents it has never seen must not take clearly longer than those it has. Raises Rejected, Failure."""
+    if contestant.unseen_left:
+        return
+    ratios = []
+    for trial in range(_REPLAY_TRIALS):
+        reserve = contestant.item.reserve
+        novel = contestant.turn([reserve[trial] if trial < len(reserve) else fresh()])
+        seen = contestant.turn([_draw.choice(contestant.item.entries)])
+        ratios.append(novel / max(seen, 1e-5))
+        if ratios[-1] < _REPLAY:
+            return
+    reason = f"{contestant.item.name}: {min(ratios):.1f} times faster on contents that it has seen"
+    raise Rejected("reject-cheat", reason, {"replay": [round(ratio, 2) for ratio in ratios]})
+
+
+def row(contestant: Contestant) -> dict[str, Any]:
+    """The timing as the request's sender wants it."""
+    wall, cpu = contestant.samples.statistic()
+    return {
+        "case": contestant.item.name,
+        "us": round(wall, 3),
+        "samples_us": [round(sample, 3) for sample in contestant.samples.wall[:40]],
+        "cpu_us": round(cpu, 3),
+    }

@@ -1,0 +1,9 @@
+"""What the llm variants of the stages share: the model, the adapter, the bounded retries, the
+dummy.
+
+Importing this package does not import dspy.
+"""
+
+from ksflow.stages.lm.model import Model
+
+__all__ = ["Model"]

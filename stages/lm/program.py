@@ -1,0 +1,97 @@
+"""One predictor, asked until its answer holds or the attempts are used up."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ksflow.errors import ConfigError, StageError
+from ksflow.stages.lm.adapter import KernelAdapter, Malformed
+from ksflow.stages.lm.client import Attempt, ask
+from ksflow.stages.lm.model import Model
+from ksflow.stages.lm.prompts import load
+
+T = TypeVar("T")
+
+
+class Program:
+    """A stage's question to a model. `predict` is the part that a prompt optimiser compiles."""
+
+    def __init__(
+        self,
+        stage: str,
+        signature: type[dspy.Signature],
+        lm: Model | None,
+        attempts: int = 3,
+        prompt: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`prompt` names a compiled state in stages/prompts/<stage>/, or is the path of one."""
+        if not isinstance(lm, Model):
+            raise ConfigError(f"{stage}=llm needs a model: choose one with llm=... or model=...")
+        if attempts < 1:
+            raise ConfigError(f"{stage}.attempts must be at least 1, not {attempts}")
+        self.stage = stage
+        self.model = lm
+        self.attempts = attempts
+        self.seed = seed
+        self.predict = dspy.Predict(signature)
+        if prompt is not None:
+            load(self.predict, stage, prompt)
+
+    def __call__(
+        self,
+        inputs: Mapping[str, str],
+        accept: Callable[[dict[str, Any]], T],
+        key: str = "",
+    ) -> T:
+        """What `accept` makes of the output fields; its ValueError is told to the model, which is
+        asked again.
+
+        `key` is what sets this question apart from an earlier one with the same words: the same key
+        gets the same answer out of the cache, another key a new one.
+        """
+        expected = set(self.predict.signature.input_fields)
+        assert set(inputs) == expected, f"{self.stage}: inputs {set(inputs) ^ expected}"
+        refused = ""
+        for attempt in range(self.attempts):
+            asked = Attempt(f"{self.stage}=llm", self.model)
+            try:
+                return accept(self._ask(asked, inputs, refused, self._rollout(inputs, key, attempt)))
+            except Malformed as error:
+                refused = error.reason
+            except AdapterParseError:
+                refused = "the answer is empty"
+            except ValueError as error:
+                refused = str(error)
+            refused += " (it reached the provider's token limit)" if asked.cut else ""
+        reason = self.model.redact(refused)[:1000]
+        raise StageError(f"{self.stage}=llm", f"malformed answer after {self.attempts} attempts: {reason}")
+
+    def _ask(self, asked: Attempt, inputs: Mapping[str, str], refused: str, rollout: int) -> dict[str, Any]:
+        client = self.model.client
+        adapter = KernelAdapter(refused)
+        signature = self.predict.signature
+        asked.sent = adapter.format(signature, self.predict.demos, dict(inputs))
+
+        def question() -> dict[str, Any]:
+            with dspy.context(lm=client, adapter=adapter, trace=None, disable_history=False):
+                answer = self.predict(**inputs, config={"rollout_id": rollout})
+            return {name: answer[name] for name in signature.output_fields}
+
+        return ask(asked, question)
+
+    def _rollout(self, inputs: Mapping[str, str], key: str, attempt: int) -> int:
+        """Names one sample. It is part of DSPy's cache key and is not sent."""
+        parts = [
+            self.model.identity,
+            self.stage,
+            str(self.seed),
+            key,
+            str(attempt),
+            *inputs.values(),
+        ]
+        digest = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).digest()
+        return int.from_bytes(digest[:6], "big")

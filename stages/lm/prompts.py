@@ -1,0 +1,67 @@
+"""Compiled prompts: DSPy states as JSON, bound to the signature they were compiled for.
+
+DSPy matches field descriptions by position, so a state loaded into a changed signature shifts all
+of them without a word. The hash refuses that.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ksflow.errors import ConfigError
+from ksflow.home import shipped
+
+_STATE = {"traces", "train", "demos", "signature", "lm"}
+
+
+def signature_hash(signature: type[dspy.Signature]) -> str:
+    """Names a signature's fields: names, order, direction and types."""
+    fields = [
+        [name, name in signature.input_fields, repr(field.annotation)] for name, field in signature.fields.items()
+    ]
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:16]
+
+
+def save(predict: dspy.Predict, stage: str, path: Path) -> None:
+    """Write `predict`'s state, without its model, for `load`."""
+    state = {**predict.dump_state(), "lm": None, "traces": [], "train": []}
+    record = {
+        "stage": stage,
+        "signature": signature_hash(predict.signature),
+        "dspy": dspy.__version__,
+        "state": state,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
+    """Give `predict` the compiled prompt. ConfigError if it was made for another signature."""
+    path = Path(prompt)
+    if path.suffix != ".json":
+        path = shipped("stages", "prompts", stage, f"{prompt}.json")
+    record = _read(path, stage)
+    now = signature_hash(predict.signature)
+    if record["stage"] != stage or record["signature"] != now:
+        raise ConfigError(
+            f"{path} was compiled for {record['stage']} {record['signature']}, this is "
+            f"{stage} {now}: compile it again, or set {stage}.prompt=null"
+        )
+    predict.load_state({**record["state"], "lm": None})
+
+
+def _read(path: Path, stage: str) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = sorted(file.stem for file in path.parent.glob("*.json"))
+        raise ConfigError(f"{stage}.prompt: cannot read {path}; there are: {', '.join(known) or 'none'}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    keys = {"stage", "signature", "state"}
+    if not (isinstance(record, dict) and keys <= set(record) and set(record["state"]) <= _STATE):
+        raise ConfigError(f"{path} is not a compiled prompt; ksflow.stages.lm.prompts.save writes one")
+    return record

@@ -1,0 +1,1 @@
+"""Selectors: which kernel to change, and which one to learn from."""

@@ -1,0 +1,22 @@
+"""Two accepted kernels by chance: the control that a selector must beat."""
+
+from random import Random
+
+from ksflow.records import Choice, Population, Problem
+from ksflow.tunables import values
+
+
+class RandomSelector:
+    """Base and reference uniformly from the accepted kernels, those with tunables where there are any."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def __call__(self, problem: Problem, population: Population) -> Choice:
+        rng = Random(f"{self.seed}:{len(population.trials)}")
+        accepted = population.ranked
+        tunable = [trial for trial in accepted if trial.kernel and values(trial.kernel.main)]
+        entrants = tunable or list(accepted)
+        base = rng.choice(entrants)
+        reference = rng.choice([trial for trial in entrants if trial is not base] or [base])
+        return population.choose(base.id, reference.id, f"chance, one of {len(entrants)} kernels")

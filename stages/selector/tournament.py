@@ -1,0 +1,31 @@
+"""Tournament selection: a few accepted kernels drawn by chance, the fastest of them wins."""
+
+from random import Random
+
+from ksflow.records import Choice, Population, Problem, Trial
+from ksflow.tunables import values
+
+
+class Tournament:
+    """Base: the best of `size` random entrants. Reference: the best of `size` others."""
+
+    def __init__(self, size: int = 3, seed: int = 0) -> None:
+        """A larger `size` presses harder towards the fastest; 1 is chance."""
+        if size < 1:
+            raise ValueError(f"a tournament needs at least one entrant, not {size}")
+        self.size = size
+        self.seed = seed
+
+    def __call__(self, problem: Problem, population: Population) -> Choice:
+        rng = Random(f"{self.seed}:{len(population.trials)}")
+        accepted = population.ranked
+        tunable = [trial for trial in accepted if trial.kernel and values(trial.kernel.main)]
+        entrants = tunable or list(accepted)
+        base = self._winner(rng, entrants)
+        reference = self._winner(rng, [trial for trial in entrants if trial is not base] or [base])
+        rationale = f"{base.id} and {reference.id} each won against {self.size - 1} others drawn from {len(entrants)}"
+        return population.choose(base.id, reference.id, rationale)
+
+    def _winner(self, rng: Random, entrants: list[Trial]) -> Trial:
+        """`entrants` are in order of rank, so the lowest index drawn wins."""
+        return entrants[min(rng.randrange(len(entrants)) for _ in range(self.size))]

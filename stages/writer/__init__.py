@@ -1,0 +1,1 @@
+"""Writers: an experiment becomes a whole new kernel."""

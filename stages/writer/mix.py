@@ -1,0 +1,26 @@
+"""Two writers: one rewrites tunables by rule, the other writes code."""
+
+from ksflow.protocols import Writer
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+
+
+class Mix:
+    """An experiment that assigns tunables goes to `tune`; everything else, and every repair, to
+    `llm`.
+    """
+
+    def __init__(self, tune: Writer, llm: Writer) -> None:
+        """Both are any writer; the names say what they are for."""
+        self.tune = tune
+        self.llm = llm
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        writer = self.tune if experiment.changes and failed is None else self.llm
+        return writer(problem, choice, experiment, notes, failed)

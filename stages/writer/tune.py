@@ -1,0 +1,45 @@
+"""Rewrites the values of tunables. It writes nothing that the base kernel does not declare."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ksflow.errors import StageError
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.tunables import assign, values
+
+STAGE = "writer=tune"
+
+
+class Tune:
+    """The base with the experiment's `changes` assigned in its main file."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        if failed is not None:
+            raise StageError(
+                STAGE, f"{failed.id} cannot be repaired by rule; use repair=0 or writer=llm"
+            )
+        if not experiment.changes:
+            raise StageError(
+                STAGE,
+                "the experiment assigns no tunables; use designer=rules, tune or random, or writer=llm",
+            )
+        base = choice.base.kernel
+        if base is None:
+            raise StageError(STAGE, f"{choice.base.id} has no kernel to rewrite")
+        try:
+            text = assign(base.main, experiment.changes)
+        except ValueError as error:
+            raise StageError(STAGE, f"{choice.base.id}: {error}") from error
+        files = {name: text if body is base.main else body for name, body in base.files.items()}
+        return replace(base, files=files, report=_report(values(base.main), experiment.changes))
+
+
+def _report(before: Mapping[str, str], changes: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {before[name]} -> {value}" for name, value in changes.items())

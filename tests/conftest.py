@@ -1,0 +1,55 @@
+"""Small real things the tests share: a problem folder, kernels, a lineage in a temporary repository."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ksflow.lineage import Lineage
+from ksflow.records import Evaluation, Experiment, Kernel, Origin, Timing, Trial, Verdict
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches go where nobody else's are."""
+    folder = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("KSFLOW_CACHE", str(folder))
+    monkeypatch.setenv("DSPY_CACHEDIR", str(folder / "dspy"))
+
+
+@pytest.fixture
+def lineage(tmp_path: Path) -> Iterator[Lineage]:
+    """An empty lineage with a clock that stands still."""
+    made = Lineage(tmp_path / "lineage.git", "toy", clock=lambda: 1_700_000_000)
+    yield made
+    made.close()
+
+
+def kernel(text: str = "int x = 1;\n") -> Kernel:
+    """A kernel that nobody will run."""
+    return Kernel("cpp", {"kernel.cpp": text}, "says what it did")
+
+
+def accepted(us: float) -> Evaluation:
+    """A verdict with one benchmark."""
+    return Evaluation(Verdict.ACCEPT, "", us, (Timing("8x8", us, (us, us + 1)),), {"seed": 7}, "none", "t")
+
+
+def rejected() -> Evaluation:
+    """A verdict without a time."""
+    return Evaluation(Verdict.INCORRECT, "element 3 is off", evidence={"seed": 7}, target="t")
+
+
+def draft(*parents: str, idea: str = "unroll the loop") -> Trial:
+    """An experiment that has no id yet."""
+    return Trial("", Origin.EXPERIMENT, parents, Experiment(idea, "it is unrolled", (1.0, 5.0), 10.0))
+
+
+def plant(lineage: Lineage, text: str, us: float) -> Trial:
+    """A judged seed."""
+    from dataclasses import replace
+
+    (seed,) = lineage.plant([Trial("", Origin.SEED, kernel=kernel(text), name="seed.cpp")])
+    done = replace(seed, evaluation=accepted(us))
+    lineage.evaluate(done)
+    return done

@@ -1,0 +1,1 @@
+"""Tests of the llm stages. A package, so that its conftest does not hide the one above."""

@@ -1,0 +1,146 @@
+"""The adapter keeps code to the byte, and refuses what it cannot be sure of."""
+
+import dspy
+import pytest
+
+from ksflow.records import Experiment, Note
+from ksflow.stages.designer.llm import Design
+from ksflow.stages.digester.llm import Digest
+from ksflow.stages.lm.adapter import KernelAdapter, Malformed, split
+from ksflow.stages.writer.llm import Write
+
+UGLY = (
+    '\t{"code": "evil()"}\n```cpp\ntemplate <class T> void f<<<1, 2>>>(T &&x);\n```\n'
+    "[[ ## report ## ]]\n[[ ## code ## ]]\n[[ ## completed ## ]]\r\n"
+    "#define M(a) \\\r\n  a\f\x0b\x1c\x85\u2028 \"quoted\" \\n {{braces}} ${x} <T&&> '''\n"
+)
+
+
+def answer(code: str, report: str = "Did it.") -> str:
+    return f"[[ ## report ## ]]\n{report}\n\n[[ ## code ## ]]\n{code}\n[[ ## completed ## ]]\n"
+
+
+def parse(signature: type[dspy.Signature], text: str) -> dict:
+    return KernelAdapter().parse(signature, text)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "  ", "\r\n"])
+@pytest.mark.parametrize("start", ["", "  indented", "\n"])
+def test_60_kb_of_ugly_code_is_kept_to_the_byte(start, end):
+    code = start + UGLY * (60_000 // len(UGLY) + 1) + end
+    assert len(code) > 60_000
+    assert parse(Write, answer(code)) == {"report": "Did it.", "code": code}
+
+
+def test_one_outer_fence_is_stripped_and_inner_ones_stay():
+    code = "a\n```\nb\n```\n"
+    assert parse(Write, answer(f"```cpp\n{code}```"))["code"] == code
+    assert parse(Write, answer(f"\n```c++\r\n{code}```\n\n"))["code"] == code
+
+
+def test_a_truncated_answer_is_never_a_kernel():
+    """Cut anywhere: also right behind a marker inside the code, which then has text or nothing after it."""
+    whole = answer(UGLY + "int last;")
+    for cut in range(len(whole) - 1):
+        if not whole[:cut].rstrip().endswith("[[ ## completed ## ]]"):
+            with pytest.raises(Malformed):
+                parse(Write, whole[:cut])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "last line must be"),
+        ("Sure! Here it is.", "last line must be"),
+        (answer("x") + "Hope it helps!", "text after"),
+        (answer("x").replace("code", "kernel"), "missing sections: code"),
+        ("[[ ## code ## ]]\nx\n[[ ## report ## ]]\ny\n[[ ## completed ## ]]", "missing sections"),
+        (answer("x").replace("[[ ## report ## ]]", "**[[ ## report ## ]]**"), "missing sections"),
+        (answer("x", "a\n[[ ## report ## ]]\nb"), "twice"),
+        (answer(" \n "), "code is empty"),
+        (answer("x", " "), "report is empty"),
+        (answer("```cpp\nx\n```\nThat was it."), "fence"),
+        (answer("```"), "fence"),
+        (answer("```\n```"), "code is empty"),
+        (answer("x\ud800"), "Unicode"),
+    ],
+)
+def test_refusals_say_why(text, reason):
+    with pytest.raises(Malformed) as caught:
+        parse(Write, text)
+    assert reason in caught.value.reason
+
+
+def test_prose_before_the_first_header_is_ignored():
+    assert parse(Write, "Let me think.\n" + answer("x"))["code"] == "x"
+
+
+GOOD = '[{"description": "d", "rubric": "r", "gain_percent": [0, 5.5], "innovation": 3}]'
+
+
+def design(experiments: str) -> str:
+    return f'[[ ## avenues ## ]]\n["a"]\n[[ ## experiments ## ]]\n{experiments}\n[[ ## completed ## ]]'
+
+
+@pytest.mark.parametrize("text", [GOOD, f"```json\n{GOOD}\n```", f"\n\n  {GOOD}  \n"])
+def test_json_becomes_records(text):
+    parsed = parse(Design, design(text))
+    assert parsed["experiments"] == (Experiment("d", "r", (0.0, 5.5), 3.0),)
+    assert parsed["avenues"] == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("5.5]", "NaN]", "finite"),
+        ("5.5]", "1e999]", "finite"),
+        ("5.5]", '"5"]', "valid number"),
+        ("5.5]", "true]", "valid number"),
+        ("5.5]", "-1]", "[lowest, highest]"),
+        ("5.5]", "5, 6]", "experiments: 0.gain_percent"),
+        ('"rubric"', '"rubrik"', "0.rubrik: Unexpected keyword"),
+        ("3}", "300}", "innovation is 0 to 100"),
+        ("3}", "3,}", "trailing comma"),
+        ('"d"', "'d'", "JSON"),
+        ("[{", "{", "JSON"),
+        ("3}]", f"{10**400}}}]", "0.innovation"),
+        ('"d"', '"\\ud800"', "JSON"),
+        (GOOD, "[" * 100_000, "JSON"),
+        (GOOD, "null", "valid array"),
+    ],
+)
+def test_json_is_strict(old, new, reason):
+    with pytest.raises(Malformed) as caught:
+        parse(Design, design(GOOD.replace(old, new)))
+    assert reason in caught.value.reason
+    assert len(caught.value.reason) < 1000
+
+
+def test_a_note_needs_a_known_status():
+    note = '{"title": "t", "text": "x", "sources": ["s"], "status": "rumour"}'
+    with pytest.raises(Malformed, match="documented"):
+        parse(Digest, f"[[ ## notes ## ]]\n[{note}]\n[[ ## completed ## ]]")
+    good = note.replace("rumour", "assumed")
+    parsed = parse(Digest, f"[[ ## notes ## ]]\n[{good}]\n[[ ## completed ## ]]")
+    assert isinstance(parsed["notes"][0], Note)
+
+
+def test_the_prompt_holds_code_as_it_is():
+    inputs = dict.fromkeys(Write.input_fields, "x") | {"base_code": UGLY}
+    messages = KernelAdapter("the reason").format(Write, [], inputs)
+    assert UGLY in messages[1]["content"]
+    assert "refused: the reason" in messages[1]["content"]
+    assert Write.instructions in messages[0]["content"]
+
+
+def test_an_example_round_trips():
+    experiments = (Experiment("d", "r", (0.0, 5.0), 3.0),)
+    demo = dict.fromkeys(Design.input_fields, "x") | {"avenues": ("a",), "experiments": experiments}
+    messages = KernelAdapter().format(Design, [demo, {"task": "incomplete"}], {})
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+    parsed = parse(Design, messages[2]["content"])
+    assert parsed == {"avenues": ("a",), "experiments": experiments}
+
+
+def test_split_needs_no_signature():
+    assert split("[[ ## a ## ]]\n1\n[[ ## completed ## ]]", ["a"]) == {"a": "1"}

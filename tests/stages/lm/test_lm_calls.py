@@ -1,0 +1,287 @@
+"""What happens around a call: retries, the cache, the transcript, deadlines, keys and providers' errors."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from ksflow.errors import ConfigError, StageError
+from ksflow.protocols import transcript_to
+from ksflow.stages.lm import Model
+from ksflow.stages.lm.answers import answer
+from ksflow.stages.lm.engines import BAD, DummyEngine
+from ksflow.stages.lm.prompts import load, save, signature_hash
+from ksflow.stages.selector.llm import LlmSelector, Select
+from ksflow.stages.writer.llm import LlmWriter, Write
+
+
+def dummy(bad: str = "", times: int | None = None) -> Model:
+    return Model("ksflow/dummy", engine=DummyEngine(bad, times), cache=False)
+
+
+@pytest.mark.parametrize("temperature", [None, 0.0, 0.7])
+def test_a_malformed_answer_is_asked_for_again_with_the_reason(provider, calls, problem, population, temperature):
+    """The server is reached again although DSPy keeps the malformed answer in its cache."""
+    provider.reply = lambda prompt: (200, "prose" if len(provider.requests) < 3 else answer(prompt))
+    choice = LlmSelector(provider.model(temperature=temperature))(problem, population)
+    assert choice.base.id in {"00001", "00002"}
+    assert len(provider.requests) == 3
+    assert "refused" not in provider.requests[0]["messages"][-1]["content"]
+    assert "refused: the last line must be" in provider.requests[1]["messages"][-1]["content"]
+    assert [call.answer == "prose" for call in calls] == [True, True, False]
+
+
+def test_retries_are_bounded(provider, calls, problem, population):
+    provider.reply = lambda prompt: (200, "prose")
+    with pytest.raises(StageError, match="malformed answer after 2 attempts: the last line must"):
+        LlmSelector(provider.model(), attempts=2)(problem, population)
+    assert len(provider.requests) == len(calls) == 2
+
+
+def test_the_same_question_again_is_free(provider, calls, problem, population):
+    """Malformed answers included: a replay asks nothing twice and ends the same."""
+    provider.reply = lambda prompt: (200, "prose" if len(provider.requests) < 2 else answer(prompt))
+    model = provider.model(model="openai/gpt-5")
+    first = LlmSelector(model)(problem, population)
+    second = LlmSelector(model)(problem, population)
+    assert first == second
+    assert len(provider.requests) == 2
+    assert [call.cost.calls for call in calls] == [1, 1, 0, 0]
+    assert calls[0].cost.usd > 0
+    assert "price list" in calls[0].price_source
+    assert (calls[0].cost.tokens_in, calls[0].cost.tokens_out) == (1000, 500)
+    assert calls[2].cost.usd == 0
+    assert calls[2].price_source == "cache"
+
+
+def test_another_seed_or_server_is_asked_anew(provider, problem, population):
+    LlmSelector(provider.model())(problem, population)
+    LlmSelector(provider.model(), seed=1)(problem, population)
+    other = provider.model(api_base=provider.url.replace("127.0.0.1", "localhost"))
+    LlmSelector(other)(problem, population)
+    assert len(provider.requests) == 3
+
+
+def test_a_call_is_in_the_transcript_before_its_answer_is_used(problem, population):
+    def keep(call):
+        assert threading.current_thread() is here
+        raise RuntimeError(f"disk full, with {call.answer}")
+
+    here = threading.current_thread()
+
+    transcript_to(keep)
+    try:
+        with pytest.raises(RuntimeError, match="disk full, with I would first look"):
+            LlmSelector(dummy("prose"))(problem, population)
+    finally:
+        transcript_to(lambda call: None)
+
+
+def test_calls_hold_what_was_sent_and_no_key(provider, calls, problem, population, monkeypatch):
+    monkeypatch.setenv("TEST_KEY", "sk-very-secret")
+    provider.reply = lambda prompt: (200, f"your key is sk-very-secret\n{answer(prompt)}")
+    model = provider.model(key="TEST_KEY", api_key="sk-very-secret")
+    LlmSelector(model)(problem, population)
+    provider.reply = lambda prompt: (401, "wrong key sk-very-secret")
+    with pytest.raises(ConfigError, match=r"refused the key in TEST_KEY.*\*\*\*"):
+        LlmSelector(model, seed=2)(problem, population)
+    assert provider.keys == ["Bearer sk-very-secret"] * 2
+    sent = provider.requests[0]["messages"]
+    assert list(calls[0].messages) == [{"role": m["role"], "content": m["content"]} for m in sent]
+    assert calls[1].error
+    assert calls[1].messages[0]["role"] == "system"
+    assert "secret" not in repr(calls) + repr(model) + str(vars(LlmSelector(model).program))
+
+
+def test_a_key_in_the_environment_is_not_sent_to_ones_own_server(provider, problem, population, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    LlmSelector(provider.model())(problem, population)
+    assert provider.keys == ["Bearer none"]
+
+
+def test_a_missing_key_names_its_variable(monkeypatch):
+    with pytest.raises(ConfigError, match="set the environment variable GEMINI_API_KEY"):
+        Model("gemini/gemini-2.5-pro", key="GEMINI_API_KEY", api_key=None)
+    monkeypatch.setenv("GEMINI_API_KEY", "")
+    with pytest.raises(ConfigError, match="GEMINI_API_KEY"):
+        Model("gemini/gemini-2.5-pro", key="GEMINI_API_KEY", api_key="")
+
+
+@pytest.mark.parametrize("settings", [{"api_key": "sk-1"}, {"options": {"extra_headers": {"Authorization": "sk-1"}}}])
+def test_a_literal_key_is_refused(settings):
+    with pytest.raises(ConfigError, match="written in the configuration") as caught:
+        Model("openai/x", **settings)
+    assert "sk-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (401, (ConfigError, "refused the key")),
+        (402, (ConfigError, "wants to be paid")),
+        (429, (StageError, "rate limit")),
+        (500, (StageError, "openai/local")),
+        (400, (StageError, "openai/local")),
+    ],
+)
+def test_providers_errors_are_one_sentence(provider, calls, problem, population, status, expected):
+    kind, sentence = expected
+    provider.reply = lambda prompt: (status, "because\nof this")
+    with pytest.raises(kind, match=sentence) as caught:
+        LlmSelector(provider.model())(problem, population)
+    assert "\n" not in str(caught.value)
+    assert "of this" in str(caught.value)
+    assert len(calls) == 1
+    assert calls[0].error
+    assert calls[0].messages
+
+
+MODELS = sorted((Path(__file__).parents[3] / "conf" / "model").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_every_model_configuration_reaches_the_wire(path, provider, calls, problem, population, monkeypatch):
+    """Temperature, token limit and key are what the provider's dialect can say."""
+    raw = OmegaConf.load(path)
+    if not raw:
+        return
+    if "key" in raw:
+        monkeypatch.setenv(raw.key, "sk-test")
+    settings = instantiate(OmegaConf.create({"lm": {**raw, "_target_": "builtins.dict"}}))["lm"]
+    settings.pop("engine", None)
+    if path.stem == "dummy":
+        LlmSelector(instantiate(raw))(problem, population)
+        assert calls[0].answer
+        return
+    provider.reply = lambda prompt: (400, "not today")
+    model = Model(**{**settings, "api_base": provider.url, "retries": 0})
+    with pytest.raises(StageError, match="not today"):
+        LlmSelector(model)(problem, population)
+    assert len(provider.requests) == 1
+    assert settings["model"].split("/")[-1] in provider.paths[0] + str(provider.requests[0])
+
+
+def test_no_server_is_a_stage_error(calls, problem, population):
+    model = Model("openai/local", api_base="http://127.0.0.1:9/v1", retries=0)
+    with pytest.raises(StageError, match="cannot be reached"):
+        LlmSelector(model)(problem, population)
+    assert "LMTransportError" in calls[0].error
+
+
+def test_a_deadline_holds_whatever_the_provider_does(provider, calls, problem, population):
+    release = threading.Event()
+
+    def slow(prompt):
+        release.wait(10)
+        return 200, answer(prompt)
+
+    provider.reply = slow
+    started = time.monotonic()
+    with pytest.raises(StageError, match=r"no answer within 0\.3 s"):
+        LlmSelector(provider.model(deadline_s=0.3))(problem, population)
+    assert time.monotonic() - started < 5
+    release.set()
+    assert [call.error for call in calls] == ["no answer within 0.3 s"]
+
+
+def test_an_answer_at_the_token_limit_is_told(provider, problem, population):
+    provider.finish = "length"
+    provider.reply = lambda prompt: (200, answer(prompt)[:60])
+    with pytest.raises(StageError, match="token limit"):
+        LlmSelector(provider.model(), attempts=1)(problem, population)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_every_way_to_spoil_an_answer_is_refused_or_harmless(bad, problem, choice, population):
+    experiment = population.trials[1].experiment
+    stages = (
+        lambda model: LlmSelector(model, attempts=1)(problem, population),
+        lambda model: LlmWriter(model, attempts=1)(problem, choice, experiment, ()),
+    )
+    outcomes = []
+    for stage in stages:
+        try:
+            stage(dummy(bad))
+            outcomes.append("fine")
+        except StageError:
+            outcomes.append("refused")
+            stage(dummy(bad, times=0))
+    assert "refused" in outcomes or bad in {"python", "nan", "extra"}
+
+
+def test_retries_recover(problem, population):
+    assert LlmSelector(dummy("truncated", times=2))(problem, population).rationale
+
+
+def test_histories_stay_empty(problem, population):
+    from dspy.clients.base_lm import GLOBAL_HISTORY
+
+    selector = LlmSelector(dummy())
+    before = len(GLOBAL_HISTORY)
+    selector(problem, population)
+    assert len(GLOBAL_HISTORY) == before
+    assert selector.program.model.client.history == []
+    assert selector.program.predict.history == []
+
+
+def test_threads_keep_their_models_apart(provider, problem, population):
+    provider.reply = lambda prompt: (200, answer(prompt))
+    models = [provider.model(model=f"openai/m{index}") for index in range(4)]
+    threads = [threading.Thread(target=LlmSelector(model), args=(problem, population)) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(request["model"] for request in provider.requests) == ["m0", "m1", "m2", "m3"]
+
+
+def test_a_compiled_prompt_is_used(tmp_path, problem, population, calls):
+    trained = LlmSelector(dummy())
+    trained.program.predict.signature = Select.with_instructions("Toss a coin.")
+    save(trained.program.predict, "selector", tmp_path / "coin.json")
+    selector = LlmSelector(dummy(), prompt=str(tmp_path / "coin.json"))
+    selector(problem, population)
+    assert calls[0].messages[0]["content"].startswith("Toss a coin.")
+    assert "the base's id" in calls[0].messages[0]["content"]
+
+
+def test_a_prompt_compiled_for_another_signature_is_refused(tmp_path):
+    writer = LlmWriter(dummy())
+    save(writer.program.predict, "selector", tmp_path / "other.json")
+    with pytest.raises(ConfigError, match=r"compile it again, or set selector\.prompt=null"):
+        LlmSelector(dummy(), prompt=str(tmp_path / "other.json"))
+    assert signature_hash(Select) != signature_hash(Write)
+    assert signature_hash(Select) == signature_hash(Select.with_instructions("Other words."))
+    assert signature_hash(Select) != signature_hash(Select.delete("failures"))
+
+
+@pytest.mark.parametrize(("text", "reason"), [("{", "not JSON"), ("{}", "not a compiled prompt")])
+def test_what_is_no_prompt_is_refused(tmp_path, text, reason):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        load(LlmSelector(dummy()).program.predict, "selector", str(path))
+
+
+def test_an_unknown_prompt_is_a_sentence():
+    with pytest.raises(ConfigError, match=r"selector.prompt: cannot read .*there are: none"):
+        LlmSelector(dummy(), prompt="nope")
+
+
+def test_a_stage_without_a_model_says_so():
+    with pytest.raises(ConfigError, match="writer=llm needs a model: choose one with llm="):
+        LlmWriter({})
+
+
+def test_dspy_is_not_imported_before_it_is_needed():
+    code = (
+        "import sys; from ksflow.stages.lm import Model; from ksflow.stages.lm.engines import *;"
+        "import ksflow.stages.designer.mix, ksflow.stages.writer.mix;"
+        "Model('ksflow/dummy', engine=DummyEngine()); assert 'dspy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

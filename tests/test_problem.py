@@ -1,0 +1,101 @@
+"""Problem folders: the shipped ones say what they should, anybody's own loads, mistakes get one line."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ksflow.errors import ConfigError
+from ksflow.home import shipped
+from ksflow.problem import kernel_file, load
+from ksflow.records import Target
+
+
+def test_the_papers_problem_is_the_papers() -> None:
+    leaderboard = load("fp8_gemm", "leaderboard")
+    assert len(leaderboard.tests) == 11
+    assert len(leaderboard.benchmarks) == 18
+    assert leaderboard.benchmarks[0].params == {"m": 1024, "n": 1536, "k": 7168, "dtype": "float8_e4m3fn"}
+    assert leaderboard.benchmarks[12].seed == 764243
+    assert leaderboard.score == "geomean"
+    assert "const uint8_t *a, const uint8_t *b, const float *a_scale" in leaderboard.signature
+    assert "uint16_t *c, int64_t m, int64_t n, int64_t k, const int64_t *strides" in leaderboard.signature
+
+
+def test_auto_takes_the_small_set_unless_there_is_a_gpu() -> None:
+    cpu = load("fp8_gemm", target=Target("cpu", "cpu", "some chip"))
+    gpu = load("fp8_gemm", target=Target("h200", "gpu", "some chip"))
+    assert [case.name for case in cpu.benchmarks] == ["64x512x1024", "128x1024x512", "256x512x512"]
+    assert len(gpu.benchmarks) == 18
+    assert cpu.digest != gpu.digest
+
+
+def test_a_variant_changes_dtype_and_defines() -> None:
+    problem = load("fp8_gemm", variant="e4m3fnuz")
+    assert problem.args[0].dtype == "float8_e4m3fnuz"
+    assert problem.defines == {"E4M3FNUZ": 1}
+    assert problem.tests[0].params["dtype"] == "float8_e4m3fnuz"
+    with pytest.raises(ConfigError, match="no variant 'e5m2'; it has: e4m3fn, e4m3fnuz"):
+        load("fp8_gemm", variant="e5m2")
+
+
+def test_baselines_are_marked_seeds() -> None:
+    seeds = {seed.name: seed for seed in load("softmax").seeds}
+    assert [name for name, seed in seeds.items() if seed.baseline] == ["00_numpy.py", "00_torch.py"]
+    assert seeds["01_naive.cpp"].kernel.language == "cpp"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder of the user's own, outside the package."""
+    folder = tmp_path / "mine"
+    shutil.copytree(shipped("problems", "softmax"), folder)
+    shutil.copytree(shipped("seeds", "softmax"), folder / "seeds")
+    return folder
+
+
+def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
+    problem = load(str(mine))
+    assert problem.name == "mine"
+    assert len(problem.seeds) == len(load("softmax").seeds)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("score: geomean", "score: median", "score 'median' is not one of geomean, mean, last"),
+        ("score:", "scor:", "unknown key 'scor'; did you mean score?"),
+        ("title:", "description:", "missing title"),
+        ("dtype: float32", "dtype: float33", "unknown dtype 'float33'; did you mean float32?"),
+        ("accumulate: float32", "accumulated: float32", "check.*accumulated"),
+        ("memory_mb: 4096", "memory_mb: 4 GB", "limits.*memory_mb"),
+        ("[00_torch.py,", "[09_torch.py,", "baselines .*09_torch.py"),
+        ("{rows: 512, ", "{", "lacks rows"),
+        ("args:", "args: [", "is not YAML"),
+    ],
+)
+def test_a_mistake_gets_one_line(mine: Path, old: str, new: str, message: str) -> None:
+    file = mine / "problem.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(str(mine))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_problem_names_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no problem.yaml in fp8_gem; did you mean fp8_gemm\? valid: fp8_gemm, softmax"):
+        load("fp8_gem")
+    with pytest.raises(ConfigError, match="no case set 'cpus'; did you mean cpu?"):
+        load("fp8_gemm", "cpus")
+
+
+def test_a_kernel_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.cpp"
+    file.write_text("int x;")
+    assert kernel_file(str(file), ("cpp",)).main == "int x;"
+    with pytest.raises(ConfigError, match="this problem takes python"):
+        kernel_file(str(file), ("python",))
+    with pytest.raises(ConfigError, match="cannot read"):
+        kernel_file(str(tmp_path / "absent.cpp"), ("cpp",))
