@@ -29,6 +29,7 @@ from ksflow.home import shipped
 from ksflow.problem import suggest
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
+_ARGUMENTS = "KSFLOW_ARGUMENTS"
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
@@ -36,6 +37,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
+    os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes
     sys.argv = ["ksflow", *map(_free_key, arguments)]
     results: list[float | None] = []
 
@@ -84,13 +86,14 @@ def build(node: DictConfig) -> Any:
 
 
 def run_name(cfg: DictConfig) -> str:
-    """The run's name: as given, or in a sweep the variant's own overrides."""
+    """The run's name: as given, or in a sweep what sets this variant apart."""
     if not HydraConfig.initialized() or HydraConfig.get().mode is not RunMode.MULTIRUN:
         return str(cfg.run)
     overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
+    same = os.environ[_ARGUMENTS].split("\n")
+    swept = [item for item in overrides if item not in same and not item.startswith("problem=")]
     if any(item.startswith("run=") for item in overrides):
         return str(cfg.run)
-    swept = [item for item in overrides if not item.startswith(("problem", "loop.", "lineage."))]
     return re.sub(r"[^\w.=,+-]+", "_", ",".join(swept))[:120].strip(".,") or str(cfg.run)
 
 

@@ -53,9 +53,12 @@ def test_every_problem_folder_has_an_option() -> None:
     ],
 )
 def test_a_mistyped_word_is_answered_in_one_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    def composed_and_built() -> None:
         cfg = compose(arguments)
         build(cfg.problem), build(cfg.loop)
+
+    with pytest.raises(ConfigError, match=message) as caught:
+        composed_and_built()
     assert "\n" not in str(caught.value)
 
 

@@ -64,9 +64,9 @@ def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
     ("old", "new", "message"),
     [
         ("score: geomean", "score: median", "score 'median' is not one of geomean, mean, last"),
-        ("score:", "scor:", "unknown key 'scor'; did you mean score?"),
+        ("score:", "scor:", r"unknown key 'scor'; did you mean score\?"),
         ("title:", "description:", "missing title"),
-        ("dtype: float32", "dtype: float33", "unknown dtype 'float33'; did you mean float32?"),
+        ("dtype: float32", "dtype: float33", r"unknown dtype 'float33'; did you mean float32\?"),
         ("accumulate: float32", "accumulated: float32", "check.*accumulated"),
         ("memory_mb: 4096", "memory_mb: 4 GB", "limits.*memory_mb"),
         ("[00_torch.py,", "[09_torch.py,", "baselines .*09_torch.py"),
@@ -85,9 +85,9 @@ def test_a_mistake_gets_one_line(mine: Path, old: str, new: str, message: str) -
 
 
 def test_a_missing_problem_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"no problem.yaml in fp8_gem; did you mean fp8_gemm\? valid: fp8_gemm, softmax"):
+    with pytest.raises(ConfigError, match=r"no problem.yaml in fp8_gem; did you mean fp8_gemm\? valid: fp8_gemm, "):
         load("fp8_gem")
-    with pytest.raises(ConfigError, match="no case set 'cpus'; did you mean cpu?"):
+    with pytest.raises(ConfigError, match=r"no case set 'cpus'; did you mean cpu\?"):
         load("fp8_gemm", "cpus")
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 NOISE = 0.03  # of the logarithm of a time
 MEMORY = 300  # points
+HEDGE = True
+RISK = 1.0
 WEIGHTS = (0.1, 0.4, 1.0, 2.0)
 _OFFSET = 3.0  # how little is known of the absolute time: deviation of its logarithm
 _REACH = 1.5  # options over which ordered values stop resembling each other
@@ -49,7 +51,7 @@ class Belief:
         self._worth = [mean for mean, _ in worth]
         self._spread = [spread for _, spread in worth]
         self._weight = [1.0] * len(worth)
-        unknown = {t.name: k.risk_percent / 100 for t, k in zip(around.tunables, kinds, strict=True)}
+        unknown = {t.name: RISK * k.risk_percent / 100 for t, k in zip(around.tunables, kinds, strict=True)}
         self._blame = Blame(around.points, unknown)
         self._seen = [(p.values, math.log(p.score_us)) for p in _recent(around.points) if p.score_us]
         self._weigh()
@@ -75,7 +77,8 @@ class Belief:
         """Go on as if `config` had been measured as expected, so that the next one tells more."""
         mean, _ = self._predict([config])
         self._seen.append((config, float(mean[0])))
-        self._blame.suppose(config)
+        if HEDGE:
+            self._blame.suppose(config)
         self._fit()
 
     def _weigh(self) -> None:
@@ -157,10 +160,7 @@ class Belief:
 
 
 def _alike(count: int, ordered: bool) -> list[list[float]]:
-    return [
-        [math.exp(-abs(i - j) / _REACH) if ordered else float(i == j) for j in range(count)]
-        for i in range(count)
-    ]
+    return [[math.exp(-abs(i - j) / _REACH) if ordered else float(i == j) for j in range(count)] for i in range(count)]
 
 
 def _log_range(percent: tuple[float, float]) -> tuple[float, float]:

@@ -41,18 +41,14 @@ class Proposal:
     config: Config
 
 
-def proposals(
-    moves: Catalogue, around: Space, reference: Trial, belief: Belief, seed: str
-) -> list[Proposal]:
+def proposals(moves: Catalogue, around: Space, reference: Trial, belief: Belief, seed: str) -> list[Proposal]:
     """Untried configurations, each once, under the first moves that lead to it."""
     rng = Random(seed)
     board = _Board(moves, around, values(reference.kernel.main) if reference.kernel else {}, belief)
     singles = _distinct(around, board.singles())
     pairs = _distinct(around, board.pairs(singles))
     jumps = _distinct(around, board.climbs())
-    strange = [
-        Proposal((_STRANGE,), around.changes(c), c) for c in around.strangers(rng, STRANGERS)
-    ]
+    strange = [Proposal((_STRANGE,), around.changes(c), c) for c in around.strangers(rng, STRANGERS)]
     return [
         proposal
         for proposal in _distinct(around, [*singles, *pairs, *jumps, *strange])
@@ -61,9 +57,7 @@ def proposals(
 
 
 class _Board:
-    def __init__(
-        self, moves: Catalogue, around: Space, reference: Mapping[str, str], belief: Belief
-    ) -> None:
+    def __init__(self, moves: Catalogue, around: Space, reference: Mapping[str, str], belief: Belief) -> None:
         self.moves, self.space, self.reference, self.belief = moves, around, reference, belief
         self.kinds: dict[str, list[Tunable]] = {}
         for tunable in around.tunables:
@@ -88,12 +82,7 @@ class _Board:
         for optimism in (0.0, 1.0, 2.0):
             config = dict(self.space.base)
             for _ in range(2 * len(self.space.tunables)):
-                near = [
-                    {**config, t.name: o}
-                    for t in self.space.tunables
-                    for o in t.options
-                    if o != config[t.name]
-                ]
+                near = [{**config, t.name: o} for t in self.space.tunables for o in t.options if o != config[t.name]]
                 guesses = self.belief.guess([*near, config])
                 merits = [g.mean + optimism * g.deviation + 3 * math.log1p(-g.risk) for g in guesses]
                 best = max(range(len(merits)), key=merits.__getitem__)
@@ -107,12 +96,12 @@ class _Board:
 
     def _applied(self, move: Move) -> Iterator[Config]:
         """What `move` can change here. Kinds that move along do what they can."""
-        along: Config = {}
+        along: dict[str, str] = {}
         for kind, how in move.along.items():
             for tunable in self.kinds.get(kind, []):
                 along.update(self._first(tunable, how))
         if move.scope == "each":
-            each: Config = {}
+            each: dict[str, str] = {}
             for tunable in self._of(move.kinds):
                 each.update(self._first(tunable, move.how))
             yield {**along, **each}
@@ -125,7 +114,8 @@ class _Board:
         return [tunable for kind in kinds for tunable in self.kinds.get(kind, [])]
 
     def _first(self, tunable: Tunable, how: str) -> Config:
-        return {tunable.name: value for value in self._targets(tunable, how)[:1]}
+        value = next(iter(self._targets(tunable, how)), None)
+        return {} if value is None else {tunable.name: value}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:
         """The values `how` leads to, from the base's."""

@@ -27,7 +27,5 @@ class RandomDesigner:
         drawn = [around.changes(config) for config in around.strangers(rng, self.experiments)]
         if not drawn:
             raise exhausted(STAGE, choice.base)
-        experiments = tuple(
-            tuned(changes, (0.0, 0.0), 50.0, "drawn by chance") for changes in drawn
-        )
+        experiments = tuple(tuned(changes, (0.0, 0.0), 50.0, "drawn by chance") for changes in drawn)
         return Plan(("values drawn by chance",), experiments, portfolio(experiments))

@@ -6,16 +6,18 @@ the predictions. The designer has no other memory: the same population gives the
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.belief import Belief, Guess
 from ksflow.stages.designer.catalogue import Catalogue, Move, catalogue
 from ksflow.stages.designer.moves import Proposal, proposals
-from ksflow.stages.designer.space import Config, Space, exhausted, space
+from ksflow.stages.designer.space import Space, exhausted, space
 
 STAGE = "designer=rules"
 AVENUES = 10
+CAUTION = 2.0  # how much more a failure costs than its evaluation: it teaches less
+TRUST = 0.4  # weight of a move's own range where nothing was measured
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,7 @@ class Rules:
         around = space(STAGE, population, choice.base)
         moves = catalogue(self.catalogue)
         belief = Belief(around, [moves.kind(tunable) for tunable in around.tunables])
-        found = proposals(
-            moves, around, choice.reference, belief, f"{self.seed}:{len(population.trials)}"
-        )
+        found = proposals(moves, around, choice.reference, belief, f"{self.seed}:{len(population.trials)}")
         if not found:
             raise exhausted(STAGE, choice.base)
         ideas = _judged(found, belief)
@@ -89,7 +89,7 @@ class Rules:
 
 def _right(idea: _Idea) -> float:
     """Weighs the chance to be right more than it is worth: a failure also teaches less."""
-    return (1 - idea.guess.risk) ** 3
+    return float((1 - idea.guess.risk) ** CAUTION)
 
 
 def _likely(idea: _Idea) -> float:
@@ -118,7 +118,7 @@ def _judged(found: Iterable[Proposal], belief: Belief) -> list[_Idea]:
 def _idea(proposal: Proposal, guess: Guess) -> _Idea:
     lowest = sum(math.log1p(move.gain_percent[0] / 100) for move in proposal.moves)
     highest = sum(math.log1p(move.gain_percent[1] / 100) for move in proposal.moves)
-    share = 0.4 * guess.ignorance**2
+    share = TRUST * guess.ignorance**2
     low = share * lowest + (1 - share) * (guess.mean - guess.deviation)
     high = share * highest + (1 - share) * (guess.mean + guess.deviation)
     return _Idea(proposal, guess, low, high)
@@ -147,13 +147,14 @@ def _percent(idea: _Idea) -> str:
 
 
 def _experiment(idea: _Idea, around: Space, base: str) -> Experiment:
-    changes = idea.proposal.changes
+    changes = dict(idea.proposal.changes)
+    assigned = " ".join(f"{name}={value}" for name, value in changes.items())
     steps = ", ".join(f"{name} {around.base[name]} -> {value}" for name, value in changes.items())
     names = " with ".join(move.name for move in idea.proposal.moves)
     reasons = " ".join(move.why for move in idea.proposal.moves)
     return Experiment(
         f"{names}: {steps}. {reasons}{_caveat(idea.guess)}",
-        f"the source assigns {' '.join(f'{k}={v}' for k, v in changes.items())}; right on every case; faster than {base}",
+        f"the source assigns {assigned}; right on every case; faster than {base}",
         idea.gain_percent,
         idea.innovation,
         changes,
@@ -161,10 +162,6 @@ def _experiment(idea: _Idea, around: Space, base: str) -> Experiment:
 
 
 def _caveat(guess: Guess) -> str:
-    known = (
-        f" Measurements so far expect {100 * math.expm1(guess.mean):+.0f} %."
-        if guess.ignorance < 0.7
-        else ""
-    )
+    known = f" Measurements so far expect {100 * math.expm1(guess.mean):+.0f} %." if guess.ignorance < 0.7 else ""
     risk = f" Kernels like it failed before (risk {guess.risk:.0%})." if guess.risk > 0.2 else ""
     return known + risk

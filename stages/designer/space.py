@@ -96,21 +96,11 @@ def space(stage: str, population: Population, base: Trial) -> Space:
             "select one that does (selector=fastest) or use designer=llm",
         )
     names = {tunable.name for tunable in declared}
-    configs = [
-        (trial, config)
-        for trial in population.trials
-        if (config := _config(trial, population)).keys() == names
-    ]
+    configs = [(trial, config) for trial in population.trials if (config := _config(trial, population)).keys() == names]
     known = {(t.name, option) for t in declared for option in t.options}
-    points = tuple(
-        _point(trial, config)
-        for trial, config in configs
-        if trial.evaluation and config.items() <= known
-    )
+    points = tuple(_point(trial, config) for trial, config in configs if trial.evaluation and config.items() <= known)
     tried = frozenset(tuple(config[t.name] for t in declared) for _, config in configs)
-    return Space(
-        declared, _values(text), points, tried | {tuple(_values(text)[t.name] for t in declared)}
-    )
+    return Space(declared, _values(text), points, tried | {tuple(_values(text)[t.name] for t in declared)})
 
 
 def tuned(changes: Config, gain: tuple[float, float], innovation: float, why: str) -> Experiment:

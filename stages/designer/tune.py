@@ -43,9 +43,7 @@ class Tpe:
         if not proposals:
             raise exhausted(STAGE, choice.base)
         why = f"proposed by TPE from {len(around.points)} judged configurations"
-        experiments = tuple(
-            tuned(around.changes(config), (0.0, 0.0), 50.0, why) for config in proposals
-        )
+        experiments = tuple(tuned(around.changes(config), (0.0, 0.0), 50.0, why) for config in proposals)
         return Plan((why,), experiments, portfolio(experiments))
 
     def _remembered(self, points: tuple[Point, ...]) -> list[Point]:
@@ -66,25 +64,21 @@ def _ask(around: Space, points: list[Point], count: int, seed: str) -> list[Conf
         study = _study(around, points, rng.randrange(2**32))
         for _ in range(8 * count):
             trial = study.ask()
-            config = {
-                t.name: str(trial.suggest_categorical(t.name, t.options)) for t in around.tunables
-            }
+            config = {t.name: str(trial.suggest_categorical(t.name, t.options)) for t in around.tunables}
             if around.untried(config):
                 found.setdefault(around.key(config), config)
             if len(found) == count:
                 break
-    for config in around.strangers(rng, count):
+    for stranger in around.strangers(rng, count):
         if len(found) < count:
-            found.setdefault(around.key(config), config)
+            found.setdefault(around.key(stranger), stranger)
     return list(found.values())
 
 
 def _study(around: Space, points: list[Point], seed: int) -> "Study":
     import optuna
 
-    sampler = optuna.samplers.TPESampler(
-        multivariate=True, constant_liar=True, n_startup_trials=10, seed=seed
-    )
+    sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, n_startup_trials=10, seed=seed)
     study = optuna.create_study(sampler=sampler)
     distributions: dict[str, optuna.distributions.BaseDistribution] = {
         t.name: optuna.distributions.CategoricalDistribution(t.options) for t in around.tunables

@@ -43,7 +43,8 @@ class Fastest:
         return (
             f"{base.id} is the fastest of {len(family.ranked)} accepted kernels with its {family.declared} tunables "
             f"({family.best:.1f} us); {family.untried} of their values are untried, so it may reach "
-            f"{self._hoped(family):.1f} us. {reference.id} is the best kernel that differs from it in more than one value."
+            f"{self._hoped(family):.1f} us. "
+            f"{reference.id} is the best kernel that differs from it in more than one value."
         )
 
 

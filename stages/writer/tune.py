@@ -22,9 +22,7 @@ class Tune:
         failed: Trial | None = None,
     ) -> Kernel:
         if failed is not None:
-            raise StageError(
-                STAGE, f"{failed.id} cannot be repaired by rule; use repair=0 or writer=llm"
-            )
+            raise StageError(STAGE, f"{failed.id} cannot be repaired by rule; use repair=0 or writer=llm")
         if not experiment.changes:
             raise StageError(
                 STAGE,

@@ -5,11 +5,15 @@ same reason. NaN and infinity must be where the oracle has them. Outputs of more
 compared at a secret sample of them, which the evidence states.
 """
 
+import ctypes
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 _MOST = 1 << 22
 _SAMPLE = 1 << 20
@@ -70,6 +74,11 @@ def compare(want: Expected, got: torch.Tensor) -> Finding:
         ratio = torch.where(error > 0, error / want.bound, 0.0)
         return Finding(True, float(ratio.max()) if ratio.numel() else 0.0, {})
     return Finding(False, math.inf, _first(want, flat, bad))
+
+
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
+    return not _memcmp(one.data_ptr(), other.data_ptr(), one.nbytes)
 
 
 def number(value: float) -> float | str:

@@ -3,9 +3,7 @@
 import time
 from typing import Any
 
-import torch
-
-from ksflow.stages.evaluator.judge.bound import compare, number
+from ksflow.stages.evaluator.judge.bound import compare, number, same_bytes
 from ksflow.stages.evaluator.judge.box import Box
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.suite import Item
@@ -59,7 +57,7 @@ class Checker:
 def inspect(box: Box, slot: int, item: Item, entry: Entry) -> float:
     """The slot's outputs against the oracle; the worst share of the bound. Raises Rejected."""
     at = {"case": item.name, "seed": entry.seed}
-    if not torch.equal(box.region(slot, out=False), entry.packed):
+    if not same_bytes(box.region(slot, out=False), entry.packed):
         raise Rejected("reject-incorrect", f"{item.name}: wrote into its inputs", {"failed": at})
     region = box.region(slot, out=True).clone()
     worst = 0.0

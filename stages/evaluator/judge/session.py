@@ -91,7 +91,7 @@ class Judgement:
         space = room(suite.benchmarks)
         ratios: dict[str, list[torch.Tensor]] = {}
         speedups: dict[str, list[float]] = {}
-        off_clock: list[float] = []
+        charged: list[float] = []
         with contextlib.ExitStack() as stack:
             own = stack.enter_context(self._candidate("time", space))
             others = self._opponents(stack, space)
@@ -105,9 +105,9 @@ class Judgement:
                     self._skip(name, reason)
                     others.pop(name)
                 self.timings.append(row(race.racing[0]))
-                off_clock.append(statistics.middle(race.racing[0].samples.off_clock))
+                charged.append(statistics.middle(race.racing[0].samples.charged))
                 _compare(race.racing, ratios, speedups)
-        self.evidence["off_clock_us"] = [round(value, 1) for value in off_clock]
+        self.evidence["charged_us"] = [round(value, 1) for value in charged]
         self.evidence["overhead_us"] = round(self.overhead.seconds(1) * 1e6, 1)
         self.evidence["against"] = [_ratio(name, speedups[name], ratios[name]) for name in others]
 

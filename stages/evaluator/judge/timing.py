@@ -1,7 +1,7 @@
 """How fast is it? Contestants take turns in their own boxes, there and back (A B B A), on one core.
 
 A turn is K calls on K slots that hold other contents than last time; the judge's wall clock brackets it, and what a
-null kernel costs is taken off. CPU time says which turns were preempted; CPU time spent between turns is charged.
+null kernel costs is taken off. CPU time says which turns were preempted; CPU time beyond the wall time is charged.
 Inputs were just written from another core, so they are cold in the box's own caches and warm in a shared one.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ksflow.stages.evaluator.judge import statistics
+from ksflow.stages.evaluator.judge.bound import same_bytes
 from ksflow.stages.evaluator.judge.box import Box, Failure
 from ksflow.stages.evaluator.judge.cases import Entry
 from ksflow.stages.evaluator.judge.check import Rejected, inspect
@@ -29,9 +30,17 @@ _LOOK = 6
 _OFF_CLOCK_S = 100e-6
 _REPLAY = 1.5
 _REPLAY_TRIALS = 6
-_FLOOR_US = 0.01
 
 _draw = random.SystemRandom()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn whose CPU time is not booked yet."""
+
+    calls: int
+    wall_s: float
+    clock_s: float
 
 
 @dataclass
@@ -40,7 +49,8 @@ class Samples:
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    off_clock: list[float] = field(default_factory=list)
+    charged: list[float] = field(default_factory=list)
+    """Per turn: CPU time beyond the wall time."""
 
     def statistic(self) -> tuple[float, float]:
         """Wall and CPU time per call."""
@@ -63,7 +73,7 @@ class Contestant:
         self._cursor = 0
         self._unseen = _draw.sample(item.entries, len(item.entries))
         self._right: dict[int, torch.Tensor] = {}
-        self._clock: float | None = None
+        self._open: Turn | None = None
         box.stage(item.layout, item.dims, item.slots)
 
     def turn(self, entries: list[Entry] | None = None) -> float:
@@ -76,25 +86,37 @@ class Contestant:
         for slot, entry in filled.items():
             self._held[slot] = entry
             self.box.fill(slot, entry)
-        before = self.box.cpu_s()
-        off_clock = before - self._clock if self._clock is not None else 0.0
+        self.settle()
+        clock = self.box.cpu_s()
         wall = self.box.go(bytes(slots), max(self.deadline - time.monotonic(), 0.0))
-        self._clock = self.box.cpu_s()
+        wall = max(wall - self.overhead.seconds(count), 1e-8)
+        self._open = None if entries else Turn(count, wall, clock)
         for slot, entry in filled.items():
             self._verify(slot, entry)
-        charged = wall - self.overhead.seconds(count) + max(off_clock - _OFF_CLOCK_S, 0.0)
-        if entries is None:
-            self.samples.wall.append(max(charged / count * 1e6, _FLOOR_US))
-            self.samples.cpu.append((self._clock - before) / count * 1e6)
-            self.samples.off_clock.append(off_clock * 1e6)
-        return charged / count
+        return wall / count
+
+    def settle(self) -> None:
+        """Make a sample of the last turn. The kernel books a process' CPU time when it blocks, so this waits for that.
+
+        One core is what a kernel may use: CPU time above the wall time, spent on other cores or between turns, is
+        added to it.
+        """
+        if self._open is None:
+            return
+        turn, self._open = self._open, None
+        cpu = self.box.cpu_s() - turn.clock_s
+        extra = max(cpu - turn.wall_s - _OFF_CLOCK_S, 0.0)
+        self.samples.wall.append((turn.wall_s + extra) / turn.calls * 1e6)
+        self.samples.cpu.append(cpu / turn.calls * 1e6)
+        self.samples.charged.append(extra * 1e6)
 
     def warm_up(self) -> float:
         """First calls, then how many calls a turn takes; seconds of a turn."""
         once = self.turn()
         if once > _SLOW_S:
             return once
-        once = max(min(self.turn(), self.turn()), 1e-7)
+        once = min(self.turn(), self.turn())
+        self.settle()
         self.calls = max(min(round(_TURN_S / once), self.item.slots), 1)
         self.samples = Samples()
         return once * self.calls
@@ -115,8 +137,8 @@ class Contestant:
         """Check an output; the same bytes for the same contents need not be checked again."""
         region = self.box.region(slot, out=True)
         known = self._right.get(id(entry))
-        if known is not None and torch.equal(known, region):
-            if not torch.equal(self.box.region(slot, out=False), entry.packed):
+        if known is not None and same_bytes(known, region):
+            if not same_bytes(self.box.region(slot, out=False), entry.packed):
                 inspect(self.box, slot, self.item, entry)
             return
         copy = region.clone()
@@ -144,6 +166,8 @@ class Race:
             late = time.monotonic() > self.racing[0].deadline
             if late or (done + 1 >= _LOOK and _hopeless(self.racing)):
                 break
+        for contestant in self.racing:
+            contestant.settle()
         _against_replay(self.racing[0], self._fresh)
 
     def _try(self, contestant: Contestant, move: Callable[[Contestant], float]) -> float:

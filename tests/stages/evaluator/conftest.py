@@ -1,0 +1,49 @@
+"""One evaluator for all tests: its judge takes seconds to start, and is meant to live long."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ksflow import target
+from ksflow.records import Evaluation, Kernel, Problem
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import toy
+
+Judge = Callable[..., Evaluation]
+
+
+@pytest.fixture(scope="session")
+def evaluator() -> Iterator[LocalEvaluator]:
+    """On this machine."""
+    made = LocalEvaluator(target.detect())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    """Vector addition."""
+    return toy.problem(tmp_path_factory.mktemp("add"))
+
+
+@pytest.fixture
+def judge(evaluator: LocalEvaluator, problem: Problem) -> Judge:
+    """Kernel, and what to compare it with -> evaluation."""
+
+    def evaluate(kernel: Kernel, *against: Kernel) -> Evaluation:
+        trials = tuple(toy.trial(other, f"{index:05d}") for index, other in enumerate(against))
+        return evaluator(problem, kernel, trials)
+
+    return evaluate
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Writable by any user, for kernels that leave traces: as root, a kernel runs as a user of its own."""
+    with tempfile.TemporaryDirectory(prefix="ksflow-test-") as name:
+        path = Path(name)
+        path.chmod(0o777)
+        yield path

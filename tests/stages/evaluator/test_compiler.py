@@ -1,0 +1,99 @@
+"""The compiler box: cache, errors, limits, and the sentence for a machine without a compiler."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ksflow import home, target
+from ksflow.errors import ConfigError
+from ksflow.records import Kernel, Limits, Problem, Verdict
+from ksflow.stages.evaluator import compiler
+from ksflow.stages.evaluator.client import environment
+
+from . import toy
+from .conftest import Judge
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KSFLOW_CACHE", str(tmp_path / "cache"))
+    return home.cache("build")
+
+
+def build(problem: Problem, kernel: Kernel, march: str | None = None) -> compiler.Built:
+    return compiler.compile_kernel(problem, kernel, target.detect(march=march), environment({}))
+
+
+def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> None:
+    first, second = build(problem, toy.RIGHT_CPP), build(problem, toy.RIGHT_CPP)
+    assert Path(first.artefact).is_file()
+    assert not first.cached
+    assert second.cached
+    assert first.artefact == second.artefact
+    other = build(replace(problem, defines={"N": 2}), toy.RIGHT_CPP)
+    assert not other.cached
+    assert [path for path in own_cache.rglob("tmp-*")] == []
+
+
+def test_defines_and_target_reach_the_compiler(problem: Problem, own_cache: Path) -> None:
+    kernel = toy.cpp("#if N != 2\n#error no N\n#endif\n#ifdef __AVX512F__\n#error too much\n#endif\n" + toy.LOOP)
+    assert build(replace(problem, defines={"N": 2}), kernel, "x86-64-v3").artefact
+    assert "no N" in build(problem, kernel, "x86-64-v3").reason
+
+
+def test_error_is_trimmed_to_what_matters(judge: Judge, own_cache: Path) -> None:
+    result = judge(toy.cpp("int x = missing;\n" * 500))
+    assert result.verdict is Verdict.COMPILE
+    assert "'missing' was not declared" in result.reason or "undeclared" in result.reason
+    assert len(result.evidence["log"]) <= 4000
+    assert "tmp-" not in result.evidence["log"]
+    again = judge(toy.cpp("int x = missing;\n" * 500))
+    assert again.reason == result.reason
+
+
+def test_unresolved_symbol_is_a_compile_error(judge: Judge) -> None:
+    result = judge(toy.cpp("nowhere();", "void nowhere();"))
+    assert result.verdict is Verdict.COMPILE
+    assert "nowhere" in result.reason
+
+
+def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
+    deep = "template <int N> struct F { static constexpr long v = F<N-1>::v + F<N-2>::v; };"
+    loop = "constexpr long spin() { long s = 0; for (long i = 0; i < 20000000; i++) s += i; return s; }"
+    body = "\n".join(f"static_assert(spin() + {i} >= 0);" for i in range(200))
+    kernel = toy.cpp(body, f"{deep}\n{loop}")
+    limits = Limits(compile_s=0.5)
+    built = compiler.compile_kernel(
+        replace(problem, limits=limits), kernel, target.detect(), environment({})
+    )
+    assert built.timed_out or "constexpr" in built.log
+    assert [path for path in own_cache.rglob("tmp-*")] == []
+
+
+def test_two_at_once_share_the_cache(problem: Problem, own_cache: Path) -> None:
+    results: list[compiler.Built] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(build(problem, toy.slow(3)))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({built.artefact for built in results}) == 1
+    assert len(list(own_cache.rglob("*.so"))) == 1
+
+
+def test_no_compiler_is_a_sentence(
+    problem: Problem, own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    compiler.find.cache_clear()
+    try:
+        if compiler.find() is None:
+            with pytest.raises(ConfigError, match=r"apt install g\+\+, or pip install ksflow\[compiler\]"):
+                build(problem, toy.RIGHT_CPP)
+    finally:
+        monkeypatch.undo()
+        compiler.find.cache_clear()

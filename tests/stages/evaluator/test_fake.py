@@ -1,0 +1,73 @@
+"""The stand-in: deterministic, sensible, and honest about being one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ksflow.errors import ConfigError
+from ksflow.records import Kernel, Problem, Verdict
+from ksflow.stages.evaluator.fake import FakeEvaluator
+
+from . import toy
+
+TEXT = """
+constexpr int MR = {mr};  // tune: 2 4 6 8 12
+constexpr int NR = {nr};  // tune: 8 16 32
+constexpr int UNROLL = {unroll};  // tune: 1 2 4
+"""
+
+
+def tuned(mr: int = 4, nr: int = 16, unroll: int = 2) -> Kernel:
+    return Kernel("cpp", {"k.cpp": TEXT.format(mr=mr, nr=nr, unroll=unroll)})
+
+
+EVERY = [tuned(mr, nr, unroll) for mr in (2, 4, 6, 8, 12) for nr in (8, 16, 32) for unroll in (1, 2, 4)]
+
+
+def test_same_text_same_answer(problem: Problem) -> None:
+    for kernel in (tuned(), toy.RIGHT_CPP, toy.RIGHT_PYTHON):
+        assert FakeEvaluator()(problem, kernel, ()) == FakeEvaluator()(problem, kernel, ())
+    assert FakeEvaluator(seed=1)(problem, tuned(), ()) != FakeEvaluator()(problem, tuned(), ())
+
+
+def test_it_says_that_it_is_fake(problem: Problem) -> None:
+    result = FakeEvaluator()(problem, tuned(), (toy.trial(tuned(8)),))
+    assert result.evidence["fake"] is True
+    assert result.evidence["against"][0]["id"] == "00001"
+    assert result.isolation == "none"
+
+
+def test_made_up_landscape_has_an_optimum_and_corners(problem: Problem) -> None:
+    verdicts, spreads = set(), []
+    for seed in range(12):
+        results = [FakeEvaluator(seed=seed)(problem, kernel, ()) for kernel in EVERY]
+        verdicts |= {result.verdict for result in results}
+        scores = [result.score_us for result in results if result.score_us is not None]
+        spreads.append(max(scores) / min(scores))
+        assert len(scores) > len(EVERY) * 0.7
+    assert verdicts == {Verdict.ACCEPT, Verdict.COMPILE, Verdict.INCORRECT}
+    assert 1.3 < min(spreads)
+    assert max(spreads) < 50
+
+
+def test_recorded_landscape_answers_with_the_nearest(problem: Problem, tmp_path: Path) -> None:
+    path = tmp_path / "landscape.json"
+    rows = [
+        {"values": {"MR": 4, "NR": 16}, "us": {"n30000": 10.0, "n65536": 20.0}},
+        {"values": {"MR": "12", "NR": "32"}, "verdict": "compile-error"},
+        {"values": {"MR": "4", "NR": "8"}, "us": {"n30000": 30.0, "n65536": 30.0}},
+    ]
+    path.write_text(json.dumps(rows))
+    fake = FakeEvaluator(str(path))
+    assert [timing.us for timing in fake(problem, tuned(4, 16), ()).timings] == [10.0, 20.0]
+    assert fake(problem, tuned(12, 32), ()).verdict is Verdict.COMPILE
+    assert fake(problem, tuned(6, 8), ()).score_us == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '[{"values": {}}]', '[{"values": {}, "verdict": "good"}]'])
+def test_unusable_landscape_is_a_sentence(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "landscape.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"evaluator.landscape="):
+        FakeEvaluator(str(path))

@@ -1,0 +1,158 @@
+"""The commands as typed, in child processes and an empty folder."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+DRY = ["recipe=dry_run", "problem=softmax"]
+
+
+def ksflow(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ksflow", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "160", **environment},
+        check=False,
+    )
+
+
+def test_help_is_useful_and_quick(tmp_path: Path) -> None:
+    times = []
+    for _ in range(3):
+        started = time.monotonic()
+        done = ksflow(tmp_path, "--help")
+        times.append(time.monotonic() - started)
+    assert done.returncode == 0
+    for word in ("designer   llm mix random rules tune", "problem.path=", "lineage show ID", "doctor", "-m designer="):
+        assert word in done.stdout
+    assert min(times) < 1.0
+    assert ksflow(tmp_path, "--version").stdout.startswith("ksflow 0.")
+
+
+def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, *DRY, "loop.evaluations=6")
+    assert done.returncode == 0, done.stderr
+    assert "x baseline" in done.stderr
+    assert "git -C runs/lineage.git log --graph --oneline softmax/dry/" in done.stderr
+    best = tmp_path / "runs/best/softmax/dry"
+    assert (best / "best.py").is_file()
+    assert json.loads((best / "evaluation.json").read_text())["evaluation"]["verdict"] == "accept"
+    events = next((tmp_path / "runs/logs").glob("*/events.jsonl")).read_text().splitlines()
+    assert sum(json.loads(line)["event"] == "done" for line in events) >= 6
+    tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry")
+    assert "00001" in tree.stdout
+    shown = ksflow(tmp_path, "lineage", "show", "00005", "problem=softmax", "run=dry")
+    assert "experiment (gain" in shown.stdout
+    base = shown.stdout.split("base: ")[1][:5]
+    changed = ksflow(tmp_path, "lineage", "diff", base, "00005", "problem=softmax", "run=dry")
+    assert "\n+" in changed.stdout
+    assert "tune:" in changed.stdout
+
+
+def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, "-m", *DRY, "loop.evaluations=4", "designer=rules,random", "selector=fastest,tournament")
+    assert done.returncode == 0, done.stderr
+    table = done.stdout[done.stdout.index("sweep") :]
+    for name in ("designer=rules,selector=fastest", "designer=random,selector=tournament"):
+        assert name in table
+    assert "to best" in table
+    tree = ksflow(tmp_path, "lineage", "problem=softmax", "run='designer=random,selector=fastest'")
+    assert "accept" in tree.stdout, tree.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["llm=gemni"], "did you mean gemini?"),
+        (["lineage"], "no lineage at runs/lineage.git"),
+        (["frobnicate"], "no command 'frobnicate'; commands: run, problem, lineage, doctor"),
+        (["problem", "chekc"], "commands: problem show, problem check"),
+        (["problem.path=/nowhere"], "no problem.yaml in /nowhere"),
+        (["seed=absent.cpp", "evaluator=fake"], "cannot read absent.cpp"),
+        (["llm=gemini", "evaluator=fake"], "GEMINI_API_KEY"),
+        (["lineage.path=taken", "evaluator=fake"], "taken is not a lineage"),
+        (["lineage.path=/proc/nowhere/l.git", "evaluator=fake"], "cannot open the lineage"),
+        (["hydra.run.dir=file/below", "evaluator=fake"], "cannot write here"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine.txt").write_text("mine")
+    (tmp_path / "file").write_text("")
+    done = ksflow(tmp_path, *arguments, GEMINI_API_KEY="")
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert message in lines[-1]
+    assert lines[-1].startswith("ksflow: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_killed_and_started_again_it_goes_on_without_doing_anything_twice(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ksflow", *DRY, "loop.evaluations=400"]
+    for trials in (6, 15):
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as victim:
+            assert victim.stderr is not None
+            for _ in range(trials):
+                victim.stderr.readline()
+            victim.kill()
+    done = ksflow(tmp_path, *DRY, "loop.evaluations=3", "loop.confirm=false")
+    assert done.returncode == 0, done.stderr
+    store = tmp_path / "runs/lineage.git"
+    log = subprocess.run(
+        ["git", "-C", store, "for-each-ref", "--format=%(refname:lstrip=4)", "refs/heads/softmax/dry/"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert log == [f"{number:05d}" for number in range(1, len(log) + 1)]
+    assert len(log) >= 20
+    for name in log:
+        form = "--format=%(trailers:key=Trial,valueonly,separator=)"
+        first = subprocess.run(
+            ["git", "-C", store, "log", "--first-parent", form, f"softmax/dry/{name}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        assert first.count(name) in (1, 2)  # written and evaluated, or failed: once each
+
+
+def test_doctor_names_keys_but_never_shows_them(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, "doctor", OPENAI_API_KEY="sk-very-secret")
+    assert "OPENAI_API_KEY" in done.stdout
+    assert "very-secret" not in done.stdout + done.stderr
+    assert "isolation" in done.stdout
+
+
+def test_problem_show_says_what_was_understood(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, "problem", "show", "problem.cases=leaderboard")
+    assert done.returncode == 0, done.stderr
+    assert 'extern "C" void custom_kernel(const uint8_t *a' in done.stdout
+    assert "6144x4096x512" in done.stdout
+    assert "00_torch.py (baseline)" in done.stdout
+
+
+def test_the_console_script_sees_modules_beside_the_user(tmp_path: Path) -> None:
+    (tmp_path / "mystages.py").write_text(
+        "from ksflow.stages.selector.fastest import Fastest\nclass Mine(Fastest):\n    pass\n"
+    )
+    (tmp_path / "conf" / "selector").mkdir(parents=True)
+    (tmp_path / "conf" / "selector" / "mine.yaml").write_text("_target_: mystages.Mine\n")
+    script = Path(sys.executable).parent / "ksflow"
+    done = subprocess.run(
+        [script, "--config-dir", "conf", "selector=mine", *DRY, "loop.evaluations=1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
