@@ -21,13 +21,16 @@ from hydra.types import RunMode
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
 
 from ksflow import report
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.home import shipped
 from ksflow.problem import suggest
 
+_OLD = hydra.__version__ < "1.4"
+_VERSION: dict[str, Any] = {"version_base": "1.3"} if _OLD else {}
+# Configs are code here, and said to be: from 1.4 on, Hydra wants to hear that.
+_TRUST: Any = {} if _OLD else {"execution_whitelist": hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS}
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _ARGUMENTS = "KSFLOW_ARGUMENTS"
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
@@ -48,7 +51,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
         return results[-1]
 
     try:
-        hydra.main(version_base="1.3", config_path=str(shipped("conf")), config_name="config")(task)()
+        hydra.main(config_path=str(shipped("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
     except OSError as error:
@@ -62,7 +65,7 @@ def compose(arguments: list[str]) -> DictConfig:
     directory, overrides = _config_dir(arguments)
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
     try:
-        with hydra.initialize_config_dir(str(shipped("conf")), version_base="1.3"):
+        with hydra.initialize_config_dir(str(shipped("conf")), **_VERSION):
             cfg = hydra.compose("config", [*map(_free_key, overrides), *search], return_hydra_config=True)
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
@@ -77,7 +80,7 @@ def compose(arguments: list[str]) -> DictConfig:
 def build(node: DictConfig) -> Any:
     """What a `_target_` makes, its whole subtree included."""
     try:
-        return instantiate(node, _convert_="all")
+        return instantiate(node, _convert_="all", **{f"_{key}_": value for key, value in _TRUST.items()})
     except HydraException as error:
         cause = error.__cause__
         if isinstance(cause, KsflowError):
@@ -109,7 +112,7 @@ class SweepTable(Callback):
         """Hydra calls this after the last job."""
         rows = report.read_summaries(Path(config.hydra.sweep.dir))
         if rows:
-            report.show_sweep(Console(stderr=False), rows)
+            report.show_sweep(report.console(), rows)
 
 
 def check(cfg: DictConfig) -> None:

@@ -51,7 +51,7 @@ def show(console: Console) -> int:
     )
     console.print(table)
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
-    console.print(verdict, highlight=False)
+    console.print(verdict)
     return 0 if usable else 1
 
 

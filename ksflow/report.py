@@ -1,6 +1,7 @@
 """What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
 
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +21,14 @@ from ksflow.schedule import Outcome, Session
 
 _LOG = structlog.get_logger("ksflow")
 _STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow"}
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that does not squeeze tables into 80 columns when nobody's window sets the width."""
+    made = Console(stderr=stderr)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = 160
+    return made
 
 
 class Display:
@@ -44,7 +53,7 @@ class Display:
         self._now = f"{what} {trial.id if trial else ''}".strip()
         _LOG.info(what, **_event(trial, session))
         if what == "done" and trial:
-            self._console.print(_line(trial, session), soft_wrap=True, highlight=False)
+            self._console.print(_line(trial, session), soft_wrap=True)
         elif what == "interrupt":
             self._console.print(
                 "stopping after this trial; Ctrl-C again stops now (nothing is lost)",
@@ -109,19 +118,17 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     console.print(
         f"{outcome.judged} experiments in {outcome.wall_s:.0f} s ({rate:.0f} a minute), "
         f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}",
-        highlight=False,
     )
     if confirmed := _confirmed(best):
-        console.print(confirmed, highlight=False)
+        console.print(confirmed)
     where = lineage.store.path
     name = lineage.branch_of(best.id)
-    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}", highlight=False)
+    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}")
     console.print(
         f"  git -C {where} log --graph --oneline {name}\n"
         f"  git -C {where} show {name}\n"
         f"  python -m ksflow lineage problem={problem.name} run={lineage.run}\n"
         f"  python -m ksflow lineage show {best.id} problem={problem.name} run={lineage.run}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -143,7 +150,7 @@ def show_tree(console: Console, population: Iterable[Trial], baselines: tuple[Tr
 
 def show_trial(console: Console, trial: Trial, commit: str) -> None:
     """Everything about one trial."""
-    console.print(f"{trial.id}  {trial.origin.value}  {trial.verdict}  commit {commit}", highlight=False)
+    console.print(f"{trial.id}  {trial.origin.value}  {trial.verdict}  commit {commit}")
     parents = dict(zip(("base", "reference"), trial.parents, strict=False))
     rows: Mapping[str, object] = {
         **parents,
@@ -153,27 +160,27 @@ def show_trial(console: Console, trial: Trial, commit: str) -> None:
     }
     for key, value in rows.items():
         if value:
-            console.print(f"  {key}: {value}", highlight=False, markup=False)
+            console.print(f"  {key}: {value}", markup=False)
     if trial.experiment:
         low, high = trial.experiment.gain_percent
         console.print(
             f"\nexperiment (gain {low:g} to {high:g} %, innovation {trial.experiment.innovation:g})\n"
             f"  {trial.experiment.description}\n  rubric: {trial.experiment.rubric}",
-            highlight=False,
             markup=False,
         )
     if trial.evaluation:
         _show_evaluation(console, trial)
     if trial.kernel:
         for name, text in trial.kernel.files.items():
-            console.print(f"\n{name}\n{text}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"\n{name}\n{text}", markup=False, soft_wrap=True)
 
 
 def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
     """One row per variant, best first."""
     table = Table(title="sweep", title_justify="left", box=SIMPLE_HEAD)
     for name in ("run", "best µs", "x baseline", "trials", "to best", "correct", "cost", "wall"):
-        table.add_column(name, justify="left" if name == "run" else "right")
+        left = name == "run"
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in sorted(summaries, key=lambda row: row["score_us"]):
         table.add_row(
             f"{row['problem']}/{row['run']}",
@@ -198,7 +205,8 @@ def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...])
     cases = [case.name for case in problem.benchmarks]
     table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
     for name in ("kernel", problem.score, "x baseline", *cases[:6]):
-        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
+        left = name == "kernel"
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for trial in [*trials, *baselines]:
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
         ratio = speedup(trial, baselines) if trial not in baselines else None
@@ -224,13 +232,12 @@ def _show_evaluation(console: Console, trial: Trial) -> None:
     score = f"{evaluation.score_us:.5g} µs" if evaluation.score_us else evaluation.reason
     console.print(
         f"\nverdict {evaluation.verdict.value}: {score} (isolation {evaluation.isolation}, {evaluation.target})",
-        highlight=False,
         markup=False,
     )
     for timing in evaluation.timings:
-        console.print(f"  {timing.case}: {timing.us:.5g} µs", highlight=False, markup=False)
+        console.print(f"  {timing.case}: {timing.us:.5g} µs", markup=False)
     evidence = json.dumps(evaluation.evidence, indent=1, ensure_ascii=False)
-    console.print(f"evidence {evidence}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"evidence {evidence}", markup=False, soft_wrap=True)
 
 
 def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
@@ -301,7 +308,7 @@ def show_problem(console: Console, problem: Problem) -> None:
         "digest": problem.digest,
     }
     for key, value in rows.items():
-        console.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{key}: {value}", markup=False, soft_wrap=True)
 
 
 def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bool, str]]) -> int:

@@ -1,7 +1,6 @@
 """What each command does: compose, build, hand over, show."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def _job(cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs."""
     folder = compose.job_folder()
     log.setup(folder)
-    console = Console(stderr=True)
+    console = report.console(stderr=True)
     evaluate = compose.build(cfg.evaluator)
     problem: Problem = compose.build(cfg.problem)
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
@@ -69,7 +68,7 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, problem: Proble
     folder = lineage.store.path.parent / "best" / problem.name / lineage.run
     commit = lineage.commit_of(outcome.best.id)
     module = write_best(folder, problem, compose.build(cfg.target), outcome.best, commit)
-    console.print(f"written to {module}", highlight=False)
+    console.print(f"written to {module}")
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -78,7 +77,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
     if verb not in ("show", "check") or len(words) > 1:
         raise ConfigError(f"no command 'problem {' '.join(words)}'; commands: problem show, problem check")
     cfg = compose.compose(overrides)
-    console = Console()
+    console = report.console()
     found: Problem = compose.build(cfg.problem)
     if verb == "show":
         report.show_problem(console, found)
@@ -100,7 +99,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
             raise ConfigError(
                 f"no trial of problem={found.name} run={cfg.run} in {cfg.lineage.path}; runs: {tree.runs()}"
             )
-        console = Console()
+        console = report.console()
         match words:
             case []:
                 report.show_tree(console, trials.values(), report.known_baselines(tree.known, found))
@@ -108,7 +107,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 report.show_trial(console, _trial(trials, name), tree.commit_of(name))
             case ["diff", first, second]:
                 _trial(trials, first), _trial(trials, second)
-                console.print(tree.diff(first, second), highlight=False, markup=False, soft_wrap=True)
+                console.print(tree.diff(first, second), markup=False, soft_wrap=True)
             case _:
                 raise ConfigError("commands: lineage, lineage show ID, lineage diff A B")
     finally:
@@ -126,7 +125,7 @@ def examine(words: list[str], overrides: list[str]) -> int:
     """`doctor`."""
     if words or overrides:
         raise ConfigError("doctor takes no arguments")
-    return doctor.show(Console(file=sys.stdout))
+    return doctor.show(report.console())
 
 
 COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {

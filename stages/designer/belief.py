@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[Any]
 
-NOISE = 0.03  # of the logarithm of a time
+NOISES = (0.02, 0.05, 0.15)  # of the logarithm of a time; the likeliest is taken
 MEMORY = 300  # points
-HEDGE = True
-RISK = 1.0
 WEIGHTS = (0.1, 0.4, 1.0, 2.0)
 _OFFSET = 3.0  # how little is known of the absolute time: deviation of its logarithm
 _REACH = 1.5  # options over which ordered values stop resembling each other
@@ -51,7 +49,8 @@ class Belief:
         self._worth = [mean for mean, _ in worth]
         self._spread = [spread for _, spread in worth]
         self._weight = [1.0] * len(worth)
-        unknown = {t.name: RISK * k.risk_percent / 100 for t, k in zip(around.tunables, kinds, strict=True)}
+        unknown = {t.name: k.risk_percent / 100 for t, k in zip(around.tunables, kinds, strict=True)}
+        self._noise = NOISES[0]
         self._blame = Blame(around.points, unknown)
         self._seen = [(p.values, math.log(p.score_us)) for p in _recent(around.points) if p.score_us]
         self._weigh()
@@ -67,7 +66,7 @@ class Belief:
         gains, deviations = base[0] - mean, np.sqrt(variance)
         codes, here = self._encode(configs), self._encode([self._space.base])
         apart = 2 * (self._prior + _OFFSET**2 - self._covariance(codes, here)[:, 0])
-        ignorance = np.minimum(variance / np.maximum(apart, NOISE**2), 1.0)
+        ignorance = np.minimum(variance / np.maximum(apart, self._noise**2), 1.0)
         return [
             Guess(float(g), float(d), self._blame.risk(c), float(i))
             for g, d, c, i in zip(gains, deviations, configs, ignorance, strict=True)
@@ -77,14 +76,17 @@ class Belief:
         """Go on as if `config` had been measured as expected, so that the next one tells more."""
         mean, _ = self._predict([config])
         self._seen.append((config, float(mean[0])))
-        if HEDGE:
-            self._blame.suppose(config)
+        self._blame.suppose(config)
         self._fit()
 
     def _weigh(self) -> None:
         """How much each tunable matters here, by what makes the measurements most likely."""
-        self._fit()
-        best = self._evidence()
+        evidence = []
+        for self._noise in NOISES:
+            self._fit()
+            evidence.append((self._evidence(), -self._noise))
+        best, noise = max(evidence)
+        self._noise = -noise
         for _ in range(2):
             for column in range(len(self._weight)):
                 for weight in WEIGHTS:
@@ -110,7 +112,7 @@ class Belief:
         residual = times - self._expected(self._codes)
         self._center = float(residual.mean()) if len(residual) else 0.0
         residual = residual - self._center
-        gram = self._covariance(self._codes, self._codes) + NOISE**2 * np.eye(len(residual))
+        gram = self._covariance(self._codes, self._codes) + self._noise**2 * np.eye(len(residual))
         self._factor = np.linalg.cholesky(gram)
         half = np.linalg.solve(self._factor, residual)
         self._solved = np.linalg.solve(self._factor.T, half)
@@ -125,7 +127,7 @@ class Belief:
         cross = self._covariance(codes, self._codes)
         mean = self._expected(codes) + self._center + cross @ self._solved
         known = (np.linalg.solve(self._factor, cross.T) ** 2).sum(0)
-        return mean, np.maximum(self._prior + _OFFSET**2 - known, NOISE**2)
+        return mean, np.maximum(self._prior + _OFFSET**2 - known, self._noise**2)
 
     def _encode(self, configs: Iterable[Config]) -> "Floats":
         import numpy as np

@@ -5,6 +5,7 @@ in proportion to what they explain elsewhere; those that the compiler or the jud
 with one suspect is a warning and several are nearly a proof: a dead end is avoided, yet never quite ruled out.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 
@@ -12,8 +13,8 @@ from ksflow.stages.designer.space import Config, Point
 
 Part = tuple[tuple[str, str], ...]
 
-_SINGLE, _PAIR, _NAMED = 0.3, 0.03, 100.0
-"""How readily a value, a pair, and (a factor) what was named is suspected before anything else is known."""
+_PAIR = 0.3  # how much less a pair is suspected than its values
+_NAMED = 100.0  # how much more a part is suspected whose tunables were named
 _DOUBT = 1.0  # failures' worth of doubt that a suspect keeps
 _ROUNDS = 10
 
@@ -50,7 +51,15 @@ class Blame:
         return 1 - safe
 
     def _suspects(self, config: Config, named: frozenset[str]) -> dict[Part, float]:
-        return {part: _prior(part, named) for part in _parts(config) if part not in self._innocent}
+        """How readily each part is suspected before other failures are looked at."""
+        pull = {}
+        for part in _parts(config):
+            if part not in self._innocent:
+                chances = [self._unknown[name] for name, _ in part]
+                mentioned = sum(name in named for name, _ in part) / len(part)
+                pull[part] = math.prod(chances) ** (1 / len(part)) * (1.0 if len(part) == 1 else _PAIR)
+                pull[part] *= _NAMED**mentioned if named else 1.0
+        return pull
 
     def _share(self) -> None:
         """Settle how many failures each suspect accounts for."""
@@ -62,12 +71,6 @@ class Blame:
                 for part, weight in pull.items():
                     guilt[part] = guilt.get(part, 0.0) + weight / total
             self._guilt = guilt
-
-
-def _prior(part: Part, names: frozenset[str]) -> float:
-    """How readily `part` is suspected of this failure."""
-    named = sum(name in names for name, _ in part) / len(part)
-    return (_SINGLE if len(part) == 1 else _PAIR) * (_NAMED**named if names else 1.0)
 
 
 def _parts(config: Config) -> list[Part]:

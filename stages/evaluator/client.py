@@ -7,7 +7,6 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
-from typing import IO
 
 from ksflow.home import PACKAGE
 from ksflow.stages.evaluator.wire import Closed, Message, receive, send
@@ -54,9 +53,19 @@ class Judge:
             while (answer := receive(self._output, timeout_s)).get("id") != self._ids:
                 pass
         except Closed as error:
+            words = self._last_words()
             self.close()
-            raise Closed(f"{error}: {self._last_words()}") from error
+            raise Closed(f"{error}\n{words}") from error
+        except BaseException:  # half a frame may be left in the pipe: this judge cannot be asked again
+            self.close()
+            raise
         return answer
+
+    def _last_words(self) -> str:
+        """What the judge said on its error stream."""
+        with open(self._words, "rb") as file:
+            file.seek(-min(file.seek(0, os.SEEK_END), _TAIL), os.SEEK_END)
+            return file.read().decode("utf-8", "replace")
 
     @property
     def alive(self) -> bool:
@@ -78,27 +87,25 @@ class Judge:
         self._end()
 
     def _start(self) -> None:
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - kept for what a judge says when it dies
+        handle, self._words = tempfile.mkstemp(prefix="ksflow-judge-")
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._words,
+            stderr=handle,
             bufsize=0,
             env=self._environment,
             start_new_session=True,
             cwd="/",
         )
+        os.close(handle)
         assert self._process.stdin
         assert self._process.stdout
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._end = weakref.finalize(self, _end, self._process, self._words)
 
-    def _last_words(self) -> str:
-        return getattr(self._words, "last", "")
 
-
-def _end(process: "subprocess.Popen[bytes]", words: IO[bytes]) -> None:
+def _end(process: "subprocess.Popen[bytes]", words: str) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
@@ -107,4 +114,5 @@ def _end(process: "subprocess.Popen[bytes]", words: IO[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    words.close()
+    with contextlib.suppress(OSError):
+        os.unlink(words)

@@ -30,6 +30,8 @@ _LOG = 4000
 _FILE_KB = 256 << 10
 _FIRST_ZIG_S = 600
 _ERROR = re.compile(r"(?:fatal )?error: |undefined reference|undefined symbol|: error:")
+_OWN_FAULT = re.compile(r":\d+:\d+: (?:fatal )?error: |undefined reference|undefined symbol")
+"""The source is to blame, so that trying again is in vain."""
 _LIMITED = 'ulimit -c 0; ulimit -t "$1" && ulimit -f "$2" && ulimit -v "$3" && shift 3 && exec "$@"'
 
 
@@ -97,7 +99,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
         if built.artefact:
             os.replace(built.artefact, done)
             return Built(str(done))
-        if not built.timed_out:
+        if _OWN_FAULT.search(built.log):
             (work / "log").write_text(built.log)
             os.replace(work / "log", failed)
         return built

@@ -99,7 +99,8 @@ class LocalEvaluator:
                 self._wake()
                 answer = self._judge.ask(request, timeout)
             except Closed as error:
-                reason = f"the judge died: {error}"
+                cause, _, words = str(error).partition("\n")
+                reason, evidence = f"the judge died: {cause}", {"log": words}
                 continue
             if answer.get("verdict") != Verdict.HARNESS:
                 return answer

@@ -21,15 +21,38 @@ from ksflow.stages.evaluator.judge.suite import Source, key
 Json = dict[str, Any]
 
 
+class Seats:
+    """Which cores this judge and its boxes sit on: two that no other judge here has taken, while there are any."""
+
+    def __init__(self, cores: set[int]) -> None:
+        self._held: list[socket.socket] = []
+        self.box: int | None = None
+        self.judge = cores
+        if len(cores) > 1:
+            ordered = sorted(cores)
+            self.box = next(filter(self._take, reversed(ordered[1:])), ordered[-1])
+            self.judge = {next(filter(self._take, ordered[:-1]), ordered[0])}
+
+    def _take(self, core: int) -> bool:
+        """A name that only one process can hold, and that is free again when it ends."""
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name.bind(f"\0ksflow-core-{core}")
+        except OSError:
+            name.close()
+            return False
+        self._held.append(name)
+        return True
+
+
 class Desk:
     """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged."""
 
     def __init__(self, light: socket.socket, heavy: socket.socket) -> None:
         self.cores = os.sched_getaffinity(0)
-        several = len(self.cores) > 1
-        self.judge_cores = {min(self.cores)} if several else self.cores
+        self.seats = Seats(self.cores)
         identity = Identity.USER if os.getuid() else _identity()
-        self.host = Host(light, heavy, max(self.cores) if several else None, identity)
+        self.host = Host(light, heavy, self.seats.box, identity)
         self.overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.sources: dict[str, Source] = {}
         self.latest: Source | None = None
@@ -54,7 +77,7 @@ class Desk:
             return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
 
     def _judge(self, source: Source, request: Json) -> Json:
-        self._stay(self.judge_cores)
+        self._stay(self.seats.judge)
         try:
             return Judgement(self.host, source, self.overhead, request).run()
         finally:

@@ -19,9 +19,14 @@ def middle(samples: list[float]) -> float:
     return float(torch.tensor(samples, dtype=torch.float64).quantile(0.5))
 
 
+def calm(wall: float, cpu: float) -> bool:
+    """Whether a sample was not preempted: wall time much above CPU time says that it was."""
+    return wall <= cpu * _PREEMPTED + _SLACK_US
+
+
 def undisturbed(wall: list[float], cpu: list[float]) -> list[bool]:
-    """Which samples were not preempted: wall time much above CPU time says so. All, where few would be left."""
-    keep = [w <= c * _PREEMPTED + _SLACK_US for w, c in zip(wall, cpu, strict=True)]
+    """Which samples were not preempted. All of them, where few would be left."""
+    keep = [calm(w, c) for w, c in zip(wall, cpu, strict=True)]
     return keep if sum(keep) >= min(_FEWEST, len(keep)) else [True] * len(keep)
 
 

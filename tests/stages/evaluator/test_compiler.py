@@ -34,7 +34,7 @@ def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> Non
     assert first.artefact == second.artefact
     other = build(replace(problem, defines={"N": 2}), toy.RIGHT_CPP)
     assert not other.cached
-    assert [path for path in own_cache.rglob("tmp-*")] == []
+    assert list(own_cache.rglob("tmp-*")) == []
 
 
 def test_defines_and_target_reach_the_compiler(problem: Problem, own_cache: Path) -> None:
@@ -65,18 +65,14 @@ def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
     body = "\n".join(f"static_assert(spin() + {i} >= 0);" for i in range(200))
     kernel = toy.cpp(body, f"{deep}\n{loop}")
     limits = Limits(compile_s=0.5)
-    built = compiler.compile_kernel(
-        replace(problem, limits=limits), kernel, target.detect(), environment({})
-    )
+    built = compiler.compile_kernel(replace(problem, limits=limits), kernel, target.detect(), environment({}))
     assert built.timed_out or "constexpr" in built.log
-    assert [path for path in own_cache.rglob("tmp-*")] == []
+    assert list(own_cache.rglob("tmp-*")) == []
 
 
 def test_two_at_once_share_the_cache(problem: Problem, own_cache: Path) -> None:
     results: list[compiler.Built] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(build(problem, toy.slow(3)))) for _ in range(2)
-    ]
+    threads = [threading.Thread(target=lambda: results.append(build(problem, toy.slow(3)))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ksflow.records import Arg, Case, Kernel, Limits, Origin, Problem, Trial
 
-REFERENCE = '''
+REFERENCE = """
 import torch
 
 def generate_input(n, seed, device="cpu"):
@@ -21,7 +21,7 @@ def oracle(data):
 
 def upstream_check(data, output):
     return "" if torch.allclose(output, data[0] + data[1]) else "not close"
-'''
+"""
 
 
 def problem(folder: Path, limits: Limits | None = None) -> Problem:
