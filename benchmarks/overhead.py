@@ -106,19 +106,30 @@ def cpu_s() -> float:
     return total
 
 
-def first_call_s() -> float:
-    """Seconds from the start of a process to its first stage call, on an empty lineage with the fake evaluator."""
+_FIRST_CALL = """
+import os, resource, sys, time
+from ksflow import loop, compose, verbs
+
+def reached(*arguments):
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    sys.stdout.write(f"{time.time()} {rss}")
+    sys.stdout.flush()
+    os._exit(0)
+
+loop.judge = reached
+compose.launch(verbs._job, sys.argv[1:])
+"""
+
+
+def first_call() -> tuple[float, float]:
+    """Seconds from the start of a process to its first stage call, and its memory in MB, as the main job is run."""
     with tempfile.TemporaryDirectory() as folder:
-        script = (
-            "import sys,time;from ksflow import verbs,compose;"
-            "import ksflow.loop as l;r=l.judge\n"
-            "def j(*a):\n print(time.time());sys.stdout.flush();import os;os._exit(0)\n"
-            "l.judge=j\n"
-            f"compose.launch(verbs._job,['evaluator=fake','lineage.path={folder}/l.git','hydra.run.dir={folder}/h'])"
-        )
+        overrides = [f"lineage.path={folder}/lineage.git", f"hydra.run.dir={folder}/log"]
         started = time.time()
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        return float(done.stdout.split()[-1]) - started
+        command = [sys.executable, "-c", _FIRST_CALL, *overrides]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        reached, rss = map(float, done.stdout.split())
+        return reached - started, rss
 
 
 def main() -> None:
@@ -154,6 +165,8 @@ def main() -> None:
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         lineage.close()
         size = sum(f.stat().st_blocks * 512 for f in Path(folder).rglob("*") if f.is_file()) / 1e6
+    firsts = [first_call() for _ in range(5)]
+    times, memory = [seconds for seconds, _ in firsts], max(rss for _, rss in firsts)
     costs, walls = costs[1:], walls[1:]
     first, final = costs[:99], costs[-100:]
     rows = {
@@ -162,10 +175,12 @@ def main() -> None:
         "wall ms per trial, median": f"{statistics.median(walls):.1f}",
         "last 100 / first 100, CPU, mean": f"{statistics.fmean(final) / statistics.fmean(first):.2f}",
         "lineage after maintenance, MB": f"{size:.1f}",
-        "resident memory, MB": f"{rss:.0f}",
+        "resident memory of the loop, MB": f"{rss:.0f}",
+        "start to first stage call, s": f"{statistics.median(times):.2f}",
+        "resident memory of the main job then, MB": f"{memory:.0f}",
     }
     for name, value in rows.items():
-        print(f"{name:36} {value}")
+        print(f"{name:42} {value}")
 
 
 if __name__ == "__main__":

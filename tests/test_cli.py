@@ -156,3 +156,16 @@ def test_the_console_script_sees_modules_beside_the_user(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_model_path_runs_without_a_model_and_keeps_its_calls(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, *DRY, "llm=dummy", "loop.evaluations=3")
+    assert done.returncode == 0, done.stderr
+    log = subprocess.run(
+        ["git", "-C", tmp_path / "runs/lineage.git", "log", "--format=%s", "refs/ksflow/softmax/dry/calls"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for stage in ("selector=llm", "designer=llm", "writer=llm"):
+        assert stage in log

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Floats = NDArray[Any]
 
 NOISES = (0.02, 0.05, 0.15)  # of the logarithm of a time; the likeliest is taken
-MEMORY = 300  # points
-WEIGHTS = (0.1, 0.4, 1.0, 2.0)
+MEMORY = 150  # points
+WEIGHTS = (0.3, 0.6, 1.0, 2.0)
 _OFFSET = 3.0  # how little is known of the absolute time: deviation of its logarithm
 _REACH = 1.5  # options over which ordered values stop resembling each other
 _COUPLING = 0.3  # what pairs are worth, against single tunables
@@ -39,7 +39,7 @@ class Guess:
 
 
 class Belief:
-    """Fitted once per round to the family's points."""
+    """Fitted once per round to the family's points, of which at least one was accepted: the base."""
 
     def __init__(self, around: Space, kinds: Sequence[Kind]) -> None:
         self._space = around
@@ -53,6 +53,7 @@ class Belief:
         self._noise = NOISES[0]
         self._blame = Blame(around.points, unknown)
         self._seen = [(p.values, math.log(p.score_us)) for p in _recent(around.points) if p.score_us]
+        self._observe()
         self._weigh()
 
     def guess(self, configs: Sequence[Config]) -> list[Guess]:
@@ -65,7 +66,7 @@ class Belief:
         mean, variance = self._predict(configs)
         gains, deviations = base[0] - mean, np.sqrt(variance)
         codes, here = self._encode(configs), self._encode([self._space.base])
-        apart = 2 * (self._prior + _OFFSET**2 - self._covariance(codes, here)[:, 0])
+        apart = 2 * (self._prior + _OFFSET**2 - self._covariance(self._compare(codes, here))[:, 0])
         ignorance = np.minimum(variance / np.maximum(apart, self._noise**2), 1.0)
         return [
             Guess(float(g), float(d), self._blame.risk(c), float(i))
@@ -77,6 +78,7 @@ class Belief:
         mean, _ = self._predict([config])
         self._seen.append((config, float(mean[0])))
         self._blame.suppose(config)
+        self._observe()
         self._fit()
 
     def _weigh(self) -> None:
@@ -91,6 +93,8 @@ class Belief:
             for column in range(len(self._weight)):
                 for weight in WEIGHTS:
                     before = self._weight[column]
+                    if weight == before:
+                        continue
                     self._weight[column] = weight
                     self._fit()
                     if self._evidence() > best + 1e-9:
@@ -104,29 +108,38 @@ class Belief:
         odd = sum(math.log(weight) ** 2 for weight in self._weight)
         return self._likelihood - odd / 2
 
-    def _fit(self) -> None:
+    def _observe(self) -> None:
         import numpy as np
 
         self._codes = self._encode([config for config, _ in self._seen])
-        times = np.array([time for _, time in self._seen])
-        residual = times - self._expected(self._codes)
-        self._center = float(residual.mean()) if len(residual) else 0.0
+        self._times = np.array([time for _, time in self._seen])
+        self._alikes = self._compare(self._codes, self._codes)
+
+    def _fit(self) -> None:
+        import numpy as np
+
+        residual = self._times - self._expected(self._codes)
+        self._center = float(residual.mean())
         residual = residual - self._center
-        gram = self._covariance(self._codes, self._codes) + self._noise**2 * np.eye(len(residual))
-        self._factor = np.linalg.cholesky(gram)
-        half = np.linalg.solve(self._factor, residual)
-        self._solved = np.linalg.solve(self._factor.T, half)
-        self._likelihood = float(-0.5 * half @ half - np.log(np.diag(self._factor)).sum())
-        self._prior = float(self._covariance(self._codes[:1], self._codes[:1]).sum()) - _OFFSET**2
+        gram = self._covariance(self._alikes) + self._noise**2 * np.eye(len(residual))
+        factor = np.linalg.cholesky(gram)
+        half = _forward(factor, residual)
+        self._likelihood = float(-0.5 * half @ half - np.log(np.diag(factor)).sum())
+        self._residual, self._gram = residual, gram
+        self._inverse: Floats | None = None
+        self._prior = float(gram[0, 0]) - self._noise**2 - _OFFSET**2
 
     def _predict(self, configs: Sequence[Config]) -> tuple["Floats", "Floats"]:
         """Mean and variance of the logarithm of the time."""
         import numpy as np
 
         codes = self._encode(configs)
-        cross = self._covariance(codes, self._codes)
-        mean = self._expected(codes) + self._center + cross @ self._solved
-        known = (np.linalg.solve(self._factor, cross.T) ** 2).sum(0)
+        cross = self._covariance(self._compare(codes, self._codes))
+        if self._inverse is None:
+            self._inverse = np.linalg.inv(self._gram)
+        reach = cross @ self._inverse
+        mean = self._expected(codes) + self._center + reach @ self._residual
+        known = (reach * cross).sum(1)
         return mean, np.maximum(self._prior + _OFFSET**2 - known, self._noise**2)
 
     def _encode(self, configs: Iterable[Config]) -> "Floats":
@@ -146,23 +159,38 @@ class Belief:
             total -= share * codes[:, column] / max(len(index) - 1, 1)
         return total
 
-    def _covariance(self, left: "Floats", right: "Floats") -> "Floats":
+    def _compare(self, left: "Floats", right: "Floats") -> list["Floats"]:
+        """For each tunable, how alike its values are, pair by pair."""
+        return [alike[left[:, i][:, None], right[:, i][None, :]] for i, alike in enumerate(self._alike)]
+
+    def _covariance(self, alikes: list["Floats"]) -> "Floats":
         """How much two configurations have in common: tunable by tunable, and in pairs."""
         import numpy as np
 
-        singles = np.zeros((len(left), len(right)))
-        squares, mass = singles.copy(), 1e-9
-        for column, alike in enumerate(self._alike):
-            scale = (self._weight[column] * self._spread[column]) ** 2
-            part = scale * np.array(alike)[left[:, column][:, None], right[:, column][None, :]]
-            singles += part
-            squares += part**2
-            mass += scale
-        return singles + _COUPLING * (singles**2 - squares) / mass + _OFFSET**2
+        scales = [(weight * spread) ** 2 for weight, spread in zip(self._weight, self._spread, strict=True)]
+        parts = [scale * alike for scale, alike in zip(scales, alikes, strict=True)]
+        singles: Floats = np.sum(parts, axis=0)
+        squares: Floats = np.sum([part**2 for part in parts], axis=0)
+        covariance: Floats = singles + _COUPLING * (singles**2 - squares) / sum(scales) + _OFFSET**2
+        return covariance
 
 
-def _alike(count: int, ordered: bool) -> list[list[float]]:
-    return [[math.exp(-abs(i - j) / _REACH) if ordered else float(i == j) for j in range(count)] for i in range(count)]
+def _forward(factor: "Floats", right: "Floats") -> "Floats":
+    """Solve a lower triangular system. Row by row: LAPACK starts threads for it, which cost more than they save."""
+    import numpy as np
+
+    solved = np.zeros(len(right))
+    for row in range(len(right)):
+        solved[row] = (right[row] - factor[row, :row] @ solved[:row]) / factor[row, row]
+    return solved
+
+
+def _alike(count: int, ordered: bool) -> "Floats":
+    """How much a tunable's values resemble each other."""
+    import numpy as np
+
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    return np.exp(-apart / _REACH) if ordered else (apart == 0).astype(float)
 
 
 def _log_range(percent: tuple[float, float]) -> tuple[float, float]:

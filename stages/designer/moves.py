@@ -12,6 +12,8 @@ from ksflow.stages.designer.catalogue import Catalogue, Move
 from ksflow.stages.designer.space import Config, Space
 from ksflow.tunables import Tunable, values
 
+DETOURS = 8  # risky single moves for which ways round are looked for
+RISKY = 0.3
 PAIRED = 14  # single moves whose pairs are looked at
 STRANGERS = 20
 _STRANGE = Move(
@@ -29,6 +31,14 @@ _JUMP = Move(
     "Each tunable takes the value that did best, whatever kernel it was measured in.",
     (0.0, 50.0),
     45.0,
+)
+_DETOUR = Move(
+    "away from what it may clash with",
+    (),
+    "other",
+    "What failed before may have failed because of this value, so it is changed along.",
+    (-20.0, 20.0),
+    50.0,
 )
 
 
@@ -48,10 +58,11 @@ def proposals(moves: Catalogue, around: Space, reference: Trial, belief: Belief,
     singles = _distinct(around, board.singles())
     pairs = _distinct(around, board.pairs(singles))
     jumps = _distinct(around, board.climbs())
+    detours = _distinct(around, board.detours(singles))
     strange = [Proposal((_STRANGE,), around.changes(c), c) for c in around.strangers(rng, STRANGERS)]
     return [
         proposal
-        for proposal in _distinct(around, [*singles, *pairs, *jumps, *strange])
+        for proposal in _distinct(around, [*singles, *pairs, *detours, *jumps, *strange])
         if around.untried(proposal.config)
     ]
 
@@ -76,6 +87,18 @@ class _Board:
         for one, two in combinations(best, 2):
             if not one.changes.keys() & two.changes.keys():
                 yield self._proposal((*one.moves, *two.moves), {**one.changes, **two.changes})
+
+    def detours(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
+        """Promising moves that are likely to fail here, each with one more value changed."""
+        guesses = self.belief.guess([single.config for single in singles])
+        risky = [i for i, guess in enumerate(guesses) if guess.risk > RISKY]
+        risky.sort(key=lambda i: -(guesses[i].mean + guesses[i].deviation))
+        for index in risky[:DETOURS]:
+            single = singles[index]
+            for tunable in self.space.tunables:
+                if tunable.name not in single.changes:
+                    for value in self._targets(tunable, "other"):
+                        yield self._proposal((*single.moves, _DETOUR), {**single.changes, tunable.name: value})
 
     def climbs(self) -> Iterator[Proposal]:
         """From the base, tunable by tunable to the value that looks best, until none looks better."""

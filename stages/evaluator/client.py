@@ -4,7 +4,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections.abc import Mapping
 
@@ -63,9 +62,8 @@ class Judge:
 
     def _last_words(self) -> str:
         """What the judge said on its error stream."""
-        with open(self._words, "rb") as file:
-            file.seek(-min(file.seek(0, os.SEEK_END), _TAIL), os.SEEK_END)
-            return file.read().decode("utf-8", "replace")
+        start = max(os.fstat(self._words).st_size - _TAIL, 0)
+        return os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
 
     @property
     def alive(self) -> bool:
@@ -87,25 +85,24 @@ class Judge:
         self._end()
 
     def _start(self) -> None:
-        handle, self._words = tempfile.mkstemp(prefix="ksflow-judge-")
+        self._words = os.memfd_create("judge's errors", os.MFD_CLOEXEC)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=handle,
+            stderr=self._words,
             bufsize=0,
             env=self._environment,
             start_new_session=True,
             cwd="/",
         )
-        os.close(handle)
         assert self._process.stdin
         assert self._process.stdout
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._end = weakref.finalize(self, _end, self._process, self._words)
 
 
-def _end(process: "subprocess.Popen[bytes]", words: str) -> None:
+def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
@@ -114,5 +111,4 @@ def _end(process: "subprocess.Popen[bytes]", words: str) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    with contextlib.suppress(OSError):
-        os.unlink(words)
+    os.close(words)

@@ -93,7 +93,8 @@ class LocalEvaluator:
         """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
         limits = problem.limits
         timeout = limits.check_s * 2 + limits.time_s * 2 + _GRACE_S
-        reason, evidence = "", {}
+        reason = ""
+        evidence: dict[str, Any] = {}
         for _ in range(self.attempts):
             try:
                 self._wake()
@@ -105,6 +106,7 @@ class LocalEvaluator:
             if answer.get("verdict") != Verdict.HARNESS:
                 return answer
             reason, evidence = answer["reason"], answer["evidence"]
+            self._judge.restart()  # whatever is broken in it, a new one has it whole
         evidence = {**evidence, "attempts": self.attempts}
         return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
 

@@ -7,10 +7,13 @@ The optimism fades with every experiment that did not improve the family: in the
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ksflow.records import Choice, Population, Problem, Trial
 from ksflow.tunables import tunables, values
+
+_values = lru_cache(maxsize=4096)(values)
 
 
 class Fastest:
@@ -65,13 +68,13 @@ class _Family:
 
     @property
     def declared(self) -> int:
-        return len(values(_text(self.trials[0])))
+        return len(_values(_text(self.trials[0])))
 
     @property
     def untried(self) -> int:
         """How many declared values no accepted kernel of the family has."""
         declared = {(t.name, option) for t in tunables(_text(self.ranked[0])) for option in t.options}
-        return len(declared.difference(*(values(_text(trial)).items() for trial in self.ranked)))
+        return len(declared.difference(*(_values(_text(trial)).items() for trial in self.ranked)))
 
     @property
     def exhausted(self) -> bool:
@@ -89,7 +92,7 @@ class _Family:
 def _families(trials: Iterable[Trial]) -> list[_Family]:
     grouped: dict[frozenset[str], list[Trial]] = {}
     for trial in trials:
-        names = frozenset(values(_text(trial)))
+        names = frozenset(_values(_text(trial)))
         if names:
             grouped.setdefault(names, []).append(trial)
     return [_Family(tuple(group)) for group in grouped.values()]
@@ -101,8 +104,8 @@ def _text(trial: Trial) -> str:
 
 def _reference(base: Trial, population: Population) -> Trial:
     """The best accepted kernel that differs from the base in two values or more, of its family before others."""
-    mine = values(_text(base))
-    family = [trial for trial in population.ranked if values(_text(trial)).keys() == mine.keys()]
-    unlike = [trial for trial in family if len(mine.items() - values(_text(trial)).items()) > 1]
+    mine = _values(_text(base))
+    family = [trial for trial in population.ranked if _values(_text(trial)).keys() == mine.keys()]
+    unlike = [trial for trial in family if len(mine.items() - _values(_text(trial)).items()) > 1]
     others = [trial for trial in population.ranked if trial not in family]
     return next(iter([*unlike, *others, *family[1:]]), base)

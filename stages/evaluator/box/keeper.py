@@ -6,6 +6,7 @@ Orphans of the candidate become the keeper's children, so killing until there ar
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import time
@@ -34,6 +35,7 @@ def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
             judge.send(f"pid {box}".encode())
             _watch(judge, box)
         _kill_all(None if order["identity"] == Identity.USER else throwaway_uid(box))
+        shutil.rmtree(order["folder"], ignore_errors=True)
         with contextlib.suppress(OSError):
             judge.send(b"gone")
     os._exit(0)

@@ -7,6 +7,7 @@ compared at a secret sample of them, which the evidence states.
 
 import ctypes
 import math
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,8 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any]) -> E
     magnitude = row["magnitude"].double().reshape(-1)
     sample = None
     if value.numel() > _MOST:
-        sample = torch.randint(value.numel(), (_SAMPLE,)).sort().values
+        secret = torch.Generator().manual_seed(secrets.randbits(62))
+        sample = torch.randint(value.numel(), (_SAMPLE,), generator=secret).sort().values
         value, magnitude = value[sample], magnitude[sample]
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     bound = growth * magnitude

@@ -110,7 +110,11 @@ class Box:
             "core": start.core,
             "identity": start.identity,
         }
-        socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
+        try:
+            socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
+        except OSError as error:  # nobody is left who would remove it
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise Failure("harness", f"the zygote is gone: {error}") from error
         for fd in fds:
             os.close(fd)
         self._poller = select.poll()
@@ -166,7 +170,7 @@ class Box:
         return (self.outputs if out else self.inputs)[slot * pitch : (slot + 1) * pitch]
 
     def close(self) -> None:
-        """Kill everything that the box started, and remove its folder."""
+        """Have the keeper kill everything that the box started, and remove its folder."""
         if self.keeper.fileno() < 0:
             return
         with contextlib.suppress(OSError):
@@ -178,7 +182,6 @@ class Box:
         os.close(self.log.reader)
         self.keeper.close()
         self.socket.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -107,6 +107,7 @@ class Judgement:
                 self.timings.append(row(race.racing[0]))
                 charged.append(statistics.middle(race.racing[0].samples.charged))
                 _compare(race.racing, ratios, speedups)
+        self.evidence["sampled"] = [item.name for item in suite.benchmarks if item.sampled]
         self.evidence["charged_us"] = [round(value, 1) for value in charged]
         self.evidence["overhead_us"] = round(self.overhead.seconds(1) * 1e6, 1)
         self.evidence["against"] = [_ratio(name, speedups[name], ratios[name]) for name in others]
@@ -164,7 +165,8 @@ def _compare(racing: list[Contestant], ratios: dict[str, list[torch.Tensor]], sp
     for other in others:
         time_of = {c: c.samples.statistic()[0] for c in (own, other)}
         speedups.setdefault(other.name, []).append(time_of[other] / time_of[own])
-        logs = statistics.ratio_logs(other.samples.wall, own.samples.wall, generator)
+        theirs, ours = ((c.samples.wall, c.samples.cpu) for c in (other, own))
+        logs = statistics.ratio_logs(theirs, ours, generator)
         ratios.setdefault(other.name, []).append(logs)
 
 

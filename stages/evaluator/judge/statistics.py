@@ -8,6 +8,9 @@ _PREEMPTED = 1.2
 _SLACK_US = 30.0
 _FEWEST = 3
 
+Pairs = tuple[list[float], list[float]]
+"""Wall and CPU time, per round."""
+
 
 def low(samples: list[float]) -> float:
     """The 20th percentile: steady against preemption, and not the luckiest sample."""
@@ -35,10 +38,13 @@ def pick(samples: list[float], keep: list[bool]) -> list[float]:
     return [sample for sample, kept in zip(samples, keep, strict=True) if kept]
 
 
-def ratio_logs(other: list[float], own: list[float], generator: torch.Generator) -> torch.Tensor:
-    """Bootstrap of log(low(other) / low(own)) over rounds, in which both were timed side by side."""
-    both = min(len(other), len(own))
-    rows = torch.tensor([other[-both:], own[-both:]], dtype=torch.float64)
+def ratio_logs(other: Pairs, own: Pairs, generator: torch.Generator) -> torch.Tensor:
+    """Bootstrap of log(low(other) / low(own)) over rounds in which both were timed side by side, undisturbed."""
+    both = min(len(other[0]), len(own[0]))
+    masks = [undisturbed(wall[-both:], cpu[-both:]) for wall, cpu in (other, own)]
+    keep = [all(pair) for pair in zip(*masks, strict=True)]
+    keep = keep if sum(keep) >= min(_FEWEST, both) else [True] * both
+    rows = torch.tensor([pick(wall[-both:], keep) for wall, _ in (other, own)], dtype=torch.float64)
     count = rows.shape[1]
     draws = torch.randint(count, (_RESAMPLES, count), generator=generator)
     lows = rows[:, draws].quantile(QUANTILE, dim=2)

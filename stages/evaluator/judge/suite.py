@@ -30,6 +30,11 @@ class Item:
         return str(self.case["name"])
 
     @property
+    def sampled(self) -> bool:
+        """Whether the outputs are too large to compare every element of every call."""
+        return any(want.sample is not None for entry in self.entries for want in entry.expected)
+
+    @property
     def slots(self) -> int:
         """How many calls can be staged at once."""
         each = self.layout.input_bytes + self.layout.output_bytes

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -190,6 +192,17 @@ def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
 
 
+def test_killed_zygotes_are_replaced(evaluator: LocalEvaluator, problem: Problem) -> None:
+    assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
+    judge = evaluator._judge.pid
+    children = Path(f"/proc/{judge}/task/{judge}/children").read_text().split()
+    assert children
+    for child in children:
+        os.kill(int(child), signal.SIGKILL)
+    assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
+    assert evaluator(problem, toy.RIGHT_PYTHON, ()).accepted
+
+
 def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
     broken = toy.problem(tmp_path)
     (tmp_path / "reference.py").write_text("import os\nos.write(2, b'sorry')\nos._exit(9)\n")
@@ -207,3 +220,27 @@ def test_boxes_die_with_the_judge(evaluator: LocalEvaluator, problem: Problem, f
     join()
     assert result.verdict is Verdict.TIMEOUT
     assert not processes(mark)
+
+
+def test_judge_dies_with_this_process(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from ksflow import target; from ksflow.stages.evaluator.local import LocalEvaluator;"
+        "made = LocalEvaluator(target.detect()); print(made._judge.pid, flush=True); time.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        time.sleep(0.5)
+        parent.kill()
+    end = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def alive(pid: int) -> bool:
+    """Running, and no zombie that nobody has reaped yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from ksflow import target
-from ksflow.records import Problem
+from ksflow.records import Case, Problem
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
@@ -61,6 +62,15 @@ def test_evaluation_is_quick(judge: Judge) -> None:
     started = time.monotonic()
     assert judge(toy.slow(8), toy.slow(8)).accepted
     assert time.monotonic() - started < 5  # about 0.5 s on a quiet machine
+
+
+@pytest.mark.slow
+def test_large_outputs_are_checked_at_a_sample(evaluator: LocalEvaluator, problem: Problem) -> None:
+    large = replace(problem, tests=problem.tests[:1], benchmarks=(Case("large", {"n": 5_000_000}, 1),))
+    result = evaluator(large, toy.RIGHT_CPP, ())
+    assert result.evidence["sampled"] == ["large"]
+    wrong = toy.cpp("for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i] + (n > 1000 && i % 1000 == 0);")
+    assert not evaluator(large, wrong, ()).accepted
 
 
 def test_admission_probes(evaluator: LocalEvaluator, problem: Problem) -> None:

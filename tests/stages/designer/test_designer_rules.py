@@ -1,0 +1,126 @@
+"""`designer=rules` on simulated landscapes: it gains, it never repeats itself, and it is general."""
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, softmax
+
+from ksflow.errors import StageError
+from ksflow.records import Plan, Population, portfolio
+from ksflow.stages.designer.blame import Blame
+from ksflow.stages.designer.catalogue import catalogue
+from ksflow.stages.designer.random import RandomDesigner
+from ksflow.stages.designer.rules import Rules
+from ksflow.stages.designer.space import Point
+from ksflow.stages.designer.tune import Tpe
+from ksflow.tunables import Tunable
+
+EVALUATIONS = 42
+
+
+@pytest.fixture(scope="module")
+def searched() -> Population:
+    """One search on the matrix multiply, looked at from several sides."""
+    return run(gemm, seeds(gemm, PLAIN, GEMM), Rules(), EVALUATIONS)
+
+
+def plan(population: Population, base: str = "") -> Plan:
+    chosen = population.choose(base or population.ranked[0].id, population.ranked[-1].id, "")
+    return Rules()(PROBLEM, population, chosen, ())
+
+
+def test_it_reaches_the_best_matrix_multiply_from_the_definition(searched: Population) -> None:
+    assert best(searched) < 1.15 * 133
+
+
+def test_the_same_catalogue_gains_on_a_softmax_that_declares_few_kinds() -> None:
+    assert best(run(softmax, seeds(softmax, SOFTMAX), Rules(), 24)) < 1.05 * 187
+
+
+def test_it_beats_tpe_and_chance(searched: Population) -> None:
+    start = seeds(gemm, PLAIN, GEMM)
+    tpe = median(best(run(gemm, start, Tpe(seed=seed), EVALUATIONS)) for seed in range(3))
+    chance = median(best(run(gemm, start, RandomDesigner(seed=seed), EVALUATIONS)) for seed in range(5))
+    assert best(searched) < tpe < chance
+
+
+def test_no_kernel_is_proposed_twice(searched: Population) -> None:
+    texts = [trial.kernel.main for trial in searched.trials if trial.kernel]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("done", [2, 5, 11, 29])
+def test_it_goes_on_from_any_round_as_if_never_interrupted(searched: Population, done: int) -> None:
+    assert run(gemm, Population(searched.trials[:done]), Rules(), 3).trials == searched.trials[: done + 3]
+
+
+def test_it_goes_on_from_the_middle_of_a_round(searched: Population) -> None:
+    texts = [t.kernel.main for t in run(gemm, Population(searched.trials[:12]), Rules(), 6).trials if t.kernel]
+    assert len(set(texts)) == 18
+
+
+def test_a_plan_has_ten_avenues_five_experiments_and_the_papers_pick(searched: Population) -> None:
+    made = plan(searched)
+    assert len(made.avenues) == 10
+    assert len(made.experiments) == 5
+    assert made.picked == portfolio(made.experiments)
+    assert len({tuple(sorted(e.changes.items())) for e in made.experiments}) == 5
+
+
+def test_experiments_say_what_changes_and_why() -> None:
+    first = plan(seeds(gemm, GEMM)).experiments[0]
+    for name, value in first.changes.items():
+        assert f"-> {value}" in first.description
+        assert f"{name}={value}" in first.rubric
+    assert first.gain_percent[0] < first.gain_percent[1]
+
+
+def test_a_base_without_tunables_is_refused_with_a_way_out() -> None:
+    population = seeds(gemm, PLAIN, GEMM)
+    with pytest.raises(StageError, match=r"declares no tunables.*selector=fastest"):
+        plan(population, "00000")
+
+
+def test_an_exhausted_space_says_so() -> None:
+    text = "int DOT = fp32;  // tune: fp32 bf16\n"
+    population = run(lambda _: gemm({**BASE}), seeds(lambda _: gemm({**BASE}), text), Rules(), 1)
+    with pytest.raises(StageError, match="every configuration"):
+        plan(population)
+
+
+BASE = {"FORM": "naive", "DECODE": "table", "DOT": "fp32", "SCALE": "block", "VL": "16", "MR": "1", "NV": "1"}
+
+
+def test_experiments_that_were_never_written_are_not_proposed_again() -> None:
+    population = seeds(gemm, GEMM)
+    first = run(gemm, population, Rules(), 3)
+    lost = [replace(t, kernel=None, evaluation=None, failure="writer: died") for t in first.trials[1:]]
+    again = run(gemm, Population((*population.trials, *lost)), Rules(), 3)
+    tried = [tuple(sorted(t.experiment.changes.items())) for t in again.trials if t.experiment]
+    assert len(set(tried)) == len(tried) == 6
+
+
+def test_kinds_are_guessed_from_gpu_names() -> None:
+    names = {"BLOCK_M": "block", "num_warps": "tile", "NUM_STAGES": "prefetch", "VEC": "vector", "HAVE_IT": "other"}
+    for name, kind in names.items():
+        assert catalogue().kind(Tunable(name, "1", ("1", "2"))).name == kind
+
+
+def test_a_value_that_was_accepted_elsewhere_is_innocent() -> None:
+    points = [
+        Point("0", {"A": "1", "B": "1"}, 5.0, False),
+        Point("1", {"A": "2", "B": "1"}, 5.0, False),
+        Point("2", {"A": "2", "B": "2"}, None, True),
+        Point("3", {"A": "1", "B": "2"}, None, True),
+    ]
+    blame = Blame(points, {"A": 0.05, "B": 0.05})
+    assert blame.risk({"A": "2", "B": "1"}) == 0
+    assert 0.5 < blame.risk({"A": "3", "B": "2"}) < 1
+
+
+def test_what_the_compiler_names_is_suspected_first() -> None:
+    values = {"A": "2", "B": "2", "C": "2"}
+    points = [Point("0", dict.fromkeys("ABC", "1"), 5.0, False), Point("1", values, None, True, frozenset("B"))]
+    blame = Blame(points, dict.fromkeys("ABC", 0.05))
+    assert blame.risk({"A": "1", "B": "2", "C": "1"}) > 5 * blame.risk({"A": "2", "B": "1", "C": "1"})

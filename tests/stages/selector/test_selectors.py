@@ -1,0 +1,98 @@
+"""The selectors that need no model."""
+
+from collections import Counter
+
+import pytest
+
+from ksflow.protocols import Selector
+from ksflow.records import Evaluation, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
+from ksflow.stages.selector.fastest import Fastest
+from ksflow.stages.selector.random import RandomSelector
+from ksflow.stages.selector.tournament import Tournament
+
+PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
+WIDE = "int {} = {};  // tune: " + " ".join(str(n) for n in range(20)) + "\n"
+
+
+def population(*kernels: tuple[str, float | None]) -> Population:
+    """Trials in order; no time means that the kernel was wrong."""
+    return Population(tuple(trial(index, *kernel) for index, kernel in enumerate(kernels)))
+
+
+def trial(index: int, text: str, us: float | None) -> Trial:
+    evaluation = Evaluation(Verdict.ACCEPT, "", us, (Timing("c", us),)) if us else Evaluation(Verdict.INCORRECT, "off")
+    return Trial(f"{index:05d}", Origin.SEED, kernel=Kernel("cpp", {"k.cpp": text}), evaluation=evaluation)
+
+
+def small(value: int) -> str:
+    return f"int S = {value};  // tune: 1 2 3\n"
+
+
+def wide(value: int) -> str:
+    return WIDE.format("W", value)
+
+
+def test_fastest_takes_the_best_that_declares_tunables() -> None:
+    chosen = Fastest()(PROBLEM, population(("int x;", 1), (small(1), 9), (small(2), 5)))
+    assert (chosen.base.id, chosen.reference.id) == ("00002", "00000")
+    assert "5.0 us" in chosen.rationale
+
+
+def test_a_slow_seed_with_much_to_explore_gets_its_turn() -> None:
+    assert Fastest()(PROBLEM, population((small(1), 5), (wide(0), 50))).base.id == "00001"
+
+
+def test_the_turn_ends_when_exploring_does_not_help() -> None:
+    tried = [(wide(value), 50.0 + value) for value in range(15)]
+    assert Fastest()(PROBLEM, population((small(1), 5), *tried)).base.id == "00000"
+
+
+def test_failures_make_it_turn_elsewhere_too() -> None:
+    failed = [(wide(value), None) for value in range(1, 19)]
+    assert Fastest()(PROBLEM, population((small(1), 5), (wide(0), 50), *failed)).base.id == "00000"
+
+
+def test_an_exhausted_family_is_left_alone() -> None:
+    used_up = [(small(value), 4.0 + value) for value in (1, 2, 3)]
+    assert Fastest()(PROBLEM, population(*used_up, (wide(0), 5000))).base.id == "00003"
+
+
+def test_without_tunables_the_fastest_is_chosen() -> None:
+    choice = Fastest()(PROBLEM, population(("int x;", 7), ("int y;", 3)))
+    assert (choice.base.id, choice.reference.id) == ("00001", "00000")
+
+
+def test_the_reference_differs_in_more_than_one_value() -> None:
+    text = "int A = {};  // tune: 1 2 3\nint B = {};  // tune: 1 2 3\n"
+    near, far = text.format(1, 2), text.format(2, 2)
+    choice = Fastest()(PROBLEM, population((text.format(1, 1), 5), (near, 6), (far, 7)))
+    assert (choice.base.id, choice.reference.id) == ("00000", "00002")
+
+
+@pytest.mark.parametrize("selector", [Fastest(), Tournament(seed=1), RandomSelector(seed=1)])
+def test_one_kernel_is_its_own_reference(selector: Selector) -> None:
+    choice = selector(PROBLEM, population((small(1), 5)))
+    assert choice.base is choice.reference
+
+
+@pytest.mark.parametrize("selector", [Fastest(), Tournament(seed=1), RandomSelector(seed=1)])
+def test_only_accepted_kernels_are_chosen_and_always_the_same(selector: Selector) -> None:
+    trials = population(*((wide(value), None if value % 2 else 5.0 + value) for value in range(12)), ("int x;", 1))
+    choice = selector(PROBLEM, trials)
+    assert choice.base.score_us
+    assert choice.reference.score_us
+    assert choice == selector(PROBLEM, trials)
+
+
+def test_a_larger_tournament_presses_harder() -> None:
+    trials = population(*((wide(value), 5.0 + value) for value in range(12)))
+    wins = {
+        size: Counter(Tournament(size, seed)(PROBLEM, trials).base.id for seed in range(200))["00000"]
+        for size in (1, 6)
+    }
+    assert wins[1] < 40 < wins[6]
+
+
+def test_a_tournament_needs_an_entrant() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        Tournament(0)

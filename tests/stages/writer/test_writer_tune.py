@@ -1,0 +1,54 @@
+"""`writer=tune` rewrites assignments and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from ksflow.errors import StageError
+from ksflow.records import Choice, Experiment, Kernel, Origin, Population, Problem, Trial
+from ksflow.stages.writer.tune import Tune
+
+PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
+TEXT = "// a kernel\nconstexpr int MR = 8;  // tune: 4 6 8 | tile: rows\nint x = MR;\r\n"
+KERNEL = Kernel("cpp", {"kernel.cpp": TEXT, "more.h": "int MR = 8;  // tune: 4 8\n"}, "by hand")
+
+
+def choice(kernel: Kernel | None = KERNEL) -> Choice:
+    return Population((Trial("00000", Origin.SEED, kernel=kernel),)).choose("00000", "00000", "")
+
+
+def experiment(**changes: str) -> Experiment:
+    return Experiment("smaller tile", "", (0.0, 1.0), 0.0, changes)
+
+
+def test_only_the_assigned_value_of_the_main_file_changes() -> None:
+    written = Tune()(PROBLEM, choice(), experiment(MR="4"), ())
+    assert written.main == TEXT.replace("MR = 8", "MR = 4")
+    assert written.files["more.h"] == KERNEL.files["more.h"]
+    assert list(written.files) == list(KERNEL.files)
+    assert written.report == "MR: 8 -> 4"
+    assert written.language == "cpp"
+
+
+def test_an_experiment_without_assignments_needs_another_writer() -> None:
+    with pytest.raises(StageError, match=r"assigns no tunables.*writer=llm"):
+        Tune()(PROBLEM, choice(), experiment(), ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"), [({"NR": "4"}, "no tunable NR; declared: MR"), ({"MR": "7"}, "MR can be 4 6 8, not 7")]
+)
+def test_undeclared_values_are_refused(changes: dict[str, str], reason: str) -> None:
+    with pytest.raises(StageError, match=reason):
+        Tune()(PROBLEM, choice(), experiment(**changes), ())
+
+
+def test_there_is_nothing_to_repair_by_rule() -> None:
+    failed = replace(choice().base, id="00007")
+    with pytest.raises(StageError, match="00007 cannot be repaired by rule"):
+        Tune()(PROBLEM, choice(), experiment(MR="4"), (), failed)
+
+
+def test_a_base_without_a_kernel_is_refused() -> None:
+    with pytest.raises(StageError, match="00000 has no kernel"):
+        Tune()(PROBLEM, choice(None), experiment(MR="4"), ())
