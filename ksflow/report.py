@@ -222,7 +222,11 @@ def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...])
 
 def _confirmed(best: Trial) -> str:
     rows = best.evaluation.evidence.get("against", ()) if best.evaluation else ()
-    parts = [f"x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] over {row['id']}" for row in rows]
+    parts = [
+        f"x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] over {row['id']}"
+        f"{' (a tie)' if row['low'] < 1 < row['high'] else ''}"
+        for row in rows
+    ]
     return f"timed again side by side: {best.id} is {', '.join(parts)}" if parts else ""
 
 

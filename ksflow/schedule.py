@@ -1,4 +1,4 @@
-"""What runs, and for how long: seeds first, then rounds until a budget is spent, then the last two are timed again.
+"""What runs, and for how long: seeds first, then rounds until a budget is spent, then the leaders are timed again.
 
 One process, one trial at a time. Ctrl-C once: the trial at hand is finished and kept, then the run ends as usual;
 twice: it ends at once, and the next run takes up what was in flight.
@@ -50,6 +50,9 @@ class Schedule:
         if digest_every < 1 or repairs < 0:
             raise ConfigError("loop.digest_every must be at least 1, loop.repairs at least 0")
         self.repairs, self.digest_every, self.confirm = repairs, digest_every, confirm
+
+
+_RETIMINGS = 6
 
 
 @dataclass(frozen=True)
@@ -155,24 +158,48 @@ class Session:
         return self._spent() or "interrupted"
 
     def _confirm(self) -> Trial:
-        """Time the two best again, side by side and with the baselines: luck does not win."""
-        for _ in range(_BARREN_ROUNDS):
-            if self.known.ranked[0] in self.baselines:
+        """Time the leaders again, each beside its rival, until the two best have been: luck does not win."""
+        again: set[str] = set()
+        for _ in range(_RETIMINGS):
+            leaders = [t for t in self.known.ranked if t not in self.baselines][:2]
+            left = [t for t in leaders if t.id not in again]
+            if self.known.ranked[0] in self.baselines or not left or self._interrupted.is_set():
                 break
-            last = [t for t in self.known.ranked if t not in self.baselines][:2]
-            again = [self._again(t, (*(o for o in last if o is not t), *self.baselines)) for t in last]
-            if again and all(trial.score_us for trial in again):
-                second = again[-1]
-                return again[0] if _speedup(again[0], second.id) >= 1.0 else second
-        return self.known.ranked[0]
+            again.add(left[0].id)
+            self._again(left[0], tuple(t for t in leaders if t is not left[0]), "confirmed")
+        return self._against_baselines(self._leader())
 
-    def _again(self, trial: Trial, against: tuple[Trial, ...]) -> Trial:
+    def _leader(self) -> Trial:
+        """The faster of the two best: side by side where they were, else by their scores."""
+        first, *rest = self.known.ranked[:2]
+        lead = _speedup(first, rest[0].id) / _speedup(rest[0], first.id) if rest else 1.0
+        return first if lead >= 1 else rest[0]
+
+    def _again(self, trial: Trial, against: tuple[Trial, ...], label: str) -> Trial:
         self._watch("confirm", trial)
         assert trial.kernel is not None
-        evaluation = loop.verdict(self.lab, trial.kernel, against)
-        trial = replace(trial, evaluation=evaluation)
-        self.lab.lineage.evaluate(trial, "confirmed")
-        return trial
+        again = replace(trial, evaluation=loop.verdict(self.lab, trial.kernel, against))
+        self.lab.lineage.evaluate(again, label)
+        return again
+
+    def _against_baselines(self, best: Trial) -> Trial:
+        """The winner beside each baseline in turn: what the claim rests on. Its score stays the one it won with."""
+        assert best.evaluation is not None
+        assert best.kernel is not None
+        rows = [row for row in best.evaluation.evidence.get("against", ()) if row["id"] not in self._baselines]
+        for baseline in self.baselines:
+            if best is not baseline:
+                self._watch("confirm", best)
+                evaluation = loop.verdict(self.lab, best.kernel, (baseline,))
+                if evaluation.verdict not in (Verdict.ACCEPT, Verdict.HARNESS):  # right by luck until now
+                    self.lab.lineage.evaluate(replace(best, evaluation=evaluation), "refuted")
+                    return self._confirm()
+                rows += evaluation.evidence.get("against", ())
+        evidence = {**best.evaluation.evidence, "against": rows}
+        claimed = replace(best, evaluation=replace(best.evaluation, evidence=evidence))
+        if best not in self.baselines:
+            self.lab.lineage.evaluate(claimed, "won")
+        return claimed
 
     def _room(self) -> int:
         most = self.schedule.budgets["evaluations"]

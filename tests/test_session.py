@@ -122,6 +122,24 @@ def test_the_last_two_are_timed_again_and_luck_does_not_win(lineage: Lineage) ->
     assert sum("confirmed" in subject.split("\n")[0] for subject in subjects) == 2
 
 
+def test_a_kernel_that_turns_out_wrong_at_the_end_is_not_the_winner(lineage: Lineage) -> None:
+    turned = []
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        beside_baseline = [t.name for t in against] == ["00_base.cpp"]
+        if "idea" in kernel.main and beside_baseline and (not turned or kernel.main == turned[0]):
+            turned.append(kernel.main)
+            return rejected()
+        return evaluate(problem, kernel, against)
+
+    outcome = Run(lineage, evaluate=judge)(evaluations=5)
+    assert outcome.best.kernel is not None
+    assert outcome.best.kernel.main != turned[0]
+    assert next(t for t in outcome.population.trials if t.kernel and t.kernel.main == turned[0]).score_us is None
+    ids = {row["id"] for row in outcome.best.evaluation.evidence["against"]}  # type: ignore[union-attr]
+    assert "00001" in ids
+
+
 def test_a_writer_that_fails_costs_a_trial_not_the_run(lineage: Lineage) -> None:
     def sulk(*arguments: object) -> Kernel:
         raise RuntimeError("no answer\nat all")

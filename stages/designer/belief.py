@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NOISES = (0.02, 0.05, 0.15)  # of the logarithm of a time; the likeliest is taken
 MEMORY = 150  # points
-WEIGHTS = (0.3, 0.6, 1.0, 2.0)
+WEIGHTS = (0.2, 0.5, 1.0, 2.0)
 _OFFSET = 3.0  # how little is known of the absolute time: deviation of its logarithm
 _REACH = 1.5  # options over which ordered values stop resembling each other
 _COUPLING = 0.3  # what pairs are worth, against single tunables

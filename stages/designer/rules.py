@@ -75,7 +75,7 @@ class Rules:
 
     def _chosen(self, found: list[Proposal], belief: Belief) -> list[_Idea]:
         """Five ideas for the three ways of picking, each chosen as if those before it were measured already."""
-        wanted = (_likely, _new, _bold, _likely, _likely)
+        wanted = (_likely, _new, _bold, _likely, _unsure)
         chosen: list[_Idea] = []
         left = list(found)
         for turn in range(min(self.experiments, len(found))):
@@ -103,6 +103,11 @@ def _likely(idea: _Idea) -> float:
 
 def _bold(idea: _Idea) -> float:
     return idea.high * _right(idea)
+
+
+def _unsure(idea: _Idea) -> float:
+    """The single step that is understood least: what was credited to a joint step may be another's merit."""
+    return _right(idea) * idea.guess.deviation / len(idea.proposal.changes) ** 2
 
 
 def _new(idea: _Idea) -> float:

@@ -24,10 +24,10 @@ from ksflow.stages.evaluator.judge.suite import Item
 _TURN_S = 0.001
 _ROUNDS = 25
 _MOST_ROUNDS = 40
-_CASE_S = 0.35
+_CASE_S = 0.25
 _SLOW_S = 0.1
-_HOPELESS = 1.3
-_LOOK = 6
+_HOPELESS = ((2, 3.0), (6, 1.3))
+"""After so many rounds, a kernel so many times slower than the incumbent has had its chance."""
 _OFF_CLOCK_S = 100e-6
 _REPLAY = 1.5
 _REPLAY_TRIALS = 10
@@ -189,7 +189,7 @@ class Race:
 
     def _enough(self, rounds: int, elapsed_s: float) -> bool:
         """On a quiet machine a fixed number or time; up to twice that while most turns are disturbed."""
-        if rounds >= _LOOK and _hopeless(self.racing):
+        if any(rounds >= look and _slower(self.racing, times) for look, times in _HOPELESS):
             return True
         if rounds >= _MOST_ROUNDS or elapsed_s > 2 * _CASE_S:
             return True
@@ -207,12 +207,12 @@ class Race:
             return 0.0
 
 
-def _hopeless(contestants: list[Contestant]) -> bool:
+def _slower(contestants: list[Contestant], times: float) -> bool:
     """Clearly slower than the incumbent: even its good turns are behind the incumbent's usual ones."""
     if len(contestants) < 2:
         return False
     own, incumbent = contestants[0].samples.wall, contestants[1].samples.wall
-    return statistics.low(own) > _HOPELESS * sorted(incumbent)[len(incumbent) // 2]
+    return statistics.low(own) > times * sorted(incumbent)[len(incumbent) // 2]
 
 
 def _against_replay(contestant: Contestant, fresh: Callable[[], Entry]) -> None:
