@@ -169,3 +169,91 @@ def test_the_model_path_runs_without_a_model_and_keeps_its_calls(tmp_path: Path)
     ).stdout
     for stage in ("selector=llm", "designer=llm", "writer=llm"):
         assert stage in log
+
+
+def test_two_processes_on_one_lineage_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ksflow", *DRY, "loop.evaluations=10", "loop.confirm=false"]
+    both = [subprocess.Popen([*command, f"rng={rng}"], cwd=tmp_path, stderr=subprocess.PIPE) for rng in (1, 2)]
+    for process in both:
+        assert process.communicate(timeout=60)
+        assert process.returncode == 0
+    tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry").stdout
+    ids = sorted(word for line in tree.splitlines() for word in line.split() if len(word) == 5 and word.isdigit())
+    assert len(set(ids)) == len(ids) == 24  # four seeds and ten experiments each
+
+
+def test_offline_runs_import_neither_dspy_nor_torch(tmp_path: Path) -> None:
+    script = (
+        "import sys; from ksflow.__main__ import main; sys.argv = ['ksflow', *sys.argv[1:]]; main();"
+        "print([name for name in ('dspy', 'torch', 'optuna') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *DRY, "loop.evaluations=3"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_corrupt_lineage_is_one_line(tmp_path: Path) -> None:
+    assert ksflow(tmp_path, *DRY, "loop.evaluations=1").returncode == 0
+    for pack in (tmp_path / "runs/lineage.git/objects/pack").glob("*.pack"):
+        pack.chmod(0o644)
+        pack.write_bytes(b"PACK" + bytes(200))
+    done = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ksflow: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_compiler_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "git").symlink_to("/usr/bin/git")
+    done = ksflow(tmp_path, "problem=softmax", PATH=str(tools))
+    assert done.returncode == 2, done.stderr
+    assert "apt install g++" in done.stderr.splitlines()[-1]
+    assert "ksflow[compiler]" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_the_winner_can_be_taken_away_and_is_right(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, "problem=softmax", "loop.evaluations=6")
+    assert done.returncode == 0, done.stderr
+    script = (
+        "import torch, best; x = torch.randn(37, 1001); y = torch.zeros_like(x);"
+        "out = best.custom_kernel((x, y)); torch.testing.assert_close(out, torch.softmax(x, 1)); print(best.__doc__)"
+    )
+    checked = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path / "runs/best/softmax/main",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "µs (geomean of 512x1024, 2048x256, 64x8192)" in checked.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["fp8_gemm", "softmax"])
+def test_a_shipped_problem_passes_its_own_check(tmp_path: Path, problem: str) -> None:
+    done = ksflow(tmp_path, "problem", "check", f"problem={problem}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    assert "zeros output: rejected" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["fp8_gemm", "softmax"])
+def test_the_rules_beat_every_seed_of_both_problems(tmp_path: Path, problem: str) -> None:
+    done = ksflow(tmp_path, f"problem={problem}", "loop.evaluations=24")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(next((tmp_path / "runs/logs").glob("*/summary.json")).read_text())
+    assert summary["trials"] == 24
+    assert summary["trials_to_best"] > 0  # the winner is an experiment, not a seed
+    assert summary["speedup"] > 1

@@ -16,7 +16,7 @@ from ksflow.stages.designer.space import Space, exhausted, space
 
 STAGE = "designer=rules"
 AVENUES = 10
-CAUTION = 2.0  # how much more a failure costs than its evaluation: it teaches less
+CAUTION = 1.5  # how much more a failure costs than its evaluation: it teaches less
 TRUST = 0.2  # weight of a move's own range where nothing was measured
 
 
