@@ -166,6 +166,11 @@ class Store:
             os.close(self._scratch)
             self._claims = -1
 
+    def _fan_out(self) -> None:
+        """Make the folders of loose objects ahead: one made per object, as needed, is dearer on ext4, and ever more so."""
+        for number in range(256):
+            (self.path / "objects" / f"{number:02x}").mkdir(exist_ok=True)
+
     # -- helpers ---------------------------------------------------------------------------------
 
     def _hash(self, kind: str, data: bytes) -> str:
@@ -176,6 +181,8 @@ class Store:
 
     def _ask(self, name: str, question: bytes) -> str:
         """One question to a helper that answers with an object's id."""
+        if not self._written:
+            self._fan_out()
         self._written += 1
         arguments = {
             "hash-object-blob": ("hash-object", "-w", "--no-filters", "--stdin-paths"),

@@ -131,7 +131,19 @@ class _Board:
             return
         for tunable in self._of(move.kinds):
             for value in self._targets(tunable, move.how):
-                yield {**along, tunable.name: value}
+                if self._timely(move, tunable.name, value):
+                    yield {**along, tunable.name: value}
+
+    def _timely(self, move: Move, name: str, value: str) -> bool:
+        """Whether the move's `when` holds for this step."""
+        if move.when == "stuck":
+            return self.space.stuck
+        gains = self.space.steps.get((name, self.space.base[name], value), ())
+        return {
+            "always": True,
+            "gained": any(gain > 0 for gain in gains),
+            "lost": any(gain < 0 for gain in gains),
+        }[move.when]
 
     def _of(self, kinds: Iterable[str]) -> list[Tunable]:
         return [tunable for kind in kinds for tunable in self.kinds.get(kind, [])]

@@ -16,7 +16,7 @@ from ksflow.stages.designer.space import Space, exhausted, space
 
 STAGE = "designer=rules"
 AVENUES = 10
-CAUTION = 1.5  # how much more a failure costs than its evaluation: it teaches less
+KNOWN, RISKY = 0.7, 0.2  # ignorance below and risk above which the words say so
 TRUST = 0.2  # weight of a move's own range where nothing was measured
 
 
@@ -87,27 +87,22 @@ class Rules:
         return chosen
 
 
-def _right(idea: _Idea) -> float:
-    """Weighs the chance to be right more than it is worth: a failure also teaches less."""
-    return float((1 - idea.guess.risk) ** CAUTION)
-
-
 def _likely(idea: _Idea) -> float:
-    """The expected improvement over the base."""
+    """The expected improvement over the base, by kernels that are right."""
     mean, deviation = (idea.low + idea.high) / 2, max((idea.high - idea.low) / 2, 1e-6)
     z = mean / deviation
     density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     below = 0.5 * (1 + math.erf(z / math.sqrt(2)))
-    return _right(idea) * deviation * (z * below + density)
+    return (1 - idea.guess.risk) * deviation * (z * below + density)
 
 
 def _bold(idea: _Idea) -> float:
-    return idea.high * _right(idea)
+    return idea.high * (1 - idea.guess.risk)
 
 
 def _unsure(idea: _Idea) -> float:
     """The single step that is understood least: what was credited to a joint step may be another's merit."""
-    return _right(idea) * idea.guess.deviation / len(idea.proposal.changes) ** 2
+    return (1 - idea.guess.risk) * idea.guess.deviation / len(idea.proposal.changes) ** 2
 
 
 def _new(idea: _Idea) -> float:
@@ -158,7 +153,7 @@ def _experiment(idea: _Idea, around: Space, base: str) -> Experiment:
     names = " with ".join(move.name for move in idea.proposal.moves)
     reasons = " ".join(move.why for move in idea.proposal.moves)
     return Experiment(
-        f"{names}: {steps}. {reasons}{_caveat(idea.guess)}",
+        f"{names}: {steps}. {reasons}{_caveat(idea, around)}",
         f"the source assigns {assigned}; right on every case; faster than {base}",
         idea.gain_percent,
         idea.innovation,
@@ -166,7 +161,16 @@ def _experiment(idea: _Idea, around: Space, base: str) -> Experiment:
     )
 
 
-def _caveat(guess: Guess) -> str:
-    known = f" Measurements so far expect {100 * math.expm1(guess.mean):+.0f} %." if guess.ignorance < 0.7 else ""
-    risk = f" Kernels like it failed before (risk {guess.risk:.0%})." if guess.risk > 0.2 else ""
-    return known + risk
+def _caveat(idea: _Idea, around: Space) -> str:
+    """What measurements say of it, in words."""
+    said = []
+    for name, value in idea.proposal.changes.items():
+        gains = around.steps.get((name, around.base[name], value))
+        if gains:
+            percent = 100 * math.expm1(sum(gains) / len(gains))
+            said.append(f"{name} {around.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
+    if idea.guess.ignorance < KNOWN:
+        said.append(f"Measurements so far expect {100 * math.expm1(idea.guess.mean):+.0f} %.")
+    if idea.guess.risk > RISKY:
+        said.append(f"Kernels like it failed, or nobody tried such values (risk {idea.guess.risk:.0%}).")
+    return " ".join(["", *said])

@@ -3,10 +3,12 @@
 A kernel belongs to the base's family when it declares the same tunables; other kernels say nothing about it.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import permutations
 from math import prod
 from random import Random
 
@@ -14,6 +16,7 @@ from ksflow.errors import StageError
 from ksflow.records import Experiment, Population, Trial, Verdict
 from ksflow.tunables import Tunable, assign, tunables, values
 
+_PATIENCE = 9  # points without a gain before a search counts as stuck
 _WORDS = 4000  # characters of a failure's evidence that are read
 
 Config = Mapping[str, str]
@@ -55,6 +58,28 @@ class Space:
     def changes(self, config: Mapping[str, str]) -> Config:
         """What `config` assigns that the base does not."""
         return {name: value for name, value in config.items() if self.base[name] != value}
+
+    @cached_property
+    def steps(self) -> Mapping[tuple[str, str, str], tuple[float, ...]]:
+        """(tunable, from, to) -> log gains of accepted kernels that differ in nothing else."""
+        found: dict[tuple[str, str, str], tuple[float, ...]] = {}
+        for tunable in self.tunables:
+            groups: dict[frozenset[tuple[str, str]], list[tuple[str, float]]] = {}
+            for point in self.points:
+                if point.score_us:
+                    rest = frozenset(item for item in point.values.items() if item[0] != tunable.name)
+                    groups.setdefault(rest, []).append((point.values[tunable.name], point.score_us))
+            for group in groups.values():
+                for (one, before), (two, after) in permutations(group, 2):
+                    key = (tunable.name, one, two)
+                    found[key] = (*found.get(key, ()), math.log(before / after))
+        return found
+
+    @cached_property
+    def stuck(self) -> bool:
+        """None of the last points was the best so far."""
+        times = [point.score_us or math.inf for point in self.points]
+        return len(times) > _PATIENCE and min(times[:-_PATIENCE]) <= min(times)
 
     @property
     def size(self) -> int:
