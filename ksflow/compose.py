@@ -30,7 +30,8 @@ from ksflow.problem import suggest
 _OLD = hydra.__version__ < "1.4"
 _VERSION: dict[str, Any] = {"version_base": "1.3"} if _OLD else {}
 # Configs are code here, and said to be: from 1.4 on, Hydra wants to hear that.
-_TRUST: Any = {} if _OLD else {"execution_whitelist": hydra.utils.UNSAFE_DISABLE_EXECUTION_CHECKS}
+_CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
+_TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _ARGUMENTS = "KSFLOW_ARGUMENTS"
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ksflow import schema
+from ksflow import message, schema
 from ksflow.errors import ConfigError, LineageError
 from ksflow.records import (
     LANGUAGES,
@@ -145,7 +145,7 @@ class Lineage:
         """Keep a selection, before it is acted on."""
         picks = {"Base": choice.base.id, "Reference": choice.reference.id}
         subject = f"select {choice.base.id} with {choice.reference.id}"
-        self._append("rounds", {}, _message(subject, choice.rationale, picks))
+        self._append("rounds", {}, message.plain(subject, choice.rationale, picks))
 
     def dispatch(self, drafts: Sequence[Trial], plan: Plan | None = None) -> tuple[Trial, ...]:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed."""
@@ -158,7 +158,7 @@ class Lineage:
             opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
             unused = [(f"{self._heads}{name}", "", ZERO) for name in ids]
             subject = f"plan {', '.join(ids)}"
-            if self._append("rounds", files, _message(subject, body, {}), opened, unused):
+            if self._append("rounds", files, message.plain(subject, body, {}), opened, unused):
                 self._open |= dict.fromkeys(ids, "")
                 return trials
             for name in ids:
@@ -190,13 +190,13 @@ class Lineage:
         """Keep the notes that hold from now on."""
         text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in notes)
         files = {"notes.json": schema.dump("notes", notes), "notes.md": text.encode()}
-        self._append("notes", files, _message(f"{len(notes)} notes", "", {}))
+        self._append("notes", files, message.plain(f"{len(notes)} notes", "", {}))
 
     def record(self, call: Call) -> None:
         """Keep a model call, before its answer is used."""
         body = call.error or call.answer[:200]
-        message = _message(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
-        self._append("calls", {"call.json": schema.dump("call", call)}, message)
+        text = message.plain(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
+        self._append("calls", {"call.json": schema.dump("call", call)}, text)
 
     def close(self) -> None:
         """Pack, and end git's helper processes."""
@@ -267,7 +267,7 @@ class Lineage:
         entries["trial.json"] = self._blob(schema.dump("trial", stored))
         if trial.evaluation:
             entries["evaluation.json"] = self.store.blob(schema.dump("evaluation", trial.evaluation))
-        return self.store.commit(self._tree(entries), parents, _describe(trial, label), int(self._clock()))
+        return self.store.commit(self._tree(entries), parents, message.describe(trial, label), int(self._clock()))
 
     def _blob(self, data: bytes) -> str:
         """A file's blob; written once, though a kernel's first two commits both hold it."""
@@ -284,7 +284,7 @@ class Lineage:
         self,
         chain: str,
         files: Mapping[str, bytes],
-        message: str,
+        text: str,
         opened: Sequence[tuple[str, str]] = (),
         verified: Sequence[Ref] = (),
     ) -> bool:
@@ -293,7 +293,7 @@ class Lineage:
         ref = f"{self._side}{chain}"
         for _ in range(_TRIES):
             head = self.store.ref(ref)
-            commit = self.store.commit(tree, [head] if head else [], message, int(self._clock()))
+            commit = self.store.commit(tree, [head] if head else [], text, int(self._clock()))
             created = [(name, commit, old) for name, old in opened]
             if self.store.move([(ref, commit, head or ZERO), *created, *verified]):
                 return True
@@ -342,8 +342,8 @@ class Lineage:
 
     def _ancestor(self, commit: str, name: str) -> str | None:
         for _ in range(_TRIES):
-            parents, message = self.store.header(commit)
-            found = re.findall(r"^Trial: (\S+)$", message, re.MULTILINE)
+            parents, text = self.store.header(commit)
+            found = re.findall(r"^Trial: (\S+)$", text, re.MULTILINE)
             if found and found[-1] != name:
                 return str(found[-1])
             if not parents:
@@ -353,36 +353,3 @@ class Lineage:
 
     def _texts(self, blobs: Mapping[str, str]) -> dict[str, str]:
         return {name: self.store.read(blob).decode() for name, blob in blobs.items()}
-
-
-def _describe(trial: Trial, label: str) -> str:
-    """A trial's commit message: reads well in `git log --oneline`, trailers for tools."""
-    evaluation = trial.evaluation
-    what = trial.experiment.description if trial.experiment else trial.name or trial.origin.value
-    score = f" {evaluation.score_us:.4g} µs" if evaluation and evaluation.score_us else ""
-    state = evaluation.verdict.value if evaluation else "failed" if trial.failure else label
-    trailers = {
-        "Trial": trial.id,
-        "Base": trial.parents[0] if trial.parents else "",
-        "Reference": trial.parents[-1] if trial.parents else "",
-        "Verdict": evaluation.verdict.value if evaluation else "",
-        "Score-us": f"{evaluation.score_us:.6g}" if evaluation and evaluation.score_us else "",
-        "Target": evaluation.target if evaluation else "",
-        "Cost-usd": f"{trial.cost.usd:.6f}",
-    }
-    body = trial.failure or (evaluation.reason if evaluation else "") or (trial.kernel.report if trial.kernel else "")
-    prefix = "" if label in ("written", "evaluated") else f"{label}, "
-    return _message(f"{trial.id} {prefix}{state}{score}: {what}", body, trailers)
-
-
-def _message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
-    """A commit message. Text that a model wrote is indented, so it cannot pass for a trailer."""
-    first = " ".join(_printable(subject).split())[:120]
-    lines = [f"    {line}".rstrip() for line in _printable(body).splitlines()]
-    tail = [f"{key}: {value}" for key, value in trailers.items() if value]
-    parts = [first, "\n".join(lines)[:4000].rstrip(), "\n".join(tail)]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)

@@ -167,7 +167,7 @@ class Store:
             self._claims = -1
 
     def _fan_out(self) -> None:
-        """Make the folders of loose objects ahead: one made per object, as needed, is dearer on ext4, and ever more so."""
+        """Make the folders of loose objects ahead: made one by one as needed, they get ever dearer on ext4."""
         for number in range(256):
             (self.path / "objects" / f"{number:02x}").mkdir(exist_ok=True)
 
