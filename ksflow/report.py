@@ -114,10 +114,10 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     best, baselines = outcome.best, outcome.baselines
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
     console.print(_scores(problem, [*([] if best in baselines else [best]), *found[:4]], baselines))
-    rate = 60 * outcome.judged / outcome.wall_s if outcome.wall_s else 0.0
+    rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     console.print(
-        f"{outcome.judged} experiments in {outcome.wall_s:.0f} s ({rate:.0f} a minute), "
-        f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}",
+        f"{outcome.judged} experiments in {outcome.search_s:.0f} s ({rate:.0f} a minute), "
+        f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}"
     )
     if confirmed := _confirmed(best):
         console.print(confirmed)

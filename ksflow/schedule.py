@@ -30,7 +30,7 @@ class Schedule:
 
     def __init__(  # noqa: PLR0913 - a budget each
         self,
-        evaluations: int | None = 45,
+        evaluations: int | None = 42,
         rounds: int | None = None,
         minutes: float | None = None,
         usd: float | None = None,
@@ -52,7 +52,7 @@ class Schedule:
         self.repairs, self.digest_every, self.confirm = repairs, digest_every, confirm
 
 
-_RETIMINGS = 6
+_RETIMINGS = 4
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ class Outcome:
     baselines: tuple[Trial, ...]
     reason: str
     judged: int
+    search_s: float
     wall_s: float
+    """Seconds of the whole call: the search, and timing the leaders again."""
     cost: Cost
 
 
@@ -92,11 +94,13 @@ class Session:
         with self._interruptible():
             self._start(seeds)
             reason = self._search()
+            searched = time.monotonic() - self.started
             best = self.known.ranked[0]
             if self.schedule.confirm and not self._interrupted.is_set():
                 best = self._confirm()
         wall = time.monotonic() - self.started
-        return Outcome(self.known, best, self.baselines, reason, self.judged, wall, self.lab.transcript.total)
+        cost = self.lab.transcript.total
+        return Outcome(self.known, best, self.baselines, reason, self.judged, searched, wall, cost)
 
     @property
     def known(self) -> Population:
