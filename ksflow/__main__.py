@@ -22,7 +22,7 @@ Groups (group=option) and their options:
 
 Often used keys:
   problem.path=FOLDER   your own problem              seed=FILE            your own kernel as a seed
-  loop.evaluations=42   experiments to judge          loop.minutes=NULL    or a time limit
+  loop.evaluations=60   experiments to judge          loop.minutes=NULL    or a time limit
   run=main              name of the run to go on with lineage.path=runs/lineage.git
 
 Any parameter of a part can be set: designer.seed=1, problem.cases=tests, evaluator.isolation_floor=rlimits.

@@ -30,7 +30,7 @@ class Schedule:
 
     def __init__(  # noqa: PLR0913 - a budget each
         self,
-        evaluations: int | None = 42,
+        evaluations: int | None = 60,
         rounds: int | None = None,
         minutes: float | None = None,
         usd: float | None = None,
@@ -88,6 +88,7 @@ class Session:
         self._show = show
         self._interrupted = threading.Event()
         self._baselines: tuple[str, ...] = ()
+        self._searching = False
 
     def run(self, seeds: tuple[Seed, ...]) -> Outcome:
         """Search until a budget is spent or the user has had enough. Raises ConfigError, LineageError, StageError."""
@@ -146,7 +147,7 @@ class Session:
             raise ConfigError(_no_start(self.known))
 
     def _search(self) -> str:
-        barren = 0
+        barren, self._searching = 0, True
         while not self._stop():
             before = self.judged
             try:
@@ -214,7 +215,7 @@ class Session:
         return f"{full[0]}={self.schedule.budgets[full[0]]:g} used up" if full else None
 
     def _stop(self) -> bool:
-        return self._interrupted.is_set() or (self._spent() is not None and bool(self.known.ranked))
+        return self._interrupted.is_set() or (self._searching and self._spent() is not None)
 
     def _watch(self, what: str, trial: Trial | None) -> None:
         if what == "done" and trial and trial.origin is not Origin.SEED:

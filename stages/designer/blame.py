@@ -1,8 +1,9 @@
 """Which values, and pairs of values, are to blame for kernels that failed.
 
 Failures repeat, so a value (or pair) that was ever accepted is innocent. The suspects of a failure share the blame
-in proportion to what they explain elsewhere; those that the compiler or the judge named come first. A kernel is as
-risky as the worst failure whose cause it may share: a dead end is avoided, and what may lead around it is not.
+in proportion to what they explain elsewhere; those that the compiler or the judge named come first, and where its
+words state the values (`FORM = amx needs ...`), these are taken at their word. A kernel is as risky as the worst
+failure whose cause it may share: a dead end is avoided, and what may lead around it is not.
 """
 
 import math
@@ -17,6 +18,7 @@ _PAIR = 0.3  # how much less a pair is suspected than its values
 _NAMED = 100.0  # how much more a part is suspected whose tunables were named
 _DOUBT = 1.0  # failures' worth of doubt that a suspect keeps
 _DOUBTFUL = 0.03  # the chance that the cause of one failure does not strike again: nothing is ruled out for ever
+_STATED = 0.999  # the chance that a stated cause strikes again
 _SUPPOSED = 0.5  # the weight of a failure that was only supposed
 _ROUNDS = 10
 _REMEMBERED = 100  # failures, the newest
@@ -30,6 +32,9 @@ class Blame:
         listed = list(points)
         self._unknown = unknown
         self._innocent = {part for point in listed if point.score_us for part in _parts(point.values)}
+        right = [set(point.values.items()) for point in listed if point.score_us]
+        stated = {point.stated for point in listed if point.failed and point.stated}
+        self._stated = [part for part in stated if not any(part <= values for values in right)]
         failures = [self._suspects(point) for point in listed if point.failed][-_REMEMBERED:]
         self._charges: dict[Part, list[tuple[int, float]]] = {}
         self._failures = 0
@@ -44,6 +49,8 @@ class Blame:
 
     def risk(self, config: Config) -> float:
         """The chance that `config` fails."""
+        if any(part <= config.items() for part in self._stated):
+            return _STATED
         untried, shared = 1.0, [0.0] * (self._failures + 1)
         for part in _parts(config):
             if part not in self._innocent:

@@ -17,6 +17,7 @@ from ksflow.stages.designer.space import Space, exhausted, space
 STAGE = "designer=rules"
 AVENUES = 10
 KNOWN, RISKY = 0.7, 0.2  # ignorance below and risk above which the words say so
+UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own sake
 TRUST = 0.2  # weight of a move's own range where nothing was measured
 
 
@@ -69,22 +70,34 @@ class Rules:
             raise exhausted(STAGE, choice.base)
         ideas = _judged(found, belief)
         avenues = _avenues(moves, ideas)
-        chosen = self._chosen(found, belief)
+        chosen = self._chosen(found, belief, _unseen_forms(moves, around))
         experiments = tuple(_experiment(idea, around, choice.base.id) for idea in chosen)
         return Plan(avenues, experiments, portfolio(experiments))
 
-    def _chosen(self, found: list[Proposal], belief: Belief) -> list[_Idea]:
-        """Five ideas for the three ways of picking, each chosen as if those before it were measured already."""
+    def _chosen(self, found: list[Proposal], belief: Belief, unseen: frozenset[tuple[str, str]]) -> list[_Idea]:
+        """Five ideas for the three ways of picking, each chosen as if those before it were measured already.
+
+        The first is a form that was never seen to work, while there is one: what is measured in one form says little
+        of another.
+        """
         wanted = (_likely, _new, _bold, _likely, _unsure)
         chosen: list[_Idea] = []
         left = list(found)
         for turn in range(min(self.experiments, len(found))):
             ideas = _judged(left, belief)
-            best = max(ideas, key=wanted[turn % len(wanted)])
+            forms = [i for i in ideas if i.guess.risk < UNLIKELY and unseen & i.proposal.config.items()]
+            best = max((not turn and forms) or ideas, key=wanted[turn % len(wanted)])
             chosen.append(best)
             left.remove(best.proposal)
             belief.suppose(best.proposal.config)
         return chosen
+
+
+def _unseen_forms(moves: Catalogue, around: Space) -> frozenset[tuple[str, str]]:
+    """The forms of the algorithm that no kernel of this family was right in."""
+    forms = [tunable for tunable in around.tunables if moves.kind(tunable).name == "form"]
+    seen = {item for point in around.points if point.score_us for item in point.values.items()}
+    return frozenset((t.name, value) for t in forms for value in t.options) - seen
 
 
 def _likely(idea: _Idea) -> float:

@@ -37,6 +37,8 @@ class Point:
     """The kernel was at fault: wrong, crashed, too slow, not compiled. A broken harness says nothing."""
     named: frozenset[str] = frozenset()
     """Tunables that the compiler's or the judge's words mention."""
+    stated: frozenset[tuple[str, str]] = frozenset()
+    """What those words give as the cause: `FORM = amx needs AMX` states FORM=amx, and a value it lacks counts too."""
 
 
 @dataclass(frozen=True)
@@ -169,4 +171,12 @@ def _point(trial: Trial, config: Config) -> Point:
         return Point(trial.id, config, evaluation.score_us, False)
     words = f"{evaluation.reason} {evaluation.evidence}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
-    return Point(trial.id, config, None, True, named)
+    return Point(trial.id, config, None, True, named, _stated(evaluation.reason, config))
+
+
+def _stated(reason: str, config: Config) -> frozenset[tuple[str, str]]:
+    """The assignments that a failure's one line is about, when it is about any of this configuration's."""
+    said = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", reason) if name in config}
+    if not any(config[name] == value for name, value in said.items()):
+        return frozenset()
+    return frozenset((name, config[name]) for name in said)
