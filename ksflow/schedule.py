@@ -188,7 +188,7 @@ class Session:
         return again
 
     def _against_baselines(self, best: Trial) -> Trial:
-        """The winner beside each baseline in turn: what the claim rests on. Its score stays the one it won with."""
+        """The winner beside each baseline in turn, and back: what the claim rests on. Its score stays."""
         assert best.evaluation is not None
         assert best.kernel is not None
         rows = [row for row in best.evaluation.evidence.get("against", ()) if row["id"] not in self._baselines]
@@ -200,6 +200,7 @@ class Session:
                     self.lab.lineage.evaluate(replace(best, evaluation=evaluation), "refuted")
                     return self._confirm()
                 rows += evaluation.evidence.get("against", ())
+                self._again(baseline, (best,), "confirmed")
         evidence = {**best.evaluation.evidence, "against": rows}
         claimed = replace(best, evaluation=replace(best.evaluation, evidence=evidence))
         if best not in self.baselines:

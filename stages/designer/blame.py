@@ -35,7 +35,8 @@ class Blame:
         right = [set(point.values.items()) for point in listed if point.score_us]
         stated = {point.stated for point in listed if point.failed and point.stated}
         self._stated = [part for part in stated if not any(part <= values for values in right)]
-        failures = [self._suspects(point) for point in listed if point.failed][-_REMEMBERED:]
+        unexplained = [point for point in listed if point.failed and point.stated not in self._stated]
+        failures = [self._suspects(point) for point in unexplained[-_REMEMBERED:]]
         self._charges: dict[Part, list[tuple[int, float]]] = {}
         self._failures = 0
         for causes, explained in _shared(failures):

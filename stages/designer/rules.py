@@ -115,7 +115,8 @@ def _bold(idea: _Idea) -> float:
 
 def _unsure(idea: _Idea) -> float:
     """The single step that is understood least: what was credited to a joint step may be another's merit."""
-    return (1 - idea.guess.risk) * idea.guess.deviation / len(idea.proposal.changes) ** 2
+    hope = idea.guess.deviation if idea.high > 0 else 0.0
+    return (1 - idea.guess.risk) * hope / len(idea.proposal.changes) ** 2
 
 
 def _new(idea: _Idea) -> float:

@@ -17,6 +17,7 @@ from ksflow.records import Experiment, Population, Trial, Verdict
 from ksflow.tunables import Tunable, assign, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
+_STRUCTURE = {"form", "pack", "decode", "precision", "fuse"}
 _WORDS = 4000  # characters of a failure's evidence that are read
 
 Config = Mapping[str, str]
@@ -39,6 +40,8 @@ class Point:
     """Tunables that the compiler's or the judge's words mention."""
     stated: frozenset[tuple[str, str]] = frozenset()
     """What those words give as the cause: `FORM = amx needs AMX` states FORM=amx, and a value it lacks counts too."""
+    artefact: str = ""
+    """Names what the compiler made of it, where the judge says so."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,34 @@ class Space:
     """Configurations that were judged, or could not be written."""
 
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(config[tunable.name] for tunable in self.tunables)
+        """Names `config`, whatever values tunables without an effect in it have."""
+        idle = self._idle.get(self._structure(config), frozenset())
+        return tuple("" if t.name in idle else config[t.name] for t in self.tunables)
 
     def untried(self, config: Mapping[str, str]) -> bool:
-        return self.key(config) not in self.tried
+        return self.key(config) not in self._known
+
+    @cached_property
+    def _known(self) -> frozenset[tuple[str, ...]]:
+        names = [tunable.name for tunable in self.tunables]
+        return frozenset(self.key(dict(zip(names, tried, strict=True))) for tried in self.tried)
+
+    @cached_property
+    def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
+        """Structure -> the tunables that the compiler made nothing of: different values, the same artefact."""
+        first: dict[tuple[tuple[str, ...], str], Point] = {}
+        found: dict[tuple[str, ...], frozenset[str]] = {}
+        for point in self.points:
+            if point.artefact:
+                structure = self._structure(point.values)
+                twin = first.setdefault((structure, point.artefact), point)
+                differing = {name for name, value in point.values.items() if twin.values[name] != value}
+                found[structure] = found.get(structure, frozenset()) | differing
+        return found
+
+    def _structure(self, config: Config) -> tuple[str, ...]:
+        """The values that decide which other tunables have an effect."""
+        return tuple(config[t.name] for t in self.tunables if t.kind in _STRUCTURE)
 
     def changes(self, config: Mapping[str, str]) -> Config:
         """What `config` assigns that the base does not."""
@@ -168,7 +195,8 @@ def _point(trial: Trial, config: Config) -> Point:
     if evaluation is None or evaluation.verdict is Verdict.HARNESS:
         return Point(trial.id, config, None, False)
     if evaluation.accepted:
-        return Point(trial.id, config, evaluation.score_us, False)
+        artefact = str(evaluation.evidence.get("artefact", ""))
+        return Point(trial.id, config, evaluation.score_us, False, artefact=artefact)
     words = f"{evaluation.reason} {evaluation.evidence}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
     return Point(trial.id, config, None, True, named, _stated(evaluation.reason, config))

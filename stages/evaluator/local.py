@@ -1,8 +1,10 @@
 """`LocalEvaluator`: compile here, judge in a child process, kernels in boxes below it. Imports no torch, no numpy."""
 
+import hashlib
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ksflow.errors import ConfigError
@@ -61,6 +63,8 @@ class LocalEvaluator:
                 },
             )
         evidence = dict(answer["evidence"])
+        if built.artefact:
+            evidence["artefact"] = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16]
         if skipped:
             evidence["skipped"] = {**evidence.get("skipped", {}), **skipped}
         return self._evaluation(problem, answer, evidence)
