@@ -105,6 +105,11 @@ def speedup(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
     paired = [float(row["speedup"]) for row in rows if row["id"] in ids]
     if ids and len(paired) == len(ids):
         return min(paired)
+    return by_score(trial, baselines)
+
+
+def by_score(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
+    """Against the fastest baseline, by their scores alone: the two may have had other neighbours when timed."""
     times = [baseline.score_us for baseline in baselines if baseline.score_us]
     return min(times) / trial.score_us if times and trial.score_us else None
 
@@ -209,7 +214,7 @@ def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...])
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for trial in [*trials, *baselines]:
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
-        ratio = speedup(trial, baselines) if trial not in baselines else None
+        ratio = by_score(trial, baselines) if trial not in baselines else None
         table.add_row(
             f"{trial.id} {trial.name}".strip(),
             f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
@@ -278,7 +283,7 @@ def _what(trial: Trial, width: int) -> str:
 
 
 def _times(trial: Trial, baselines: tuple[Trial, ...]) -> str:
-    ratio = speedup(trial, baselines)
+    ratio = by_score(trial, baselines)
     return f"x{ratio:.2f}" if ratio else ""
 
 
