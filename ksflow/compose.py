@@ -44,11 +44,18 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes
     sys.argv = ["ksflow", *map(_free_key, arguments)]
     results: list[float | None] = []
+    failures: list[KsflowError] = []
 
     def task(cfg: DictConfig) -> float | None:
-        _share_model(cfg, HydraConfig.get())
-        check(cfg)
-        results.append(job(cfg))
+        try:
+            _share_model(cfg, HydraConfig.get())
+            check(cfg)
+            results.append(job(cfg))
+        except KsflowError as error:
+            if HydraConfig.get().mode is RunMode.MULTIRUN:
+                raise  # the other jobs go on, and Hydra raises it at their end
+            failures.append(error)
+            return None
         return results[-1]
 
     try:
@@ -57,6 +64,8 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
         raise _explain(error) from error
     except OSError as error:
         raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+    if failures:
+        raise failures[0]
     return results[-1] if len(results) == 1 else None
 
 
