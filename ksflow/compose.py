@@ -4,7 +4,6 @@ YAML wires and constructors hold the defaults, so every key below a `_target_` i
 feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
 """
 
-import importlib.util
 import inspect
 import os
 import re
@@ -204,8 +203,3 @@ def _explain(error: BaseException) -> ConfigError:
 def _top_keys() -> list[str]:
     raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
     return [str(key) for key in raw if key not in ("defaults", "hydra")]
-
-
-def importable(module: str) -> bool:
-    """Whether a module can be found, without importing it."""
-    return importlib.util.find_spec(module) is not None

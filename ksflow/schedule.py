@@ -19,6 +19,8 @@ from ksflow.records import Cost, Origin, Population, Seed, Trial, Verdict
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up."""
+_RETIMINGS = 4
+"""Leaders that are timed again at most, before one is called the winner."""
 
 
 class Schedule:
@@ -50,9 +52,6 @@ class Schedule:
         if digest_every < 1 or repairs < 0:
             raise ConfigError("loop.digest_every must be at least 1, loop.repairs at least 0")
         self.repairs, self.digest_every, self.confirm = repairs, digest_every, confirm
-
-
-_RETIMINGS = 4
 
 
 @dataclass(frozen=True)
@@ -131,13 +130,13 @@ class Session:
         _same_problem(lineage.population(), lab.problem.digest, lineage.run)
         loop.attempt(lab, lineage.unfinished())
         loop.attempt(lab, lineage.again(Verdict.HARNESS))
-        while not lineage.store.claim(f"{lineage.branch_of('seeds')}"):
+        while not lineage.store.claim(lineage.branch_of("seeds")):
             time.sleep(0.1)
         known = {trial.kernel.digest for trial in lineage.everything() if trial.kernel}
         new = [seed for seed in seeds if seed.kernel.digest not in known]
         drafts = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new]
         planted = lineage.plant(drafts)
-        lineage.store.release(f"{lineage.branch_of('seeds')}")
+        lineage.store.release(lineage.branch_of("seeds"))
         digests = {seed.kernel.digest for seed in seeds if seed.baseline}
         self._baselines = tuple(t.id for t in lineage.everything() if t.kernel and t.kernel.digest in digests)
         loop.attempt(lab, planted)
@@ -171,7 +170,7 @@ class Session:
             if self.known.ranked[0] in self.baselines or not left or self._interrupted.is_set():
                 break
             again.add(left[0].id)
-            self._again(left[0], tuple(t for t in leaders if t is not left[0]), "confirmed")
+            self._again(left[0], tuple(t for t in leaders if t is not left[0]))
         return self._against_baselines(self._leader())
 
     def _leader(self) -> Trial:
@@ -180,12 +179,11 @@ class Session:
         lead = _speedup(first, rest[0].id) / _speedup(rest[0], first.id) if rest else 1.0
         return first if lead >= 1 else rest[0]
 
-    def _again(self, trial: Trial, against: tuple[Trial, ...], label: str) -> Trial:
+    def _again(self, trial: Trial, against: tuple[Trial, ...]) -> None:
         self._watch("confirm", trial)
         assert trial.kernel is not None
         again = replace(trial, evaluation=loop.verdict(self.lab, trial.kernel, against))
-        self.lab.lineage.evaluate(again, label)
-        return again
+        self.lab.lineage.evaluate(again, "confirmed")
 
     def _against_baselines(self, best: Trial) -> Trial:
         """The winner beside each baseline in turn, and back: what the claim rests on. Its score stays."""
@@ -200,7 +198,7 @@ class Session:
                     self.lab.lineage.evaluate(replace(best, evaluation=evaluation), "refuted")
                     return self._confirm()
                 rows += evaluation.evidence.get("against", ())
-                self._again(baseline, (best,), "confirmed")
+                self._again(baseline, (best,))
         evidence = {**best.evaluation.evidence, "against": rows}
         claimed = replace(best, evaluation=replace(best.evaluation, evidence=evidence))
         if best not in self.baselines:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -187,7 +188,7 @@ class Store:
         arguments = {
             "hash-object-blob": ("hash-object", "-w", "--no-filters", "--stdin-paths"),
             "hash-object-commit": ("hash-object", "-t", "commit", "-w", "--stdin-paths"),
-            "mktree": ("mktree", "--batch"),
+            "mktree": ("mktree", "--batch", "--missing"),  # our own blobs: another may just have packed them
         }[name]
         helper = self._helper(name, *arguments[1:], command=arguments[0])
         with suppress(BrokenPipeError):
@@ -234,8 +235,7 @@ def _open(path: Path, create: bool) -> git.Repo:
                 raise LineageError(
                     f"{path} is not a lineage: it holds other files; name a new folder with lineage.path="
                 )
-            repo = git.Repo.init(path, mkdir=True, bare=True)
-            _configure(repo)
+            _make(path)
         repo = git.Repo(path)
         with repo.config_reader("repository") as config:
             version = config.get_value("ksflow", "version", 0)
@@ -250,6 +250,20 @@ def _open(path: Path, create: bool) -> git.Repo:
         raise LineageError(
             f"cannot open the lineage {path}: {reason}; name another folder with lineage.path="
         ) from error
+
+
+def _make(path: Path) -> None:
+    """Make it beside its place and move it there whole: two processes that start at once end up with one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".lineage-", dir=path.parent) as folder:
+        repo = git.Repo.init(Path(folder) / "new", mkdir=True, bare=True)
+        _configure(repo)
+        repo.close()
+        try:
+            (Path(folder) / "new").rename(path)
+        except OSError:
+            if not (path / "HEAD").exists():  # else another process was first
+                raise
 
 
 def _configure(repo: git.Repo) -> None:
