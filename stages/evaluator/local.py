@@ -10,12 +10,11 @@ from typing import Any
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator import compiler
+from ksflow.stages.evaluator.box.levels import LEVELS, probe
 from ksflow.stages.evaluator.client import Judge, environment
 from ksflow.stages.evaluator.compiler import Built, compile_kernel
 from ksflow.stages.evaluator.wire import Closed
 
-LEVELS = ("none", "rlimits", "landlock", "userns", "full")
-_LEVEL = "rlimits"
 _GRACE_S = 120.0
 _LANGUAGES = ("python", "cpp")
 
@@ -29,9 +28,10 @@ class LocalEvaluator:
     def __init__(self, target: Target, isolation_floor: str = "rlimits", attempts: int = 2) -> None:
         if isolation_floor not in LEVELS:
             raise ConfigError(f"evaluator.isolation_floor={isolation_floor}; valid: {', '.join(LEVELS)}")
-        if LEVELS.index(isolation_floor) > LEVELS.index(_LEVEL):
+        self.level = probe().level
+        if LEVELS.index(isolation_floor) > LEVELS.index(self.level):
             raise ConfigError(
-                f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {_LEVEL} here; lower it"
+                f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
         self.target = target
         self.attempts = attempts
@@ -152,7 +152,7 @@ class LocalEvaluator:
     ) -> Evaluation:
         line = " ".join(reason.split())[:500]
         found = evidence or {}
-        return Evaluation(verdict, line, score_us, timings, found, _LEVEL, self._fingerprint)
+        return Evaluation(verdict, line, score_us, timings, found, self.level, self._fingerprint)
 
 
 def _source(kernel: Kernel) -> dict[str, Any]:

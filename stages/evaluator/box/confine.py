@@ -7,8 +7,12 @@ Each layer either holds or the box does not start; the one that needs root is le
 import contextlib
 import os
 import resource
-from dataclasses import dataclass
+import stat
+import sys
+import sysconfig
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from ksflow.stages.evaluator.box import native
 
@@ -30,31 +34,26 @@ class Identity(StrEnum):
     """The same, where the interpreter lies in a home that is closed to other users."""
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What one box may use."""
+def own_uid(box: int) -> int | None:
+    """The throw-away user of the box with this process id; None where boxes run as whoever runs the judge.
 
-    memory_mb: int
-    cpu_s: int
-    core: int | None
-    """The core to stay on; None leaves it open."""
-    identity: Identity
+    Two boxes alive at once hardly ever share one.
+    """
+    return None if os.getuid() else _FIRST_UID + box % _UIDS
 
 
-def throwaway_uid(box: int) -> int:
-    """A user for the box with this process id. Two boxes alive at once hardly ever share one."""
-    return _FIRST_UID + box % _UIDS
-
-
-def confine(bounds: Bounds, folder: str) -> None:
+def confine(order: dict[str, Any]) -> None:
     """Put every layer on this process."""
+    folder = order["folder"]
     os.chdir(folder)
-    if bounds.core is not None:
+    if order["core"] is not None:
         with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, {bounds.core})
-    _limit(bounds)
-    if bounds.identity is not Identity.USER:
-        _become(throwaway_uid(os.getpid()), folder, bounds.identity is Identity.OWN_READER)
+            os.sched_setaffinity(0, {order["core"]})
+    identity = _identity(order["language"])
+    _limit(order, identity)
+    uid = own_uid(os.getpid())
+    if uid is not None:
+        _become(uid, folder, identity is Identity.OWN_READER)
     native.die_with_parent()
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = folder
@@ -72,13 +71,23 @@ def _become(uid: int, folder: str, reader: bool) -> None:
     native.set_dumpable(True)
 
 
-def _limit(bounds: Bounds) -> None:
+def _identity(language: str) -> Identity:
+    """Throw-away users can import what we can, unless the interpreter lies under a closed home."""
+    if os.getuid():
+        return Identity.USER
+    homes = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib")}
+    folders = {folder for home in homes for folder in Path(home).resolve().parents}
+    open_to_all = all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
+    return Identity.OWN if open_to_all or language == "cpp" else Identity.OWN_READER
+
+
+def _limit(order: dict[str, Any], identity: Identity) -> None:
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
-    others = _tasks_of(os.getuid()) if bounds.identity is Identity.USER else 0
+    others = _tasks_of(os.getuid()) if identity is Identity.USER else 0
     for kind, most in (
-        (resource.RLIMIT_AS, used + (bounds.memory_mb << 20)),
-        (resource.RLIMIT_CPU, bounds.cpu_s),
+        (resource.RLIMIT_AS, used + (order["memory_mb"] << 20)),
+        (resource.RLIMIT_CPU, order["cpu_s"]),
         (resource.RLIMIT_FSIZE, _FILE_BYTES),
         (resource.RLIMIT_NOFILE, _FILES),
         (resource.RLIMIT_NPROC, others + _PROCESSES),

@@ -13,7 +13,7 @@ import time
 from typing import Any, NoReturn
 
 from ksflow.stages.evaluator.box import native, shim
-from ksflow.stages.evaluator.box.confine import Identity, throwaway_uid
+from ksflow.stages.evaluator.box.confine import own_uid
 
 _PATIENCE_S = 10.0
 
@@ -34,7 +34,7 @@ def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
         with contextlib.suppress(OSError):
             judge.send(f"pid {box}".encode())
             _watch(judge, box)
-        _kill_all(None if order["identity"] == Identity.USER else throwaway_uid(box))
+        _kill_all(own_uid(box))
         shutil.rmtree(order["folder"], ignore_errors=True)
         with contextlib.suppress(OSError):
             judge.send(b"gone")

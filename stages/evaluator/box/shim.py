@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from ksflow.stages.evaluator.box.confine import Bounds, Identity, confine
+from ksflow.stages.evaluator.box.confine import confine
 
 LARGEST_TEXT = 4000
 LARGEST_MESSAGE = 1 << 16
@@ -45,10 +45,7 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
     try:
         inputs = mmap.mmap(inputs_fd, order["inputs_bytes"])
         outputs = mmap.mmap(outputs_fd, order["outputs_bytes"])
-        confine(
-            Bounds(order["memory_mb"], order["cpu_s"], order["core"], Identity(order["identity"])),
-            order["folder"],
-        )
+        confine(order)
         runner = _runner(order, artefact)
         judge.send(b"ready")
         _serve(judge, runner, inputs, outputs)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ksflow.stages.evaluator.box.confine import Identity
 from ksflow.stages.evaluator.box.shim import LARGEST_TEXT
 from ksflow.stages.evaluator.judge.cases import Entry, Layout
 
@@ -44,7 +43,7 @@ class Start:
     memory_mb: int = 4096
     cpu_s: int = 600
     core: int | None = None
-    identity: Identity = Identity.USER
+    level: str = "rlimits"
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class Box:
             "memory_mb": start.memory_mb,
             "cpu_s": start.cpu_s,
             "core": start.core,
-            "identity": start.identity,
+            "level": start.level,
         }
         try:
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)

@@ -3,16 +3,10 @@
 import contextlib
 import os
 import socket
-import stat
-import sys
-import sysconfig
 import traceback
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from ksflow.stages.evaluator.box.confine import Identity
+from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.overhead import Overhead
 from ksflow.stages.evaluator.judge.probes import probe
 from ksflow.stages.evaluator.judge.session import Host, Judgement
@@ -51,8 +45,7 @@ class Desk:
     def __init__(self, light: socket.socket, heavy: socket.socket) -> None:
         self.cores = os.sched_getaffinity(0)
         self.seats = Seats(self.cores)
-        identity = Identity.USER if os.getuid() else _identity()
-        self.host = Host(light, heavy, self.seats.box, identity)
+        self.host = Host(light, heavy, self.seats.box, levels.probe().level)
         self.overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.sources: dict[str, Source] = {}
         self.latest: Source | None = None
@@ -102,11 +95,3 @@ def _fault(error: Exception) -> Json:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     evidence = {"log": text}
     return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
-
-
-def _identity() -> Identity:
-    """As root: whether throw-away users can import what we can. An interpreter under a closed home says no."""
-    homes = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib"), str(torch.__file__)}
-    folders = {folder for home in homes for folder in Path(home).resolve().parents}
-    open_to_all = all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
-    return Identity.OWN if open_to_all else Identity.OWN_READER

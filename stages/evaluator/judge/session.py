@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ksflow.stages.evaluator.box.confine import Identity
 from ksflow.stages.evaluator.judge import statistics
 from ksflow.stages.evaluator.judge.box import Box, Failure, Room, Start
 from ksflow.stages.evaluator.judge.check import SLOTS, Checker, Rejected
@@ -28,7 +27,7 @@ class Host:
     light: socket.socket
     torch: socket.socket
     box_core: int | None
-    identity: Identity
+    level: str
 
     def start(self, kernel: Json, limits: Json) -> Start:
         """How to start a box for this kernel."""
@@ -41,7 +40,7 @@ class Host:
             memory_mb=limits["memory_mb"],
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.box_core,
-            identity=self.identity if not native or self.identity is Identity.USER else Identity.OWN,
+            level=self.level,
         )
 
 
@@ -63,7 +62,6 @@ class Judgement:
         """The verdict as the evaluator gets it."""
         watch = time.monotonic()
         suite = self.source.take()
-        self.evidence["identity"] = self.host.start(self.kernel, self.limits).identity
         self.evidence["spent_s"] = {"prepare": round(time.monotonic() - watch, 3)}
         try:
             if suite.tests:
