@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import takewhile
 
 from ksflow import __version__
 from ksflow.errors import KsflowError
@@ -13,9 +14,14 @@ _USAGE = """ksflow {version}: a kernel scientist you configure instead of progra
   python -m ksflow -m designer=tune,random selector=fastest,...  one run per variant, compared in one table
   python -m ksflow problem show [problem=NAME]                   what was understood of a problem
   python -m ksflow problem check [problem=NAME]                  verify its reference, seeds and probes
+  python -m ksflow evaluate KERNEL [problem=NAME] [out=FILE]     judge one file, or a seed by its name
+  python -m ksflow verify COMMIT [run=NAME]                      judge a committed kernel again: does its record hold?
+  python -m ksflow approve COMMIT [note="..."] [sign=true]       your last word on a kernel, as a git tag
   python -m ksflow lineage [problem=NAME] [run=NAME]             the tree of kernels
   python -m ksflow lineage show ID | diff A B                    one trial, or what changed between two
   python -m ksflow doctor                                        what this machine can do
+
+evaluate and verify end with 0 (accepted, holds), 1 (rejected, does not hold) or 3 (the judge could not tell).
 
 Groups (group=option) and their options:
 {groups}
@@ -24,6 +30,7 @@ Often used keys:
   problem.path=FOLDER   your own problem              seed=FILE            your own kernel as a seed
   loop.evaluations=60   experiments to judge          loop.minutes=NULL    or a time limit
   run=main              name of the run to go on with lineage.path=runs/lineage.git
+  cache=false           judge seeds again in a new run
 
 Any parameter of a part can be set: designer.seed=1, problem.cases=tests, evaluator.isolation_floor=rlimits.
 Hydra's own flags work: --cfg job, --config-dir DIR, --hydra-help. Configs are code: run only those you trust.
@@ -37,11 +44,7 @@ def main() -> int:
         return _say(f"ksflow {__version__}")
     if not {"--help", "-h", "help"}.isdisjoint(arguments):
         return _say(_USAGE.format(version=__version__, groups=_groups()))
-    words = 0
-    while words < len(arguments) and arguments[words].replace("-", "").replace("_", "").isalnum():
-        if arguments[words].startswith("-"):
-            break
-        words += 1
+    words = len(list(takewhile(_is_word, arguments)))
     try:
         from ksflow import verbs
 
@@ -55,6 +58,13 @@ def main() -> int:
         return _fail(" ".join(str(error).split()))
     except KeyboardInterrupt:
         return _fail("interrupted; nothing that was written is lost, the same command goes on", 130)
+
+
+def _is_word(argument: str) -> bool:
+    """Whether it is part of a command, not an override: a name, a file, a branch such as softmax/lr=1,b=2/00003."""
+    name = argument.partition("=")[0]
+    branch = "/" in name and argument.count("/") == 2 and argument.rpartition("/")[2].isalnum()
+    return not argument.startswith(("-", "+", "~")) and (name == argument or branch)
 
 
 def _groups() -> str:

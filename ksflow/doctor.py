@@ -10,6 +10,8 @@ from rich.table import Table
 
 from ksflow import __version__
 from ksflow import target as targets
+from ksflow.records import Target
+from ksflow.work import quantity
 
 _KEYS = (
     "GEMINI_API_KEY",
@@ -37,10 +39,12 @@ def show(console: Console) -> int:
     usable = bool({"g++", "clang++", "zig"} & compilers.keys())
     here = targets.detect()
     table.add_row("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
-    table.add_row("gpus", ", ".join(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
+    table.add_row("one core", _rates(here) or "peak rates unknown: no floor for times")
+    table.add_row("gpus", _gpus(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
     for name, remedy in _REMEDIES.items():
         table.add_row(name, compilers.get(name, f"not found: {remedy}"))
-    table.add_row("isolation", targets.isolation())
+    level, layers = targets.isolation()
+    table.add_row("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
     table.add_row("git", _git())
     for package in _PACKAGES:
         table.add_row(package, _version(package))
@@ -53,6 +57,16 @@ def show(console: Console) -> int:
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict)
     return 0 if usable else 1
+
+
+def _rates(target: Target) -> str:
+    rates = (f"{quantity(rate, 'FLOP/s')} {key[6:]}" for key, rate in target.peaks.items() if key.startswith("flops."))
+    return ", ".join(["at most " + next(rates, ""), *rates]) if target.peaks else ""
+
+
+def _gpus(names: tuple[str, ...]) -> str:
+    known = targets.options(names)
+    return ", ".join(names) + (f" (known as target={', '.join(known)})" if known else "")
 
 
 def _git() -> str:

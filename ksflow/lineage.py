@@ -1,12 +1,15 @@
 """git <-> Trial: every kernel ever tried is a branch, and its parents are the kernels it came from.
 
     refs/heads/<problem>/<run>/<id>          a kernel: written -> evaluated -> confirmed; only ever grows
+    refs/tags/approved/<problem>/<run>/<id>  a person's last word on it (see `approval`)
     refs/ksflow/<problem>/<run>/open/<id>    an id given to an experiment that has no kernel yet
     refs/ksflow/<problem>/<run>/rounds       selections and plans, one commit each, before anything acts on them
     refs/ksflow/<problem>/<run>/calls        every model call; .../notes  what was learnt
 
 Git is the only state. A run that is killed at any moment leaves whole commits: an open id is written next time, a
-written kernel is evaluated next time, and nothing is done twice. What it does not do: judge, rank or display.
+written kernel is evaluated next time, and nothing is done twice. A verdict holds for one key (problem, judge, target):
+of a branch that two machines have judged, each sees its own newest verdict; a trial without one is stale. What it does
+not do: judge, rank or display.
 """
 
 import re
@@ -25,12 +28,12 @@ from ksflow.records import (
     Choice,
     Evaluation,
     Kernel,
+    Key,
     Note,
     Origin,
     Plan,
     Population,
     Trial,
-    Verdict,
 )
 from ksflow.store import ZERO, Ref, Store
 
@@ -55,6 +58,7 @@ class Lineage:
         self.problem, self.run = problem, run
         self.store = Store(Path(path), create)
         self._clock = clock
+        self._key: Key | None = None
         self._heads = f"refs/heads/{problem}/{run}/"
         self._side = f"refs/ksflow/{problem}/{run}/"
         self._trials: dict[str, Trial] = {}
@@ -66,6 +70,12 @@ class Lineage:
 
     # -- reading ---------------------------------------------------------------------------------
 
+    def expect(self, key: Key) -> None:
+        """From now on a verdict under another key is stale. Without this every verdict holds."""
+        self._key, self._known = key, None
+        self._trials.clear()
+        self._at.clear()
+
     def population(self) -> Population:
         """Every finished trial, other processes' and pushed ones included."""
         self._refresh()
@@ -75,8 +85,9 @@ class Lineage:
     def known(self) -> Population:
         """The population as last read, with what this process wrote since."""
         if self._known is None:
-            trials = (self._trials[name] for name in sorted(self._trials))
-            self._known = Population(tuple(t for t in trials if t.evaluation or t.failure))
+            trials = [self._trials[name] for name in sorted(self._trials)]
+            finished = (t for t in trials if not t.stale and (t.evaluation or t.failure))
+            self._known = Population(tuple(finished), tuple(t for t in trials if t.stale))
         return self._known
 
     def everything(self) -> tuple[Trial, ...]:
@@ -93,18 +104,21 @@ class Lineage:
                 self.store.release(self._claim(name))
         return tuple(undone[name] for name in mine if name in undone)
 
-    def again(self, verdict: Verdict) -> tuple[Trial, ...]:
-        """The trials with this verdict, claimed and without it: to be judged once more."""
-        found = [t for t in self.known.trials if t.evaluation and t.evaluation.verdict is verdict]
-        return tuple(replace(t, evaluation=None) for t in found if self.store.claim(self._claim(t.id)))
+    def again(self, trials: Iterable[Trial]) -> tuple[Trial, ...]:
+        """Those that no other process is at work on, claimed and without their verdicts: to be judged once more."""
+        return tuple(replace(t, evaluation=None, stale="") for t in trials if self.store.claim(self._claim(t.id)))
 
     def busy(self) -> bool:
         """Whether another process is at work on a trial of this run."""
-        return bool(self._undone())
+        return bool(self._undone()) or any(self._taken(trial.id) for trial in self.known.stale)
 
     def commit_of(self, trial: str) -> str:
         """The newest commit of a trial's branch."""
         return self._at[trial]
+
+    def at(self, trial: str, commit: str) -> Trial:
+        """A trial as one commit of its branch has it, whatever its verdict holds for. Raises LineageError."""
+        return self._load(trial, commit)
 
     def branch_of(self, trial: str) -> str:
         """The branch's short name."""
@@ -216,7 +230,7 @@ class Lineage:
             self._known = None
         for name, commit in heads.items():
             if self._at.get(name) != commit:
-                self._keep(self._load(name, commit), commit)
+                self._keep(self._holding(self._load(name, commit), commit), commit)
 
     def _undone(self) -> dict[str, Trial]:
         self._refresh()
@@ -238,13 +252,20 @@ class Lineage:
                 free.append(f"{top:05d}")
         return free
 
+    def _taken(self, trial: str) -> bool:
+        """Whether another process has the claim."""
+        free = self.store.claim(self._claim(trial))
+        self.store.release(self._claim(trial))
+        return not free
+
     def _claim(self, trial: str) -> str:
         return f"{self.problem}/{self.run}/{trial}"
 
     def _keep(self, trial: Trial, commit: str) -> None:
-        known = self._known
+        known, before = self._known, self._trials.get(trial.id)
         finished = trial.evaluation is not None or bool(trial.failure)
-        if known and (known.trials and trial.id <= known.trials[-1].id):
+        in_order = not (known and known.trials) or trial.id > known.trials[-1].id
+        if trial.stale or (before and before.stale) or not in_order:
             self._known = None
         elif known and finished:
             self._known = known.plus(trial)
@@ -263,7 +284,7 @@ class Lineage:
         texts = trial.kernel.files if trial.kernel else {}
         entries = {name: self._blob(text.encode()) for name, text in texts.items()}
         kernel = replace(trial.kernel, files=dict(entries)) if trial.kernel else None
-        stored = replace(trial, kernel=kernel, evaluation=None)
+        stored = replace(trial, kernel=kernel, evaluation=None, stale="")
         entries["trial.json"] = self._blob(schema.dump("trial", stored))
         if trial.evaluation:
             entries["evaluation.json"] = self.store.blob(schema.dump("evaluation", trial.evaluation))
@@ -300,6 +321,27 @@ class Lineage:
             if opened and self.store.ref(ref) == head:
                 return False
         raise LineageError(f"{self.store.path}: {ref} could not be moved in {_TRIES} tries")
+
+    def _holding(self, trial: Trial, commit: str) -> Trial:
+        """The trial with its newest verdict that holds under the key; where none does its last one, as stale."""
+        if self._key is None or trial.evaluation is None:
+            return trial
+        changed = self._key.changed(trial.evaluation)
+        earlier = self._earlier(trial, commit, self._key) if changed else None
+        return replace(trial, evaluation=earlier or trial.evaluation, stale="" if earlier else changed)
+
+    def _earlier(self, trial: Trial, commit: str, key: Key) -> Evaluation | None:
+        """The newest verdict under `key` below a commit, as long as the branch is about the same kernel."""
+        while parents := self.store.header(commit)[0]:
+            commit = parents[0]
+            if self.store.trailer(commit, "Trial") != trial.id:
+                return None
+            found = self._load(trial.id, commit)
+            if not found.evaluation or not found.kernel or found.kernel.files != (trial.kernel or found.kernel).files:
+                return None
+            if not key.changed(found.evaluation):
+                return found.evaluation
+        return None
 
     def _load(self, name: str, commit: str) -> Trial:
         try:
@@ -342,10 +384,10 @@ class Lineage:
 
     def _ancestor(self, commit: str, name: str) -> str | None:
         for _ in range(_TRIES):
-            parents, text = self.store.header(commit)
-            found = re.findall(r"^Trial: (\S+)$", text, re.MULTILINE)
-            if found and found[-1] != name:
-                return str(found[-1])
+            found = self.store.trailer(commit, "Trial")
+            if found and found != name:
+                return found
+            parents = self.store.header(commit)[0]
             if not parents:
                 return None
             commit = parents[0]

@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from ksflow.errors import ConfigError, StageError, boundary
+from ksflow import judging
+from ksflow.cache import Cache
+from ksflow.errors import StageError, boundary
 from ksflow.lineage import Lineage
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
     Cost,
     Evaluation,
+    Json,
     Kernel,
+    Key,
     Material,
     Note,
     Origin,
@@ -38,6 +42,8 @@ class Lab:
     write: Writer
     evaluate: Evaluator
     digest: Digester
+    cache: Cache | None = None
+    """Where verdicts on seeds are kept between runs."""
     handbook: tuple[Note, ...] = ()
     """Notes that came with the target, shown before what was learnt."""
     repairs: int = 0
@@ -46,6 +52,11 @@ class Lab:
     """Told of every step: `select`, `design`, `write`, `evaluate`, `done`, `digest`."""
     stop: Callable[[], bool] = lambda: False
     """Asked before each trial."""
+
+    @property
+    def key(self) -> Key:
+        """What a verdict given now holds for."""
+        return judging.key(self.problem, self.evaluate)
 
 
 def round_(lab: Lab, most: int) -> None:
@@ -103,30 +114,22 @@ def write(lab: Lab, trial: Trial) -> Trial:
     return trial
 
 
-def judge(lab: Lab, trial: Trial) -> Trial:
-    """Have a written kernel judged against the incumbent, and commit the verdict."""
+def judge(lab: Lab, trial: Trial, remarks: Json | None = None) -> Trial:
+    """Have a written kernel judged against the incumbent, and commit the verdict with the remarks in its evidence."""
     if trial.kernel is not None:
         lab.watch("evaluate", trial)
-        evaluation = verdict(lab, trial.kernel, lab.lineage.known.ranked[:1])
-        trial = replace(trial, evaluation=evaluation)
+        best = lab.lineage.known.best
+        evaluation = verdict(lab, trial.kernel, (best,) if best else ())
+        evidence = {**evaluation.evidence, **(remarks or {})}
+        trial = replace(trial, evaluation=replace(evaluation, evidence=evidence))
         lab.lineage.evaluate(trial)
     lab.watch("done", trial)
     return trial
 
 
 def verdict(lab: Lab, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-    """The judge's word, stamped with the problem it is about. Raises ConfigError when it cannot be compared."""
-    started = time.monotonic()
-    with boundary("evaluator"):
-        evaluation = lab.evaluate(lab.problem, kernel, against)
-    others = [t.evaluation.target for t in against if t.evaluation and t.evaluation.target]
-    if any(target != evaluation.target for target in others):
-        raise ConfigError(
-            f"run={lab.lineage.run} was measured on {others[0]}, this is {evaluation.target}; "
-            "name a new run with run=NAME"
-        )
-    evidence = {**evaluation.evidence, "problem": lab.problem.digest}
-    return replace(evaluation, evidence=evidence, wall_s=round(time.monotonic() - started, 3))
+    """The judge's word, with the key it holds for."""
+    return judging.verdict(lab.problem, lab.evaluate, kernel, against)
 
 
 def learn(lab: Lab) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from ksflow import work
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.records import (
@@ -83,7 +84,7 @@ def load(path: str, cases: str = "auto", variant: str | None = None, target: Tar
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
         score=spec["score"],
         limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
-        work=spec["work"],
+        work=_work(spec["work"], (*tests, *benchmarks), f"{root}/problem.yaml"),
         digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
     )
 
@@ -164,6 +165,18 @@ def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _work(spec: Mapping[str, Any], cases: tuple[Case, ...], where: str) -> dict[str, str]:
+    """The expressions, tried on every case."""
+    if not isinstance(spec, dict):
+        raise ConfigError(f"{where}: work: {spec!r} is not a mapping of flops, bytes and dtype")
+    found = {str(key): str(value) for key, value in spec.items()}
+    try:
+        work.check(found, cases)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return found
 
 
 def _cases(

@@ -59,10 +59,20 @@ class Writer(Protocol):
 
 
 class Evaluator(Protocol):
-    """Says whether a kernel is right and how fast it is."""
+    """Says whether a kernel is right and how fast it is.
+
+    It may carry `judge` (its name and version) and `fingerprint` (the machine's, as in `Evaluation.target`): results
+    with others are stale. Without them its results are taken to stay comparable, and never come from the cache. It
+    may have `start()`, called when the first question is near.
+    """
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence."""
+        """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence.
+
+        `evidence["against"]`: a row each, `id`, `speedup`, `low`, `high`: how much faster than that trial, with its
+        interval. `evidence["claim"]`: the same for the first of them, with `faster` (beyond noise, twice), `control`
+        (the kernel beside itself), `ranked` (whether times can be trusted now) and `why` they cannot.
+        """
 
 
 class Digester(Protocol):

@@ -5,6 +5,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 """
 
 import bisect
+import functools
 import hashlib
 import math
 import re
@@ -179,7 +180,7 @@ class Problem:
     """`geomean`, `mean` or `last` of the benchmarks' times."""
     limits: Limits = Limits()
     work: Mapping[str, str] = field(default_factory=dict)
-    """`flops` and `bytes` as expressions over a case's parameters."""
+    """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate."""
     digest: str = ""
     """Names everything that could change a verdict or a time."""
 
@@ -256,6 +257,10 @@ class Evaluation(Record):
     """Fingerprint of the machine and its compiler."""
     wall_s: float = 0.0
     """How long judging took."""
+    judge: str = ""
+    """The judge's name and version; another version may say something else."""
+    problem: str = ""
+    """Digest of the problem it was judged on."""
 
     def __post_init__(self) -> None:
         accepted = self.verdict is Verdict.ACCEPT
@@ -268,6 +273,59 @@ class Evaluation(Record):
     def accepted(self) -> bool:
         """Right, and timed."""
         return self.verdict is Verdict.ACCEPT
+
+    @property
+    def claim(self) -> Json:
+        """How it did beside the incumbent and beside itself; empty where there was no incumbent."""
+        return dict(self.evidence.get("claim", {}))
+
+    @property
+    def unranked(self) -> str:
+        """Why it could not be ranked when it was judged; empty when it could."""
+        claim = self.claim
+        return "" if claim.get("ranked", True) else str(claim.get("why") or "the control was off")
+
+    def beside(self, other: str) -> Json | None:
+        """The row of a trial it was timed beside: `speedup` over that one, with `low` and `high`."""
+        rows: list[Json] = self.evidence.get("against", [])
+        return next((row for row in rows if row["id"] == other), None)
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a result holds for, beside its kernel. A result with another key is stale: kept, shown, not compared."""
+
+    problem: str = ""
+    """The problem's digest."""
+    judge: str = ""
+    target: str = ""
+    """The machine's fingerprint; empty when the evaluator does not tell, and then not compared."""
+
+    def changed(self, evaluation: Evaluation) -> str:
+        """What differs from the evaluation's key, in words; empty when nothing does."""
+        differs = {
+            "problem": evaluation.problem != self.problem,
+            "judge": evaluation.judge != self.judge,
+            "target": bool(self.target) and evaluation.target != self.target,
+        }
+        return ", ".join(name for name, other in differs.items() if other)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A person's last word on a kernel: a tag in the lineage."""
+
+    by: str
+    note: str
+    commit: str
+    """The commit that was approved."""
+    date: str
+    current: bool = True
+    """Whether the kernel's branch still ends there."""
+
+    def __str__(self) -> str:
+        text = f"approved by {self.by}{f': {self.note}' if self.note else ''}"
+        return text if self.current else f"{text} (as of commit {self.commit[:10]})"
 
 
 @dataclass(frozen=True)
@@ -362,6 +420,8 @@ class Trial(Record):
     cost: Cost = Cost()
     name: str = ""
     """The seed's file name, where it is a seed."""
+    stale: str = ""
+    """What has changed since it was judged (problem, judge, target). Found out when read, empty on disk."""
 
     def __post_init__(self) -> None:
         if self.kernel is not None and self.failure:
@@ -374,14 +434,14 @@ class Trial(Record):
 
     @property
     def score_us(self) -> float | None:
-        """The score, where it was accepted."""
-        return self.evaluation.score_us if self.evaluation else None
+        """The score, where it was accepted and still holds."""
+        return self.evaluation.score_us if self.evaluation and not self.stale else None
 
     @property
     def verdict(self) -> str:
         """The verdict, or where the trial stands before there is one."""
         if self.evaluation:
-            return self.evaluation.verdict.value
+            return "stale" if self.stale else self.evaluation.verdict.value
         return "written" if self.kernel else "failed" if self.failure else "planned"
 
 
@@ -412,28 +472,36 @@ class Choice:
 
 @dataclass(frozen=True)
 class Population:
-    """Every finished trial of a run, in the order of their ids."""
+    """Every finished trial of a run whose verdict holds, in the order of their ids."""
 
     trials: tuple[Trial, ...]
+    stale: tuple[Trial, ...] = ()
+    """Trials whose verdict is from before something changed: known by their ids, and for nothing else."""
 
     @cached_property
     def by_id(self) -> Mapping[str, Trial]:
-        return {trial.id: trial for trial in self.trials}
+        return {trial.id: trial for trial in (*self.stale, *self.trials)}
 
     @cached_property
     def ranked(self) -> tuple[Trial, ...]:
-        """The accepted trials, best first; of equals the earlier."""
+        """The accepted trials by score; of equals the earlier."""
         accepted = (trial for trial in self.trials if trial.score_us is not None)
         return tuple(sorted(accepted, key=_rank))
 
+    @cached_property
+    def best(self) -> Trial | None:
+        """The champion: it beat the one before it by more than noise, as the rest did not beat it."""
+        return functools.reduce(_champion, self.trials, None)
+
     def plus(self, trial: Trial) -> "Population":
         """This population and a newer trial, without ranking everything again."""
-        grown = Population((*self.trials, trial))
+        grown = Population((*self.trials, trial), self.stale)
         ranked = list(self.ranked)
         if trial.score_us is not None:
             bisect.insort(ranked, trial, key=_rank)
         grown.__dict__["ranked"] = tuple(ranked)
         grown.__dict__["by_id"] = {**self.by_id, trial.id: trial}
+        grown.__dict__["best"] = _champion(self.best, trial)
         return grown
 
     def choose(self, base: str, reference: str, rationale: str) -> Choice:
@@ -454,13 +522,54 @@ class Population:
         )
 
 
+BETTER_BY = 1.03
+"""How much better a score must be where two kernels were never timed side by side."""
+
+
+def _champion(champion: Trial | None, trial: Trial) -> Trial | None:
+    """Who is the best of the two, where `trial` is the newer."""
+    if trial.score_us is None or (champion and not _beats(trial, champion)):
+        return champion
+    return trial
+
+
+def _beats(trial: Trial, champion: Trial) -> bool:
+    """By what was seen last: the champion judged again beside it, its claim, side by side, the scores alone."""
+    ours, theirs = trial.evaluation, champion.evaluation
+    assert ours is not None
+    assert theirs is not None
+    doubtful = theirs.claim.get("id") == trial.id and theirs.unranked
+    if (row := theirs.beside(trial.id)) and not doubtful:
+        return bool(row["high"] < 1)
+    if ours.claim.get("id") == champion.id:
+        return bool(ours.claim["faster"]) and not ours.unranked
+    if row := ours.beside(champion.id):
+        return bool(row["low"] > 1)
+    return (ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf)
+
+
 def _rank(trial: Trial) -> tuple[float, str]:
     return (trial.score_us or math.inf, trial.id)
 
 
 def _times(trial: Trial | None) -> dict[str, float]:
-    evaluation = trial.evaluation if trial else None
+    evaluation = trial.evaluation if trial and not trial.stale else None
     return {timing.case: timing.us for timing in evaluation.timings} if evaluation else {}
+
+
+@dataclass(frozen=True)
+class Kept(Record):
+    """An evaluation in the cache, with what it is of."""
+
+    kernel: str
+    """The kernel's digest."""
+    name: str
+    """The problem's name."""
+    source: str
+    """What had it judged: a branch, or the command `evaluate`."""
+    date: str
+    """When, in ISO 8601."""
+    evaluation: Evaluation
 
 
 # -- knowledge, models, machines -----------------------------------------------------------------
@@ -534,6 +643,11 @@ class Target:
     """What the compiler is told (`-march=`)."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Set in every box, for example to keep libraries off instructions that a target lacks."""
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """Rates that nothing on it exceeds, per second: `flops.<dtype>` for arithmetic, `bytes` for main memory,
+    `bytes.cache` for the fastest cache that holds a kernel's data. Of one core, where it is a CPU."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of `memory`, of the last `cache` before it, and of the `shared` memory of one block of threads."""
 
     @property
     def fingerprint(self) -> str:

@@ -15,12 +15,16 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from ksflow import evidence, work
+from ksflow.approval import approvals
 from ksflow.lineage import Lineage
-from ksflow.records import Population, Problem, Trial
+from ksflow.records import Approval, Population, Problem, Target, Trial
 from ksflow.schedule import Outcome, Session
 
 _LOG = structlog.get_logger("ksflow")
-_STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow"}
+_STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "stale": "dim"}
+_NOTICES = ("no plan", "stale", "not confirmed")
+"""Steps that are said in a line of their own begin so."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -59,13 +63,13 @@ class Display:
                 "stopping after this trial; Ctrl-C again stops now (nothing is lost)",
                 style="yellow",
             )
-        elif what.startswith("no plan"):
-            self._console.print(what, style="yellow")
+        elif what.startswith(_NOTICES):
+            self._console.print(what, style="yellow", soft_wrap=True)
         share = max(session.used().values(), default=0.0)
         self._bar.update(self._task, completed=share, description=self._status(session, share))
 
     def _status(self, session: Session, share: float) -> str:
-        best = session.known.ranked[0] if session.known.ranked else None
+        best = session.known.best
         elapsed = time.monotonic() - session.started
         left = f"{elapsed / share - elapsed:.0f} s left" if share > 0.05 else ""
         parts = [
@@ -78,16 +82,20 @@ class Display:
         return " · ".join(part for part in parts if part)
 
 
-def summary(outcome: Outcome, problem: Problem, run: str) -> dict[str, Any]:
+def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, Any]:
     """What a sweep compares: figures of the whole run."""
+    approved = approvals(lineage)
     experiments = [t for t in outcome.population.trials if t.origin.value != "seed"]
     accepted = [t for t in experiments if t.score_us is not None]
     order = [t.id for t in experiments]
     best = outcome.best
     return {
         "problem": problem.name,
-        "run": run,
+        "run": lineage.run,
         "best": best.id,
+        "approved": {name: str(approval) for name, approval in approved.items()},
+        "unranked": best.evaluation.unranked if best.evaluation else "",
+        "stale": len(outcome.population.stale),
         "score_us": best.score_us,
         "speedup": speedup(best, outcome.baselines),
         "trials": len(experiments),
@@ -118,12 +126,15 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     """The end of a run: the best kernels against the baselines per shape, the winner's commit, what to type next."""
     best, baselines = outcome.best, outcome.baselines
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
-    console.print(_scores(problem, [*([] if best in baselines else [best]), *found[:4]], baselines))
+    shown = [*([] if best in baselines else [best]), *found[:4]]
+    console.print(_scores(problem, shown, baselines, approvals(lineage)))
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     console.print(
         f"{outcome.judged} experiments in {outcome.search_s:.0f} s ({rate:.0f} a minute), "
         f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}"
     )
+    if stale := outcome.population.stale:
+        console.print(f"{len(stale)} older results are stale and not ranked; `lineage` shows them")
     if confirmed := _confirmed(best):
         console.print(confirmed)
     where = lineage.store.path
@@ -138,7 +149,9 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     )
 
 
-def show_tree(console: Console, population: Iterable[Trial], baselines: tuple[Trial, ...]) -> None:
+def show_tree(
+    console: Console, population: Iterable[Trial], baselines: tuple[Trial, ...], approved: Mapping[str, Approval]
+) -> None:
     """The lineage as a tree: every trial below its base."""
     nodes: dict[str, Tree] = {}
     root = Tree("lineage", hide_root=True)
@@ -146,6 +159,10 @@ def show_tree(console: Console, population: Iterable[Trial], baselines: tuple[Tr
         label = Text.assemble((trial.id, "bold"), " ", (trial.verdict, _STYLE.get(trial.verdict, "red")), " ")
         if trial.score_us:
             label.append(f"{trial.score_us:.4g} µs {_times(trial, baselines)} ")
+        elif trial.stale:
+            label.append(f"({_was(trial)}) ", "dim")
+        if trial.id in approved:
+            label.append(f"{approved[trial.id]} ", "bold green")
         if len(trial.parents) > 1:
             label.append(f"(with {trial.parents[1]}) ", "dim")
         label.append(_what(trial, 90))
@@ -153,19 +170,23 @@ def show_tree(console: Console, population: Iterable[Trial], baselines: tuple[Tr
     console.print(root, soft_wrap=True)
 
 
-def show_trial(console: Console, trial: Trial, commit: str) -> None:
-    """Everything about one trial."""
+def show_trial(console: Console, trial: Trial, commit: str, approval: Approval | None = None) -> None:
+    """Everything about one trial, the verdict and what it rests on first."""
     console.print(f"{trial.id}  {trial.origin.value}  {trial.verdict}  commit {commit}")
-    parents = dict(zip(("base", "reference"), trial.parents, strict=False))
-    rows: Mapping[str, object] = {
-        **parents,
+    rows: dict[str, object] = {
+        "stale": _was(trial) if trial.stale else "",
+        "approval": approval,
+        **dict(zip(("base", "reference"), trial.parents, strict=False)),
         "name": trial.name,
         "failure": trial.failure,
         "cost": f"${trial.cost.usd:.4f}, {trial.wall_s:.1f} s, {trial.cost.calls} model calls",
     }
     for key, value in rows.items():
         if value:
-            console.print(f"  {key}: {value}", markup=False)
+            console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
+    if trial.evaluation:
+        console.print()
+        evidence.show(console, trial.evaluation)
     if trial.experiment:
         low, high = trial.experiment.gain_percent
         console.print(
@@ -173,11 +194,8 @@ def show_trial(console: Console, trial: Trial, commit: str) -> None:
             f"  {trial.experiment.description}\n  rubric: {trial.experiment.rubric}",
             markup=False,
         )
-    if trial.evaluation:
-        _show_evaluation(console, trial)
-    if trial.kernel:
-        for name, text in trial.kernel.files.items():
-            console.print(f"\n{name}\n{text}", markup=False, soft_wrap=True)
+    for name, text in trial.kernel.files.items() if trial.kernel else ():
+        console.print(f"\n{name}\n{text}", markup=False, soft_wrap=True)
 
 
 def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
@@ -188,7 +206,7 @@ def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in sorted(summaries, key=lambda row: row["score_us"]):
         table.add_row(
-            f"{row['problem']}/{row['run']}",
+            "\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)]),
             f"{row['score_us']:.4g}",
             f"{row['speedup']:.2f}" if row["speedup"] else "",
             str(row["trials"]),
@@ -206,7 +224,14 @@ def read_summaries(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in files]
 
 
-def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...]) -> Table:
+def _sweep_notes(row: Mapping[str, Any]) -> list[str]:
+    approved = [f"{name} {said}" for name, said in row.get("approved", {}).items()]
+    return [*approved, *([f"unranked: {row['unranked']}"] if row.get("unranked") else [])]
+
+
+def _scores(
+    problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...], approved: Mapping[str, Approval]
+) -> Table:
     cases = [case.name for case in problem.benchmarks]
     table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
     for name in ("kernel", problem.score, "x baseline", *cases[:6]):
@@ -216,7 +241,7 @@ def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...])
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
         ratio = by_score(trial, baselines) if trial not in baselines else None
         table.add_row(
-            f"{trial.id} {trial.name}".strip(),
+            "\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))]),
             f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
             f"{ratio:.2f}" if ratio else "",
             *(f"{timings[case]:.4g}" if case in timings else "" for case in cases[:6]),
@@ -225,28 +250,29 @@ def _scores(problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...])
     return table
 
 
-def _confirmed(best: Trial) -> str:
-    rows = best.evaluation.evidence.get("against", ()) if best.evaluation else ()
-    parts = [
-        f"x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] over {row['id']}"
-        f"{' (a tie)' if row['low'] < 1 < row['high'] else ''}"
-        for row in rows
-    ]
-    return f"timed again side by side: {best.id} is {', '.join(parts)}" if parts else ""
+def _notes(trial: Trial, approval: Approval | None) -> list[str]:
+    """What a table says below a kernel's name."""
+    unranked = trial.evaluation.unranked if trial.evaluation else ""
+    return [*([str(approval)] if approval else []), *([f"unranked: {unranked}"] if unranked else [])]
 
 
-def _show_evaluation(console: Console, trial: Trial) -> None:
+def _was(trial: Trial) -> str:
+    """A stale trial's old verdict, and what has changed since."""
     evaluation = trial.evaluation
     assert evaluation is not None
-    score = f"{evaluation.score_us:.5g} µs" if evaluation.score_us else evaluation.reason
-    console.print(
-        f"\nverdict {evaluation.verdict.value}: {score} (isolation {evaluation.isolation}, {evaluation.target})",
-        markup=False,
-    )
-    for timing in evaluation.timings:
-        console.print(f"  {timing.case}: {timing.us:.5g} µs", markup=False)
-    evidence = json.dumps(evaluation.evidence, indent=1, ensure_ascii=False)
-    console.print(f"evidence {evidence}", markup=False, soft_wrap=True)
+    score = f" {evaluation.score_us:.4g} µs" if evaluation.score_us else ""
+    return f"was {evaluation.verdict.value}{score}; changed since: {trial.stale}"
+
+
+def _confirmed(best: Trial) -> str:
+    found = best.evaluation.evidence if best.evaluation else {}
+    if why := found.get("unconfirmed"):
+        return f"unconfirmed: {why}"
+    parts = [
+        f"{evidence.ratio(row)} over {row['id']}{' (a tie)' if row['low'] < 1 < row['high'] else ''}"
+        for row in found.get("against", ())
+    ]
+    return f"timed again side by side: {best.id} is {', '.join(parts)}" if parts else ""
 
 
 def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
@@ -264,11 +290,11 @@ def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
 
 
 def _line(trial: Trial, session: Session) -> Text:
-    best = session.known.ranked[:1]
+    best = session.known.best
     score = f"{trial.score_us:9.4g} µs {_times(trial, session.baselines):>7}" if trial.score_us else " " * 20
     base = f"<- {trial.parents[0]}" if trial.parents else "seed    "
     text = Text.assemble(
-        (f"{trial.id} ", "bold" if best and best[0].id == trial.id else ""),
+        (f"{trial.id} ", "bold" if best and best.id == trial.id else ""),
         (f"{trial.verdict:17.17}", _STYLE.get(trial.verdict, "red")),
         f"{score}  {base}  ",
     )
@@ -276,9 +302,12 @@ def _line(trial: Trial, session: Session) -> Text:
 
 
 def _what(trial: Trial, width: int) -> str:
-    reason = trial.failure or (trial.evaluation.reason if trial.evaluation else "")
+    found = trial.evaluation
+    reason = trial.failure or (found.reason if found else "")
     idea = trial.experiment.description if trial.experiment else trial.name
-    text = " ".join(f"{idea} | {reason}".split() if reason else idea.split())
+    unranked = f"unranked: {found.unranked}" if found and found.unranked else ""
+    cached = f"judged on {found.evidence['cached']['date'][:10]}" if found and "cached" in found.evidence else ""
+    text = " ".join(" | ".join(part for part in (unranked, idea, reason, cached) if part).split())
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
@@ -293,8 +322,8 @@ def known_baselines(population: Population, problem: Problem) -> tuple[Trial, ..
     return tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)
 
 
-def show_problem(console: Console, problem: Problem) -> None:
-    """What was understood of a problem."""
+def show_problem(console: Console, problem: Problem, target: Target) -> None:
+    """What was understood of a problem, and what its benchmarks need at least on a target."""
     put = Text.assemble
     console.print(put((problem.name, "bold"), f": {problem.title} (variant {problem.variant or 'none'})"))
     console.print(problem.description, markup=False)
@@ -315,6 +344,7 @@ def show_problem(console: Console, problem: Problem) -> None:
         f"{limits.memory_mb} MB",
         "seeds": ", ".join(f"{s.name}{' (baseline)' if s.baseline else ''}" for s in problem.seeds),
         "digest": problem.digest,
+        **{f"work {case.name}": work.describe(problem, case, target) for case in problem.benchmarks},
     }
     for key, value in rows.items():
         console.print(f"{key}: {value}", markup=False, soft_wrap=True)

@@ -1,9 +1,10 @@
-"""What runs, and for how long: seeds first, then rounds until a budget is spent, then the leaders are timed again.
+"""What runs, and for how long: stale leaders and seeds, rounds until a budget is spent, then the winner once more.
 
 One process, one trial at a time. Ctrl-C once: the trial at hand is finished and kept, then the run ends as usual;
 twice: it ends at once, and the next run takes up what was in flight.
 """
 
+import itertools
 import signal
 import threading
 import time
@@ -12,22 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from ksflow import loop
+from ksflow import loop, renewal
 from ksflow.errors import ConfigError, StageError
 from ksflow.loop import Lab
-from ksflow.records import Cost, Origin, Population, Seed, Trial, Verdict
+from ksflow.records import Cost, Evaluation, Json, Origin, Population, Seed, Trial, Verdict
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up."""
 _RETIMINGS = 4
-"""Leaders that are timed again at most, before one is called the winner."""
+"""Leaders that are judged again at most, before one is called the winner."""
 
 
 class Schedule:
     """Budgets of one call. Whichever is reached first ends the search; none means no limit.
 
     evaluations: experiments written and judged. repairs: how often a failed kernel goes back to the writer.
-    digest_every: trials between two digests. confirm: whether the last two are timed again.
+    digest_every: trials between two digests. confirm: whether the winner is judged once more.
     """
 
     def __init__(  # noqa: PLR0913 - a budget each
@@ -65,7 +66,7 @@ class Outcome:
     judged: int
     search_s: float
     wall_s: float
-    """Seconds of the whole call: the search, and timing the leaders again."""
+    """Seconds of the whole call: the search, and judging the leaders again."""
     cost: Cost
 
 
@@ -95,9 +96,11 @@ class Session:
             self._start(seeds)
             reason = self._search()
             searched = time.monotonic() - self.started
-            best = self.known.ranked[0]
-            if self.schedule.confirm and not self._interrupted.is_set():
-                best = self._confirm()
+            if self.schedule.confirm:
+                self._confirm()
+        best = self.known.best
+        if best is None:
+            raise ConfigError(_no_start(self.known))
         wall = time.monotonic() - self.started
         cost = self.lab.transcript.total
         return Outcome(self.known, best, self.baselines, reason, self.judged, searched, wall, cost)
@@ -127,9 +130,13 @@ class Session:
 
     def _start(self, seeds: tuple[Seed, ...]) -> None:
         lab, lineage = self.lab, self.lab.lineage
-        _same_problem(lineage.population(), lab.problem.digest, lineage.run)
+        lineage.expect(lab.key)
+        lineage.population()
+        self._find_baselines(seeds)
+        self._renew(seeds)
         loop.attempt(lab, lineage.unfinished())
-        loop.attempt(lab, lineage.again(Verdict.HARNESS))
+        lost = [t for t in self.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
+        loop.attempt(lab, lineage.again(lost))
         while not lineage.store.claim(lineage.branch_of("seeds")):
             time.sleep(0.1)
         known = {trial.kernel.digest for trial in lineage.everything() if trial.kernel}
@@ -137,13 +144,57 @@ class Session:
         drafts = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new]
         planted = lineage.plant(drafts)
         lineage.store.release(lineage.branch_of("seeds"))
-        digests = {seed.kernel.digest for seed in seeds if seed.baseline}
-        self._baselines = tuple(t.id for t in lineage.everything() if t.kernel and t.kernel.digest in digests)
-        loop.attempt(lab, planted)
+        self._find_baselines(seeds)
+        for seed in planted:
+            if not self._recalled(seed):
+                loop.attempt(lab, (seed,))
+                self._keep(seed)
         while not lineage.population().ranked and lineage.busy() and not self._interrupted.is_set():
             time.sleep(0.2)  # another process is judging the seeds
         if not self.known.ranked:
             raise ConfigError(_no_start(self.known))
+
+    def _find_baselines(self, seeds: tuple[Seed, ...]) -> None:
+        digests = {seed.kernel.digest for seed in seeds if seed.baseline}
+        everything = self.lab.lineage.everything()
+        self._baselines = tuple(t.id for t in everything if t.kernel and t.kernel.digest in digests)
+
+    def _renew(self, seeds: tuple[Seed, ...]) -> None:
+        """Judge again what has become stale and matters; the rest stays stale."""
+        stale, lineage = self.known.stale, self.lab.lineage
+        due = {trial.id: trial for trial in renewal.due(self.known, {seed.kernel.digest for seed in seeds})}
+        if due:
+            changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
+            self._watch(
+                f"stale: {len(stale)} results are from before a change ({changed}); "
+                f"{len(due)} of them, seeds and leaders, are judged again first",
+                None,
+            )
+        judged = self.judged
+        for trial in lineage.again(due.values()):
+            was = due[trial.id].evaluation
+            if was and not self._stop():
+                loop.judge(self.lab, trial, {"renewed": renewal.before(was)})
+        self.judged = judged  # no experiments of this call
+
+    def _recalled(self, seed: Trial) -> bool:
+        """Whether a new seed's verdict is known from an earlier run; it is then committed."""
+        assert seed.kernel is not None
+        kept = self.lab.cache.find(seed.kernel, self.lab.key) if self.lab.cache else None
+        if kept is None:
+            return False
+        evidence = _own(kept.evaluation) | {"cached": {"from": kept.source, "date": kept.date}}
+        trial = replace(seed, evaluation=replace(kept.evaluation, evidence=evidence))
+        self.lab.lineage.evaluate(trial)
+        self._watch("done", trial)
+        return True
+
+    def _keep(self, seed: Trial) -> None:
+        done = self.known.by_id.get(seed.id)
+        if self.lab.cache and done and done.evaluation and done.kernel:
+            evaluation = replace(done.evaluation, evidence=_own(done.evaluation))
+            source = self.lab.lineage.branch_of(seed.id)
+            self.lab.cache.keep(done.kernel, self.lab.problem.name, source, evaluation)
 
     def _search(self) -> str:
         barren, self._searching = 0, True
@@ -161,49 +212,35 @@ class Session:
                 return f"{barren} rounds in a row brought no trial"
         return self._spent() or "interrupted"
 
-    def _confirm(self) -> Trial:
-        """Time the leaders again, each beside its rival, until the two best have been: luck does not win."""
+    def _confirm(self) -> None:
+        """Judge the winner again in fresh processes, beside the runner-up and each baseline: luck does not win."""
         again: set[str] = set()
         for _ in range(_RETIMINGS):
-            leaders = [t for t in self.known.ranked if t not in self.baselines][:2]
-            left = [t for t in leaders if t.id not in again]
-            if self.known.ranked[0] in self.baselines or not left or self._interrupted.is_set():
+            best = self.known.best
+            if best is None or best in self.baselines or best.id in again or self._interrupted.is_set():
                 break
-            again.add(left[0].id)
-            self._again(left[0], tuple(t for t in leaders if t is not left[0]))
-        return self._against_baselines(self._leader())
+            again.add(best.id)
+            rivals = (t for t in self.known.ranked if t is not best and t not in self.baselines)
+            self._again(best, (*itertools.islice(rivals, 1), *self.baselines))
 
-    def _leader(self) -> Trial:
-        """The faster of the two best: side by side where they were, else by their scores."""
-        first, *rest = self.known.ranked[:2]
-        lead = _speedup(first, rest[0].id) / _speedup(rest[0], first.id) if rest else 1.0
-        return first if lead >= 1 else rest[0]
-
-    def _again(self, trial: Trial, against: tuple[Trial, ...]) -> None:
-        self._watch("confirm", trial)
-        assert trial.kernel is not None
-        again = replace(trial, evaluation=loop.verdict(self.lab, trial.kernel, against))
-        self.lab.lineage.evaluate(again, "confirmed")
-
-    def _against_baselines(self, best: Trial) -> Trial:
-        """The winner beside each baseline in turn, and back: what the claim rests on. Its score stays."""
-        assert best.evaluation is not None
+    def _again(self, best: Trial, against: tuple[Trial, ...]) -> None:
+        """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
+        self._watch("confirm", best)
         assert best.kernel is not None
-        rows = [row for row in best.evaluation.evidence.get("against", ()) if row["id"] not in self._baselines]
-        for baseline in self.baselines:
-            if best is not baseline:
-                self._watch("confirm", best)
-                evaluation = loop.verdict(self.lab, best.kernel, (baseline,))
-                if evaluation.verdict not in (Verdict.ACCEPT, Verdict.HARNESS):  # right by luck until now
-                    self.lab.lineage.evaluate(replace(best, evaluation=evaluation), "refuted")
-                    return self._confirm()
-                rows += evaluation.evidence.get("against", ())
-                self._again(baseline, (best,))
-        evidence = {**best.evaluation.evidence, "against": rows}
-        claimed = replace(best, evaluation=replace(best.evaluation, evidence=evidence))
-        if best not in self.baselines:
-            self.lab.lineage.evaluate(claimed, "won")
-        return claimed
+        assert best.evaluation is not None
+        now, before = loop.verdict(self.lab, best.kernel, against), best.evaluation
+        if "renewed" in before.evidence:
+            now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
+        if now.verdict is Verdict.HARNESS:
+            self._watch(f"not confirmed: {now.reason}", None)
+            return
+        if now.accepted and now.unranked:
+            label, now = "unconfirmed", replace(before, evidence={**before.evidence, "unconfirmed": now.unranked})
+        elif now.accepted:
+            label, now = "confirmed", replace(now, evidence={**now.evidence, "against": _newest(now, before)})
+        else:
+            label = "refuted"
+        self.lab.lineage.evaluate(replace(best, evaluation=now), label)
 
     def _room(self) -> int:
         most = self.schedule.budgets["evaluations"]
@@ -239,20 +276,15 @@ class Session:
             signal.signal(signal.SIGINT, before)
 
 
-def _speedup(trial: Trial, other: str) -> float:
-    """How much faster `trial` was than `other`, side by side."""
-    rows = trial.evaluation.evidence.get("against", ()) if trial.evaluation else ()
-    return next((float(row["speedup"]) for row in rows if row["id"] == other), 1.0)
+def _own(evaluation: Evaluation) -> Json:
+    """The evidence without what refers to other trials of its run."""
+    return {name: value for name, value in evaluation.evidence.items() if name not in ("against", "claim")}
 
 
-def _same_problem(population: Population, digest: str, run: str) -> None:
-    for trial in population.trials:
-        measured = trial.evaluation.evidence.get("problem", digest) if trial.evaluation else digest
-        if measured != digest:
-            raise ConfigError(
-                f"run={run} was measured on another version of this problem or another set of cases; "
-                f"name a new run with run=NAME"
-            )
+def _newest(now: Evaluation, before: Evaluation) -> list[Json]:
+    """The rows of both, of two about the same trial the newer."""
+    rows = {row["id"]: row for found in (before, now) for row in found.evidence.get("against", ())}
+    return list(rows.values())
 
 
 def _no_start(population: Population) -> str:

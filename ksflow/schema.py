@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
-from ksflow.records import Call, Evaluation, Note, Plan, Trial
+from ksflow.records import Call, Evaluation, Kept, Note, Plan, Trial
 
 VERSION = 1
 KINDS: dict[str, Any] = {
@@ -23,6 +23,7 @@ KINDS: dict[str, Any] = {
     "call": Call,
     "notes": tuple[Note, ...],
     "trials": tuple[Trial, ...],
+    "kept": Kept,
 }
 
 T = TypeVar("T")

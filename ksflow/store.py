@@ -8,17 +8,18 @@ processes cannot overwrite each other. What it does not do: know anything about 
 import fcntl
 import hashlib
 import os
+import re
 import struct
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import git
 
-from ksflow.errors import LineageError
+from ksflow.errors import ConfigError, LineageError
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
@@ -27,6 +28,16 @@ _PACK_EVERY = 1000
 
 Ref = tuple[str, str, str]
 """(name, new, expected old). `ZERO` as new deletes, as old creates; an empty new only verifies."""
+
+
+class Tag(NamedTuple):
+    """An annotated tag."""
+
+    name: str
+    commit: str
+    by: str
+    date: str
+    body: str
 
 
 class Store:
@@ -84,6 +95,18 @@ class Store:
         parents = [line[7:] for line in head.split("\n") if line.startswith("parent ")]
         return tuple(parents), message
 
+    def trailer(self, commit: str, key: str) -> str:
+        """The last such line of a commit's message; empty when there is none."""
+        found = re.findall(rf"^{key}: (\S+)$", self.header(commit)[1], re.MULTILINE)
+        return str(found[-1]) if found else ""
+
+    def commits(self, prefix: str) -> list[str]:
+        """The commits whose ids start so (four hexadecimal digits or more)."""
+        if not re.fullmatch(r"[0-9a-f]{4,40}", prefix):
+            return []
+        found = self._git("rev-parse", f"--disambiguate={prefix}").split()
+        return [name for name in found if self._git("cat-file", "-t", name) == "commit"]
+
     # -- refs ------------------------------------------------------------------------------------
 
     def refs(self, *prefixes: str) -> dict[str, str]:
@@ -91,6 +114,10 @@ class Store:
         out = self._git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
         pairs = (line.split(" ", 1) for line in out.splitlines())
         return {name: commit for commit, name in pairs}
+
+    def containing(self, commit: str) -> list[str]:
+        """The branches that have this commit in their history, without `refs/heads/`."""
+        return self._git("for-each-ref", "--format=%(refname:lstrip=2)", f"--contains={commit}", "refs/heads/").split()
 
     def ref(self, name: str) -> str | None:
         """The commit a ref points to."""
@@ -123,6 +150,31 @@ class Store:
         """A unified diff between two commits, without some files."""
         rest = [f":(exclude){name}" for name in sorted(but)]
         return self._git("diff", "--no-color", "--no-ext-diff", first, second, "--", ".", *rest)
+
+    # -- tags ------------------------------------------------------------------------------------
+
+    def tag(self, name: str, commit: str, message: str, sign: bool = False, force: bool = False) -> None:
+        """An annotated tag by the user, as git knows them; signed when asked or when git's settings say so."""
+        ref, before = f"refs/tags/{name}", self.ref(f"refs/tags/{name}")
+        options = [*(["--sign"] if sign else []), *(["--force"] if force else [])]
+        git_as_told = self._repo.git(c="user.useConfigOnly=true")  # no name made up from account and machine
+        try:
+            git_as_told.tag("--annotate", *options, "--cleanup=verbatim", f"--message={message}", name, commit)
+        except git.GitCommandError as error:
+            raise ConfigError(_no_tag(str(error.stderr))) from error
+        wanted = sign or self._git("config", "--type=bool", "--default=false", "--get", "tag.gpgSign") == "true"
+        made = self._git("for-each-ref", "--format=%(objectname) %(contents:signature)", ref)
+        if wanted and " " not in made.strip():  # git 2.39 makes a plain tag when an ssh key cannot be read
+            self.move([(ref, before or ZERO, made.split()[0])])
+            raise ConfigError(_no_tag("no signature was made"))
+
+    def tags(self, prefix: str) -> list[Tag]:
+        """The annotated tags below a prefix (which ends in a slash)."""
+        fields = ("refname:lstrip=2", "*objectname", "taggername", "taggerdate:iso-strict", "contents:body")
+        form = "%00".join(f"%({field})" for field in fields) + "%1e"
+        rows = self._git("for-each-ref", f"--format={form}", f"refs/tags/{prefix}").split("\x1e")
+        found = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
+        return [tag for tag in found if tag.by]
 
     # -- claims ----------------------------------------------------------------------------------
 
@@ -225,6 +277,15 @@ class Store:
             raise LineageError(f"{self.path}: git {command} failed: {str(error).splitlines()[-1]}") from error
 
 
+def _no_tag(said: str) -> str:
+    lines = [line.strip(" '") for line in said.replace("stderr:", "").splitlines() if line.strip(" '")]
+    if "auto-detection is disabled" in said:
+        return "git does not know who you are; set it with git config --global user.name NAME, and user.email ADDRESS"
+    if "sign" in said:
+        return f"the tag could not be signed: {'; '.join(lines)[-300:]}; see git's gpg.format and user.signingKey"
+    return f"the tag could not be written: {'; '.join(lines)[-300:]}"
+
+
 def _open(path: Path, create: bool) -> git.Repo:
     """Open or make the repository, and say plainly why not."""
     try:
@@ -239,6 +300,9 @@ def _open(path: Path, create: bool) -> git.Repo:
         repo = git.Repo(path)
         with repo.config_reader("repository") as config:
             version = config.get_value("ksflow", "version", 0)
+        if not version and repo.git.for_each_ref("refs/ksflow/"):  # `git clone --mirror` takes all but the settings
+            _configure(repo)
+            version = 1
         if version != 1:
             raise LineageError(
                 f"{path} is a git repository but not a lineage of this version; name another with lineage.path="

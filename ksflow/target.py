@@ -1,14 +1,20 @@
 """The machine: its chip, what it can do, and the settings kernels are built and judged with. Reads, changes nothing."""
 
+import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from ksflow.errors import ConfigError
+from ksflow.home import shipped
 from ksflow.records import Target
+from ksflow.work import PRECISIONS
 
 _INTERESTING = (
     "sse4_2",
@@ -49,6 +55,38 @@ _GPU_LISTS = (
     ("rocm-smi", "--showproductname", "--csv"),
 )
 _PATIENCE_S = 20
+_PER_CYCLE = {
+    "sse2": {"fp32": 16, "fp64": 8},
+    "avx": {"fp32": 32, "fp64": 16},
+    "fma": {"fp32": 48, "fp64": 24},
+    "avx_vnni": {"int8": 128},
+    "avx512f": {"fp32": 96, "fp64": 48},
+    "avx512_vnni": {"int8": 256},
+    "avx512_bf16": {"bf16": 128},
+    "avx512_fp16": {"fp16": 192},
+    "amx_bf16": {"bf16": 1024},
+    "amx_fp16": {"fp16": 1024},
+    "amx_int8": {"int8": 2048},
+    "asimd": {"fp32": 32, "fp64": 16},
+    "asimdhp": {"fp16": 64},
+    "asimddp": {"int8": 128},
+    "bf16": {"bf16": 128},
+    "i8mm": {"int8": 256},
+    "sve": {"fp32": 64, "fp64": 32, "fp16": 128},
+    "svebf16": {"bf16": 256},
+    "svei8mm": {"int8": 512},
+}
+"""Instruction set -> operations that no core with it exceeds in a cycle, a multiply-add counted as two: two (x86) or
+four (ARM) vector units, two adders beside them where there is FMA, one AMX unit."""
+_UNCOUNTED = ("sme", "amx_fp8", "amx_tf32")
+"""With these a core has a matrix unit whose rate nothing here tells: no peaks."""
+_FASTEST_HZ = 6.2e9
+"""No core on sale clocks higher. Virtual machines tell the base clock at best."""
+_KNOW_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
+_CACHE_BYTES_PER_CYCLE = 192
+"""Two loads and a store of 64 bytes, the most that a first-level cache serves."""
+_PEAK = re.compile(rf"flops\.({'|'.join(PRECISIONS)})|bytes|bytes\.cache")
+_SIZES = ("memory", "cache", "shared")
 
 
 def detect(
@@ -57,7 +95,10 @@ def detect(
     environment: Mapping[str, str] | None = None,
     kind: str = "cpu",
 ) -> Target:
-    """This machine as a target. march: what the compiler is told, null for all this CPU has."""
+    """This machine as a target. march: what the compiler is told, null for all this CPU has.
+
+    The peaks are those of one core and of all it has: a kernel can use what the compiler is not told of.
+    """
     fields = _cpuinfo()
     words = (fields.get("flags") or fields.get("Features") or "").split()
     found = tuple(feature for feature in _INTERESTING if feature in words)
@@ -69,7 +110,35 @@ def detect(
         features=tuple(feature for feature in found if feature in allowed),
         march=march or "native",
         environment=dict(environment or {}),
+        peaks=_core_peaks(words, _clock_hz()),
     )
+
+
+def known(
+    name: str,
+    chip: str,
+    march: str,
+    peaks: Mapping[str, float],
+    sizes: Mapping[str, int] | None = None,
+    kind: str = "gpu",
+) -> Target:
+    """A chip by its data sheet, present or not. peaks, sizes: see `Target`. Raises ConfigError."""
+    for key, value in {**peaks, **(sizes or {})}.items():
+        if not (_PEAK.fullmatch(key) if key in peaks else key in _SIZES):
+            valid = f"bytes, bytes.cache, flops.<{', '.join(PRECISIONS)}>; sizes: {', '.join(_SIZES)}"
+            raise ConfigError(f"target {name}: unknown figure {key!r}; peaks: {valid}")
+        if not (isinstance(value, int | float) and value > 0):
+            raise ConfigError(f"target {name}: {key}={value!r} is not a positive number")
+    rates = {key: float(value) for key, value in peaks.items()}
+    return Target(name, kind, chip, march=march, peaks=rates, sizes=dict(sizes or {}))
+
+
+def options(names: Iterable[str]) -> tuple[str, ...]:
+    """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
+    plain = [re.sub(r"[\W_]", "", name.lower()) for name in names]
+    shelf = sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True)
+    found = (next((option for option in shelf if option.replace("_", "") in name), "") for name in plain)
+    return tuple(dict.fromkeys(option for option in found if option))
 
 
 def gpus() -> tuple[str, ...]:
@@ -87,9 +156,35 @@ def compilers() -> dict[str, str]:
     return {name: _version_line(text) for name, text in found.items() if text}
 
 
-def isolation() -> str:
-    """The best level at which this version can hold a kernel: JUDGE's table knows better ones, not built yet."""
-    return "rlimits" if hasattr(os, "pidfd_open") and Path("/proc/self").exists() else "none"
+def isolation() -> tuple[str, dict[str, str]]:
+    """The best level at which kernels can be held here, and what each layer is or why it is missing."""
+    trial = [sys.executable, "-P", "-m", "ksflow.stages.evaluator.box.trial"]
+    environment = {**os.environ, "PYTHONPATH": str(shipped().parent)}
+    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment, check=False)
+    if done.returncode:
+        return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
+    found = json.loads(done.stdout)
+    return found["level"], found["layers"]
+
+
+def _core_peaks(words: list[str], clock_hz: float) -> dict[str, float]:
+    """The rates of one core; none, where its instruction sets are not known."""
+    counts = [rates for feature, rates in _PER_CYCLE.items() if feature in words]
+    if not counts or any(word in words for word in _UNCOUNTED):
+        return {}
+    best = {kind: max(rates.get(kind, 0) for rates in counts) for kind in PRECISIONS}
+    peaks = {f"flops.{kind}": count * clock_hz for kind, count in best.items() if count}
+    return {**peaks, "bytes.cache": _CACHE_BYTES_PER_CYCLE * clock_hz}
+
+
+def _clock_hz() -> float:
+    """The highest clock with turbo, where the system tells, else the highest there is."""
+    found = []
+    for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
+        with suppress(OSError, ValueError):
+            if (folder / "scaling_driver").read_text().strip() in _KNOW_TURBO:
+                found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text()))
+    return max(found, default=_FASTEST_HZ)
 
 
 def _version_line(text: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import compose, doctor, log, report
+from ksflow import compose, doctor, judging, log, report, trust
+from ksflow.approval import approvals
 from ksflow.errors import ConfigError
 from ksflow.export import write_best
 from ksflow.lineage import Lineage
@@ -32,6 +33,8 @@ def _job(cfg: DictConfig) -> float:
     log.setup(folder)
     console = report.console(stderr=True)
     evaluate = compose.build(cfg.evaluator)
+    if hasattr(evaluate, "start"):
+        evaluate.start()
     problem: Problem = compose.build(cfg.problem)
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
@@ -44,12 +47,13 @@ def _job(cfg: DictConfig) -> float:
             write=compose.build(cfg.writer),
             evaluate=evaluate,
             digest=compose.build(cfg.digester),
+            cache=trust.cache(cfg),
             handbook=compose.build(cfg.knowledge)(target=compose.build(cfg.target)),
         )
         with report.Display(console) as show:
             outcome = Session(compose.build(cfg.loop), lab, show).run(_seeds(cfg, problem))
         _finish(cfg, console, outcome, problem, lineage)
-        summary = report.summary(outcome, problem, lineage.run)
+        summary = report.summary(outcome, problem, lineage)
         (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     finally:
         lineage.close()
@@ -80,7 +84,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     found: Problem = compose.build(cfg.problem)
     if verb == "show":
-        report.show_problem(console, found)
+        report.show_problem(console, found, compose.build(cfg.target))
         return 0
     evaluate = compose.build(cfg.evaluator)
     if not hasattr(evaluate, "admit"):
@@ -94,6 +98,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     found: Problem = compose.build(cfg.problem)
     tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
     try:
+        trust.expect(tree, judging.key(found, compose.build(cfg.evaluator)))
         trials = {trial.id: trial for trial in tree.everything()}
         if not trials:
             raise ConfigError(
@@ -102,9 +107,10 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         console = report.console()
         match words:
             case []:
-                report.show_tree(console, trials.values(), report.known_baselines(tree.known, found))
+                report.show_tree(console, trials.values(), report.known_baselines(tree.known, found), approvals(tree))
             case ["show", name]:
-                report.show_trial(console, _trial(trials, name), tree.commit_of(name))
+                trial = _trial(trials, name)
+                report.show_trial(console, trial, tree.commit_of(name), approvals(tree).get(name))
             case ["diff", first, second]:
                 _trial(trials, first), _trial(trials, second)
                 console.print(tree.diff(first, second), markup=False, soft_wrap=True)
@@ -131,6 +137,9 @@ def examine(words: list[str], overrides: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "run": run,
     "problem": problem,
+    "evaluate": trust.evaluate,
+    "verify": trust.verify,
+    "approve": trust.approve,
     "lineage": lineage,
     "doctor": examine,
 }

@@ -66,6 +66,8 @@ def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
     assert "to best" in table
     tree = ksflow(tmp_path, "lineage", "problem=softmax", "run='designer=random,selector=fastest'")
     assert "accept" in tree.stdout, tree.stderr
+    branch = "softmax/designer=random,selector=fastest/00001"
+    assert ksflow(tmp_path, "verify", branch, "evaluator=fake").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -73,9 +75,10 @@ def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
     [
         (["llm=gemni"], "did you mean gemini?"),
         (["lineage"], "no lineage at runs/lineage.git"),
-        (["frobnicate"], "no command 'frobnicate'; commands: run, problem, lineage, doctor"),
+        (["frobnicate"], "no command 'frobnicate'; commands: run, problem, evaluate, verify, approve, lineage, doctor"),
         (["problem", "chekc"], "commands: problem show, problem check"),
         (["problem.path=/nowhere"], "no problem.yaml in /nowhere"),
+        (["problem.path=no/such/folder"], "no problem.yaml in no/such/folder"),
         (["seed=absent.cpp", "evaluator=fake"], "cannot read absent.cpp"),
         (["llm=gemini", "evaluator=fake"], "GEMINI_API_KEY"),
         (["lineage.path=taken", "evaluator=fake"], "taken is not a lineage"),

@@ -157,6 +157,16 @@ def test_a_foreign_repository_is_refused(tmp_path: Path) -> None:
         Lineage(tmp_path, "toy")
 
 
+def test_a_mirror_is_a_lineage_too(lineage: Lineage, tmp_path: Path) -> None:
+    plant(lineage, "int a;", 20.0)
+    lineage.select(lineage.population().choose("00001", "00001", "the only one"))
+    git(tmp_path, "clone", "-q", "--mirror", str(lineage.store.path), "mirror.git")
+    mirror = Lineage(tmp_path / "mirror.git", "toy")
+    assert mirror.population() == lineage.population()
+    plant(mirror, "int b;", 10.0)
+    mirror.close()
+
+
 def test_a_damaged_branch_is_named_with_its_remedy(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
     tree = lineage.store.tree({"kernel.cpp": lineage.store.blob(b"x"), "trial.json": lineage.store.blob(b"{")})

@@ -72,6 +72,13 @@ def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
         ("[00_torch.py,", "[09_torch.py,", "baselines .*09_torch.py"),
         ("{rows: 512, ", "{", "lacks rows"),
         ("args:", "args: [", "is not YAML"),
+        (
+            '"5*rows*cols"',
+            '"5*row*cols"',
+            "problem.yaml: work.flops: 'row' is not a number of the case; those are: rows",
+        ),
+        ("  flops:", "  flop:", "problem.yaml: work.flop: unknown key; valid: flops, bytes, dtype"),
+        ("  flops:", "  dtype: fp9\n  flops:", "work.dtype: 'fp9' is not one of fp64"),
     ],
 )
 def test_a_mistake_gets_one_line(mine: Path, old: str, new: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from conftest import accepted, draft, kernel
@@ -14,6 +15,7 @@ from ksflow.records import (
     Evaluation,
     Experiment,
     Kernel,
+    Key,
     Origin,
     Plan,
     Population,
@@ -74,6 +76,51 @@ def test_the_population_ranks_and_explains() -> None:
     assert choice.base_step.report == "says what it did"
     with pytest.raises(KeyError, match="00007"):
         population.choose("00007", "00001", "why")
+
+
+def judged(name: str, us: float, row: float | None = None, of: str = "00001", **claim: Any) -> Trial:
+    """A trial, `row` times as fast as another one beside which it was timed."""
+    rows = [{"id": of, "speedup": row, "low": row * 0.98, "high": row * 1.02}] if row else []
+    evidence = {"against": rows, **({"claim": {"id": of, "ranked": True, "why": "", **claim}} if claim else {})}
+    return Trial(name, Origin.SEED, kernel=kernel(name), evaluation=replace(accepted(us), evidence=evidence))
+
+
+@pytest.mark.parametrize(
+    ("newer", "wins"),
+    [
+        (judged("00002", 9.8), False),  # never beside it, and 2 % better
+        (judged("00002", 9.6), True),
+        (judged("00002", 5.0, 1.01), False),  # beside it a tie, whatever the scores
+        (judged("00002", 11.0, 1.2), True),
+        (judged("00002", 5.0, 1.2, faster=False), False),  # the claim knows of the control
+        (judged("00002", 11.0, 1.1, faster=True), True),
+        (judged("00002", 5.0, 1.5, faster=True, ranked=False, why="the control was off"), False),
+        (judged("00002", 5.0, 1.5, of="00000", faster=True), True),  # about another one: the scores
+        (judged("00002", 9.9, 1.5, of="00000", faster=True), False),
+    ],
+)
+def test_a_new_best_needs_more_than_noise(newer: Trial, wins: bool) -> None:
+    first = judged("00001", 10.0)
+    for population in (Population((first, newer)), Population((first,)).plus(newer)):
+        assert population.best == (newer if wins else first)
+
+
+def test_a_best_that_was_judged_again_and_lost_is_none() -> None:
+    first, second = judged("00001", 10.0), judged("00002", 5.0, 2.0, faster=True)
+    assert Population((first, second)).best == second
+    third = judged("00003", 6.0, 0.9, of="00002", faster=False)
+    assert Population((first, second, third)).best == second
+    again = judged("00002", 7.0, 0.8, of="00003", faster=False)
+    assert Population((first, again, third)).best == third
+    assert Population(()).best is None
+
+
+def test_a_record_from_before_keys_is_read_and_stale() -> None:
+    old = json.loads(schema.dump("evaluation", accepted(3.0)))
+    del old["evaluation"]["judge"], old["evaluation"]["problem"]
+    found = schema.load("evaluation", json.dumps(old).encode(), Evaluation)
+    assert found == accepted(3.0)
+    assert Key("p", "local-3", "t").changed(found) == "problem, judge"
 
 
 def test_the_geometric_mean_is_one() -> None:

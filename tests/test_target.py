@@ -1,5 +1,7 @@
 """The machine as a target."""
 
+import dataclasses
+
 from ksflow import target
 
 
@@ -19,6 +21,17 @@ def test_lesser_chip_has_fewer_features_and_its_own_fingerprint() -> None:
 
 
 def test_reports_are_plain() -> None:
-    assert target.isolation() in ("none", "rlimits")
+    level, layers = target.isolation()
+    assert level in ("none", "rlimits", "landlock", "userns", "full")
+    assert all(isinstance(what, str) for what in layers.values())
     assert all(isinstance(name, str) for name in target.gpus())
     assert all(version for version in target.compilers().values())
+
+
+def test_one_cores_peaks_are_known_and_stay_out_of_the_fingerprint() -> None:
+    found = target.detect()
+    if found.features:
+        assert 1e10 < found.peaks["flops.fp32"] < 1e12
+        assert found.peaks == target.detect().peaks
+        assert found.peaks == target.detect("lesser", march="x86-64-v3").peaks
+    assert dataclasses.replace(found, peaks={}).fingerprint == found.fingerprint

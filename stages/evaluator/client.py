@@ -1,4 +1,4 @@
-"""The judge as seen from this process: started once, asked over pipes, started again when it dies."""
+"""Child processes as seen from this one: started once, asked over pipes, started again when they die."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Mapping
 
 from ksflow.home import PACKAGE
+from ksflow.stages.evaluator.box.levels import CAP
 from ksflow.stages.evaluator.wire import Closed, Message, receive, send
 
-_MODULE = "ksflow.stages.evaluator.judge"
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ", CAP)
 """All that children get of this process's environment. No key, no token, no home."""
 _FIXED = {
     "OMP_NUM_THREADS": "1",
@@ -31,21 +31,22 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**passed, **_FIXED, "PYTHONPATH": str(PACKAGE.parent), **extra}
 
 
-class Judge:
-    """One judge process. It dies with this object, and with this process however that ends."""
+class Child:
+    """One process of our own. It dies with this object, and with this process however that ends."""
 
-    def __init__(self, extra_environment: Mapping[str, str]) -> None:
+    def __init__(self, module: str, extra_environment: Mapping[str, str]) -> None:
+        self._module = module
         self._environment = environment(extra_environment)
         self._ids = 0
         self._start()
 
     def post(self, message: Message) -> None:
-        """Send what needs no answer. A dead judge does not mind."""
+        """Send what needs no answer. A dead process does not mind."""
         with contextlib.suppress(Closed):
             send(self._input, message)
 
     def ask(self, message: Message, timeout_s: float) -> Message:
-        """Send, and wait for the answer. Raises Closed; the judge is then dead, `restart` starts another."""
+        """Send, and wait for the answer. Raises Closed; the process is then dead, `restart` starts another."""
         self._ids += 1
         try:
             send(self._input, {**message, "id": self._ids})
@@ -55,13 +56,13 @@ class Judge:
             words = self._last_words()
             self.close()
             raise Closed(f"{error}\n{words}") from error
-        except BaseException:  # half a frame may be left in the pipe: this judge cannot be asked again
+        except BaseException:  # half a frame may be left in the pipe: this process cannot be asked again
             self.close()
             raise
         return answer
 
     def _last_words(self) -> str:
-        """What the judge said on its error stream."""
+        """What it said on its error stream."""
         start = max(os.fstat(self._words).st_size - _TAIL, 0)
         return os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
 
@@ -85,9 +86,9 @@ class Judge:
         self._end()
 
     def _start(self) -> None:
-        self._words = os.memfd_create("judge's errors", os.MFD_CLOEXEC)
+        self._words = os.memfd_create("errors", os.MFD_CLOEXEC)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE],
+            [sys.executable, "-P", "-m", self._module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -100,6 +101,13 @@ class Judge:
         assert self._process.stdout
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._end = weakref.finalize(self, _end, self._process, self._words)
+
+
+class Judge(Child):
+    """One judge process."""
+
+    def __init__(self, extra_environment: Mapping[str, str]) -> None:
+        super().__init__("ksflow.stages.evaluator.judge", extra_environment)
 
 
 def _end(process: "subprocess.Popen[bytes]", words: int) -> None:

@@ -1,8 +1,8 @@
 """The compiler box: source -> one shared object, found again by what it was made from.
 
-Covered: only the judge's own flags, a scrubbed environment, a folder of its own, a session that is killed as a whole,
-limits on wall and CPU time, memory and file size, a cache that concurrent runs can share. NOT covered yet: a compiler
-that is made to read the user's files (`#include`, `.incbin`) reads them.
+Covered: only the judge's own flags, a scrubbed environment, the layers of a box (`box/`), limits on wall and CPU time,
+memory and disk, a cache that concurrent runs can share. NOT covered: where boxes reach `rlimits` only, a compiler that
+is made to read the user's files (`#include`, `.incbin`) reads them.
 """
 
 import contextlib
@@ -11,28 +11,39 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.records import Kernel, Problem, Target
+from ksflow.records import Kernel, Limits, Problem, Target
+from ksflow.stages.evaluator.box.levels import probe
+from ksflow.stages.evaluator.client import Child, environment
+from ksflow.stages.evaluator.wire import Closed
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
 _SOURCES = (".cpp", ".cc", ".c")
+_UNFINISHED = "tmp-"
 _LOG = 4000
-_FILE_KB = 256 << 10
+_FILE_MB, _DISK_MB = 256, 512
+_ZIG_USER = 61183
+"""Its cache outlives a box, so its boxes share a user."""
+_GRACE_S = 30.0
+_MISTYPED = "target.march={}: {} does not know it; {}"
+_ZIG_UNKNOWN = "available CPUs for architecture"
+_KEPT_BYTES, _KEPT_S = 2 << 30, 30 * 86400
 _FIRST_ZIG_S = 600
-_ERROR = re.compile(r"(?:fatal )?error: |undefined reference|undefined symbol|: error:")
+_ERROR = re.compile(r"(?:fatal )?[eE]rror: |undefined reference|undefined symbol|: error:")
 _OWN_FAULT = re.compile(r":\d+:\d+: (?:fatal )?error: |undefined reference|undefined symbol")
 """The source is to blame, so that trying again is in vain."""
-_LIMITED = 'ulimit -c 0; ulimit -t "$1" && ulimit -f "$2" && ulimit -v "$3" && shift 3 && exec "$@"'
 
 
 @dataclass(frozen=True)
@@ -44,10 +55,15 @@ class Compiler:
     flags: tuple[str, ...]
 
     @property
+    def zig(self) -> bool:
+        """Whether it is zig's, which differs in its flags, its cache and its pace."""
+        return len(self.command) > 1
+
+    @property
     def name(self) -> str:
         """Short, for a fingerprint."""
         number = re.search(r"\d+(\.\d+)+", self.version)
-        kind = "zig" if len(self.command) > 1 else Path(self.command[0]).name
+        kind = "zig" if self.zig else Path(self.command[0]).name
         return f"{kind}{number[0] if number else ''}"
 
 
@@ -81,73 +97,153 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
     compiler = find()
     if compiler is None:
         raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+    march = _march(compiler, target.march)
+    if not compiler.zig and (hint := _unknown(compiler, march)):
+        raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
+    _trim_cache(home.cache("build"))
     defines = [f"-D{name}={_plain(value)}" for name, value in problem.defines.items()]
-    flags = [*_FLAGS, *compiler.flags, f"-march={_march(compiler, target)}", *defines]
+    flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines]
     machine = _cpu() if target.march == "native" else ""
     name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
     folder = home.cache("build", name[:2])
     done, failed = folder / f"{name}.so", folder / f"{name}.log"
     if done.exists():
+        os.utime(done)
         return Built(str(done), cached=True)
     if failed.exists():
         return _failure(failed.read_text(), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="tmp-", dir=folder))
-    try:
-        built = _compile(compiler, flags, kernel, work, problem, environment)
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
+        made = Path(work, "kernel.so")
+        built = _compile(compiler, flags, kernel, made, problem.limits, environment)
         if built.artefact:
-            os.replace(built.artefact, done)
+            os.replace(made, done)
             return Built(str(done))
+        if compiler.zig and _ZIG_UNKNOWN in built.log:
+            raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
         if _OWN_FAULT.search(built.log):
-            (work / "log").write_text(built.log)
-            os.replace(work / "log", failed)
+            made.write_text(built.log)
+            os.replace(made, failed)
         return built
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _compile(
     compiler: Compiler,
     flags: list[str],
     kernel: Kernel,
-    work: Path,
-    problem: Problem,
+    made: Path,
+    limits: Limits,
     environment: Mapping[str, str],
 ) -> Built:
-    for name, text in kernel.files.items():
-        (work / name).write_text(text)
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
-    zig = compiler.name.startswith("zig")
+    zig = compiler.zig
     warm = home.cache("zig", f"warm-{_digest(*flags)}")
-    limit = _FIRST_ZIG_S if zig and not warm.exists() else problem.limits.compile_s
-    extra = {"ZIG_GLOBAL_CACHE_DIR": str(home.cache("zig"))} if zig else {}
-    limits = [int(limit) + 5, _FILE_KB * 2, (problem.limits.memory_mb << 10) * (4 if zig else 1)]
-    command = [*compiler.command, *flags, "-o", "kernel.so", *sources]
-    with (work / "errors").open("wb+") as log:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", _LIMITED, "sh", *map(str, limits), *command],
-            cwd=work,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**environment, **extra, "TMPDIR": str(work), "LC_ALL": "C"},
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return Built(reason=f"compile: took longer than {limit:g} s", timed_out=True)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        log.seek(0)
-        text = log.read(1 << 20).decode("utf-8", "replace").replace(f"{work}/", "")
+    limit = _FIRST_ZIG_S if zig and not warm.exists() else limits.compile_s
+    order: dict[str, Any] = {
+        "level": probe().level,
+        "command": [*compiler.command, *flags, "-o", made.name, *sources],
+        "makes": made.name,
+        "environment": {name: value for name, value in environment.items() if name != "TMPDIR"},
+        "memory_mb": limits.memory_mb * (4 if zig else 1),
+        "cpu_s": int(limit) + 5,
+        "file_mb": _FILE_MB,
+        "disk_mb": _DISK_MB,
+        "extra": [str(Path(compiler.command[0]).resolve().parents[1])],
+    }
     if zig:
+        order |= _zig_order(order["environment"])
+    request = {"op": "make", "files": dict(kernel.files), "order": order, "wall_s": limit, "into": str(made)}
+    answer = _workshop.ask(request, limit)
+    if zig and not answer["timed_out"]:
         warm.touch()  # its own C++ library is compiled on first use, once for each -march
-    if status == 0:
-        return Built(str(work / "kernel.so"))
-    return _failure(_trim(text) or f"the compiler ended with status {status}")
+    return _outcome(answer, str(made), limit, order["memory_mb"])
+
+
+def _zig_order(environment: dict[str, str]) -> dict[str, Any]:
+    """What zig's boxes have besides: a cache that outlives them."""
+    folder = home.cache("zig", "files")
+    folder.mkdir(parents=True, exist_ok=True)
+    owner = {"uid": _ZIG_USER} if os.getuid() == 0 else {}
+    if owner:
+        os.chown(folder, _ZIG_USER, _ZIG_USER)
+    return {"writable": [str(folder)], "environment": {**environment, "ZIG_GLOBAL_CACHE_DIR": str(folder)}, **owner}
+
+
+def _outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> Built:
+    words = answer["words"]
+    if answer["timed_out"]:
+        return Built(reason=f"compile: took longer than {limit:g} s", timed_out=True)
+    if words.get("exit") == "0":
+        return Built(made)
+    if "exit" not in words and "disk" not in words:
+        raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its keeper ended')}")
+    text = _trim(answer["log"])
+    for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
+        if word in words:
+            return Built(reason=f"compile: {reason}", log=text)
+    return _failure(text or f"the compiler ended with status {words['exit']}")
+
+
+class _Workshop:
+    """The process that runs compilers in boxes, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+
+    def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        """Its answer; one that died is replaced. Raises ConfigError when that does not help."""
+        cause = ""
+        with self._lock:
+            for _ in range(2):
+                child = self._awake()
+                try:
+                    return child.ask(request, limit + _GRACE_S)
+                except Closed as error:
+                    cause = str(error)
+        raise ConfigError(f"the process that runs compilers does not answer: {' '.join(cause.split())}")
+
+    def _awake(self) -> Child:
+        if self._child is None:
+            self._child = Child("ksflow.stages.evaluator.workshop", {})
+        elif not self._child.alive:
+            self._child.restart()
+        return self._child
+
+
+_workshop = _Workshop()
+
+
+@cache
+def _unknown(compiler: Compiler, march: str) -> str:
+    """What to write instead of a -march that the compiler does not know; empty where it does."""
+    command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment({}), check=False)
+    if done.returncode == 0:
+        return ""
+    hint = re.search(r"did you mean '([^']+)'", done.stderr)
+    return f"did you mean {hint[1]}?" if hint else "native stands for this machine"
+
+
+@cache
+def _trim_cache(folder: Path) -> None:
+    """Once per process: remove what nobody used for long, then the longest unused until the rest is small enough."""
+    used = sorted(((found.st_mtime, found.st_size, path) for path, found in _files(folder)), reverse=True)
+    total = 0
+    for when, size, path in used:
+        total += size
+        if total > _KEPT_BYTES or when < time.time() - _KEPT_S:
+            path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.glob("??/*"):
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if path.is_file():
+                yield path, found
+            elif path.name.startswith(_UNFINISHED) and found.st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _failure(log: str, cached: bool = False) -> Built:
@@ -179,9 +275,9 @@ def _digest(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
-def _march(compiler: Compiler, target: Target) -> str:
+def _march(compiler: Compiler, march: str) -> str:
     """zig has its own spelling."""
-    return target.march.replace("-", "_") if compiler.name.startswith("zig") else target.march
+    return march.replace("-", "_") if compiler.zig else march
 
 
 @cache

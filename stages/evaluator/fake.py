@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.records import Evaluation, Kernel, Problem, Timing, Trial, Verdict, geomean
+from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Verdict, geomean
 from ksflow.tunables import Tunable, tunables, values
 
 _SLOWEST_US = 4000.0
@@ -43,16 +43,20 @@ class Answer:
 class FakeEvaluator:
     """Answers at once, from a file or from a made-up landscape that `seed` picks."""
 
+    judge = "fake-1"
+
     def __init__(self, landscape: str | None = None, seed: int = 0) -> None:
         self.seed = seed
         self.recorded = _read(Path(landscape)) if landscape else ()
+        made_up = f"fake-{seed}" if seed else "fake"
+        self.fingerprint = f"fake-{_digest(Path(landscape))}" if landscape else made_up
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A pure function of the kernel's text, the case names and the seed."""
         answer = self._answer(problem, kernel)
-        evidence = {"fake": True}
+        evidence: Json = {"fake": True}
         if answer.verdict is not Verdict.ACCEPT:
-            return Evaluation(answer.verdict, answer.reason, None, (), evidence, "none", "fake")
+            return self._evaluation(answer.verdict, answer.reason, evidence=evidence)
         rows = []
         for trial in against:
             other = self._answer(problem, trial.kernel) if trial.kernel else None
@@ -63,7 +67,19 @@ class FakeEvaluator:
             Timing(case.name, us, (us,), us) for case, us in zip(problem.benchmarks, answer.us, strict=True)
         )
         score = problem.aggregate(answer.us)
-        return Evaluation(answer.verdict, "", score, timings, {**evidence, "against": rows}, "none", "fake")
+        evidence |= {"against": rows, **({"claim": _claim(rows[0])} if rows else {})}
+        return self._evaluation(answer.verdict, "", score, timings, evidence)
+
+    def _evaluation(
+        self,
+        verdict: Verdict,
+        reason: str,
+        score_us: float | None = None,
+        timings: tuple[Timing, ...] = (),
+        evidence: Json | None = None,
+    ) -> Evaluation:
+        found = evidence or {}
+        return Evaluation(verdict, reason, score_us, timings, found, "none", self.fingerprint, judge=self.judge)
 
     def _answer(self, problem: Problem, kernel: Kernel) -> Answer:
         cases = tuple(case.name for case in problem.benchmarks)
@@ -117,13 +133,23 @@ def _position(tunable: Tunable) -> int:
     return tunable.options.index(tunable.value)
 
 
-def _row(name: str, speedup: float) -> dict[str, str | float]:
+def _row(name: str, speedup: float) -> Json:
     return {
         "id": name,
         "speedup": round(speedup, 4),
         "low": round(speedup * 0.99, 4),
         "high": round(speedup * 1.01, 4),
     }
+
+
+def _claim(row: Json) -> Json:
+    """About the incumbent, with a control that is always on."""
+    control = {"speedup": 1.0, "low": 0.99, "high": 1.01}
+    return {**row, "faster": row["low"] > control["high"], "control": control, "ranked": True, "why": ""}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
 
 
 def _nearest(recorded: tuple[Recorded, ...], wanted: Mapping[str, str], cases: tuple[str, ...]) -> Answer:

@@ -1,31 +1,42 @@
 """`LocalEvaluator`: compile here, judge in a child process, kernels in boxes below it. Imports no torch, no numpy."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator import compiler
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
 from ksflow.stages.evaluator.client import Judge, environment
 from ksflow.stages.evaluator.compiler import Built, compile_kernel
+from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.wire import Closed
+from ksflow.work import floor_us
 
 _GRACE_S = 120.0
 _LANGUAGES = ("python", "cpp")
+_CONTROLS = ("claims", "always")
 
 
 class LocalEvaluator:
     """Judges kernels on this machine's CPU.
 
     isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
+    control: time the incumbent against itself with `claims` of being faster only, or `always`.
     """
 
-    def __init__(self, target: Target, isolation_floor: str = "rlimits", attempts: int = 2) -> None:
+    def __init__(
+        self, target: Target, isolation_floor: str = "rlimits", attempts: int = 2, control: str = "claims"
+    ) -> None:
+        if control not in _CONTROLS:
+            raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
         if isolation_floor not in LEVELS:
             raise ConfigError(f"evaluator.isolation_floor={isolation_floor}; valid: {', '.join(LEVELS)}")
         self.level = probe().level
@@ -33,19 +44,25 @@ class LocalEvaluator:
             raise ConfigError(
                 f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
+        if target.kind != "cpu":
+            raise ConfigError(
+                f"target={target.name} is a {target.kind}, and evaluator=local judges on this machine's CPU; "
+                "use target=auto"
+            )
         self.target = target
         self.attempts = attempts
+        self.control = control
         self._lock = threading.Lock()
-        self._judge = Judge(target.environment)
         found = compiler.find()
-        self._fingerprint = f"{target.fingerprint}-{found.name if found else 'nocompiler'}"
+        self.judge = f"local-{VERSION}"
+        self.fingerprint = f"{target.fingerprint}-{found.name if found else 'nocompiler'}"
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError when the machine lacks what the kernel needs."""
         if kernel.language not in problem.languages or kernel.language not in _LANGUAGES:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._lock:
-            description = _describe(problem)
+            description = _describe(problem, self.target)
             self._wake()
             self._judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
@@ -60,6 +77,7 @@ class LocalEvaluator:
                     "problem": description,
                     "kernel": {**_source(kernel), "artefact": built.artefact},
                     "against": others,
+                    "control": self.control,
                 },
             )
         evidence = dict(answer["evidence"])
@@ -69,11 +87,19 @@ class LocalEvaluator:
             evidence["skipped"] = {**evidence.get("skipped", {}), **skipped}
         return self._evaluation(problem, answer, evidence)
 
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self.target.environment)
+
+    def start(self) -> None:
+        """Have the judge load what it needs, which takes a second or two, before it is asked."""
+        self._wake()
+
     def admit(self, problem: Problem) -> tuple[tuple[str, bool, str], ...]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers and every seed."""
         with self._lock:
             self._wake()
-            answer = self._ask(problem, {"op": "probe", "problem": _describe(problem)})
+            answer = self._ask(problem, {"op": "probe", "problem": _describe(problem, self.target)})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
         if not rows:
             rows = [("reference", False, answer["reason"])]
@@ -85,7 +111,8 @@ class LocalEvaluator:
 
     def close(self) -> None:
         """End the judge. Not needed: it ends with this process."""
-        self._judge.close()
+        if "_judge" in self.__dict__:
+            self._judge.close()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -96,7 +123,7 @@ class LocalEvaluator:
     def _ask(self, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
         """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
         limits = problem.limits
-        timeout = limits.check_s * 2 + limits.time_s * 2 + _GRACE_S
+        timeout = limits.check_s * 2 + limits.time_s * 4 + _GRACE_S
         reason = ""
         evidence: dict[str, Any] = {}
         for _ in range(self.attempts):
@@ -107,6 +134,7 @@ class LocalEvaluator:
                 cause, _, words = str(error).partition("\n")
                 reason, evidence = f"the judge died: {cause}", {"log": words}
                 continue
+            _keep(answer.get("secret"))
             if answer.get("verdict") != Verdict.HARNESS:
                 return answer
             reason, evidence = answer["reason"], answer["evidence"]
@@ -152,22 +180,33 @@ class LocalEvaluator:
     ) -> Evaluation:
         line = " ".join(reason.split())[:500]
         found = evidence or {}
-        return Evaluation(verdict, line, score_us, timings, found, self.level, self._fingerprint)
+        return Evaluation(verdict, line, score_us, timings, found, self.level, self.fingerprint, judge=self.judge)
+
+
+def _keep(secret: dict[str, str] | None) -> None:
+    """Keep what contents were drawn from (SHA-256 of `salt:case:number`, 31 bits): for this user's eyes only."""
+    if secret is None:
+        return
+    file = home.cache("contents", secret["contents"])
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as out:
+            out.write(secret["salt"])
 
 
 def _source(kernel: Kernel) -> dict[str, Any]:
     return {"language": kernel.language, "files": dict(kernel.files)}
 
 
-def _describe(problem: Problem) -> dict[str, Any]:
+def _describe(problem: Problem, target: Target) -> dict[str, Any]:
     """What the judge needs to know of a problem."""
     return {
         "root": problem.root,
         "digest": problem.digest,
-        "args": [{"name": arg.name, "role": arg.role} for arg in problem.args],
+        "args": [asdict(arg) for arg in problem.args],
         "dims": list(problem.dims),
         "tests": [_case(case) for case in problem.tests],
-        "benchmarks": [_case(case) for case in problem.benchmarks],
+        "benchmarks": [{**_case(case), "floor": floor_us(problem, case, target)} for case in problem.benchmarks],
         "check": asdict(problem.check),
         "limits": asdict(problem.limits),
     }

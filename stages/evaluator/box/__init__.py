@@ -1,11 +1,18 @@
-"""What holds a candidate: stdlib only, forked from a zygote, killed as a tree.
+"""What holds a candidate, or a compiler: stdlib only, forked from a process without secrets, killed as a tree.
 
-    zygote   a process that has imported what a candidate needs (nothing, or torch) and forks on request
-    keeper   one per box: trusted, reaps and kills everything its box ever started
-    shim     the candidate's own process: confines itself, loads the kernel, calls it when told
+    levels    full, userns, landlock, rlimits: what each is, and which one this machine reaches (tried out by `trial`)
+    zygote    a process that has imported what a candidate needs (nothing, or torch) and forks on request
+    keeper    one per box, outside: makes it, limits it (`cgroup`), watches it, kills it as a whole
+    init      the first process inside: builds the root directory (`root`), starts the candidate, reaps
+    confine   what the candidate's process puts on itself: user, limits, `landlock`, `seccomp`
+    shim      the candidate's process: loads the kernel, calls it when told; `tool` runs a program instead
 
-Covered: own process and session, own uid where the judge is root, limits on memory, CPU time, file size, files and
-processes, an environment and a folder of its own, a drained and capped log, death of the whole tree, orphans
-included. NOT covered yet: namespaces, seccomp, landlock, network, a read-only file system; without root a candidate
-runs as the user and can read the user's files and signal the user's processes. `confine.py` is where layers are added.
+Covered at every level: a process tree that dies as a whole, limits on memory, CPU time, files, disk and processes, a
+scrubbed environment, a folder of its own, system calls by a filter, no network, a drained and capped log. At
+every level but `rlimits`: files by an allow-list.
+
+NOT covered. rlimits: a candidate reads what its user can read; it can leave files where that user can write. landlock
+and rlimits: it sees the machine's processes; for an ordinary user before landlock 6 it can signal the user's. Without
+control groups memory is limited for each process and looked at four times a second for the tree. Bubblewrap is not
+used: where it alone may make user namespaces, boxes reach landlock. Faults of the kernel, side channels.
 """

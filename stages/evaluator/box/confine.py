@@ -1,62 +1,92 @@
-"""The layers around a candidate, put on by its own process before any of its code is loaded.
+"""The layers that a candidate's process puts on itself, before any of its code is loaded.
 
-Each layer either holds or the box does not start; the one that needs root is left out without it. More layers
-(namespaces, landlock, seccomp) belong here, after the limits.
+Each layer either holds or the box does not start; one that this machine does not have is left out. Namespaces and the
+root directory are put on before, by the init of the box.
 """
 
 import contextlib
+import glob
 import os
 import resource
+import shutil
 import stat
-import sys
-import sysconfig
-from enum import StrEnum
-from pathlib import Path
+import tempfile
+import time
+from functools import cache
 from typing import Any
 
-from ksflow.stages.evaluator.box import native
+from ksflow.stages.evaluator.box import cgroup, landlock, levels, native, root, seccomp
 
 _FIRST_UID, _UIDS = 61184, 4336
 """systemd's range for throw-away users."""
-_FILE_BYTES = 64 << 20
+_FILE_MB = 256
 _FILES = 256
-_PROCESSES = 64
+PREFIX = "ksflow-box-"
+"""Of a box's folder among the temporary ones."""
+_STALE_S = 2 * 86400
+_NO_CORE = 1
+"""Too little for a file; and unlike 0 it also keeps the kernel from calling a program that collects them."""
+PROCESSES = 64
+"""How many processes and threads a box may have."""
+_LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
-class Identity(StrEnum):
-    """Whom a candidate runs as."""
-
-    USER = "user"
-    """Whoever runs the judge."""
-    OWN = "own uid"
-    """A throw-away user; needs root."""
-    OWN_READER = "own uid, reads all files"
-    """The same, where the interpreter lies in a home that is closed to other users."""
-
-
-def own_uid(box: int) -> int | None:
-    """The throw-away user of the box with this process id; None where boxes run as whoever runs the judge.
+def own_uid() -> int | None:
+    """The throw-away user of the box that this process keeps; None where boxes run as whoever runs the judge.
 
     Two boxes alive at once hardly ever share one.
     """
-    return None if os.getuid() else _FIRST_UID + box % _UIDS
+    return None if os.getuid() else _FIRST_UID + os.getpid() % _UIDS
 
 
-def confine(order: dict[str, Any]) -> None:
-    """Put every layer on this process."""
-    folder = order["folder"]
-    os.chdir(folder)
+def prepare() -> None:
+    """In the process that boxes are forked from: find out what each needs to know, remove what killed ones left."""
+    _sweep()
+    cgroup.places()
+    landlock.version()
+    root.readable()
+    seccomp.prepare()
+    _closed_home()
+
+
+def _sweep() -> None:
+    """Folders of boxes whose judge and keeper were killed at once; none that is in use is that old."""
+    for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
+        with contextlib.suppress(OSError):
+            found = os.lstat(folder)
+            if found.st_mtime < time.time() - _STALE_S and found.st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
+    """Put every layer on this process. `artefacts`: descriptors of files that it may load.
+
+    What is returned asks for every process that this one or its children start (see `seccomp.restrict`).
+    """
+    folder, uid, level = order["folder"], order["uid"], order["level"]
+    private = level in levels.PRIVATE
     if order["core"] is not None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {order["core"]})
-    identity = _identity(order["language"])
-    _limit(order, identity)
-    uid = own_uid(os.getpid())
+    _limit(order)
     if uid is not None:
-        _become(uid, folder, identity is Identity.OWN_READER)
+        _become(uid, folder, reader=not private and order["language"] == "python" and _closed_home())
+    elif private:
+        native.no_capabilities()
+    os.chdir(folder)
+    native.set_dumpable(True)
+    _prefer_for_killing()
     native.die_with_parent()
+    native.no_new_privileges()
+    if level == "landlock":
+        readable = (*root.readable(), *root.settings(), *_LANDLOCK_READS, *order.get("extra", ()))
+        landlock.restrict(readable, (folder, *root.devices(), *order.get("writable", ())), artefacts)
+    watched = order["language"] != "tool"
+    listener = seccomp.restrict(private, watched) if seccomp.supported() else None
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = folder
+    tempfile.tempdir = None  # it may have been looked up before
+    return listener
 
 
 def _become(uid: int, folder: str, reader: bool) -> None:
@@ -68,35 +98,56 @@ def _become(uid: int, folder: str, reader: bool) -> None:
     os.setresuid(uid, uid, uid)
     if reader:
         native.only_read_search()
-    native.set_dumpable(True)
 
 
-def _identity(language: str) -> Identity:
-    """Throw-away users can import what we can, unless the interpreter lies under a closed home."""
-    if os.getuid():
-        return Identity.USER
-    homes = {sys.prefix, sys.base_prefix, sysconfig.get_path("purelib")}
-    folders = {folder for home in homes for folder in Path(home).resolve().parents}
-    open_to_all = all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
-    return Identity.OWN if open_to_all or language == "cpp" else Identity.OWN_READER
+@cache
+def _closed_home() -> bool:
+    """Whether a throw-away user could not import what we can: the interpreter lies in a home closed to others."""
+    folders = {parent for path in root.readable() for parent in _parents(os.path.realpath(path))}
+    return not all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
 
-def _limit(order: dict[str, Any], identity: Identity) -> None:
-    with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    others = _tasks_of(os.getuid()) if identity is Identity.USER else 0
+def _parents(path: str) -> list[str]:
+    found = []
+    while path != "/":
+        path = os.path.dirname(path)
+        found.append(path)
+    return found
+
+
+def _prefer_for_killing() -> None:
+    """When memory runs out it is a candidate that goes, not what watches it."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _limit(order: dict[str, Any]) -> None:
+    others = _tasks_of(os.getuid()) if order["uid"] is None and order["level"] not in levels.PRIVATE else 0
     for kind, most in (
-        (resource.RLIMIT_AS, used + (order["memory_mb"] << 20)),
+        (resource.RLIMIT_AS, resource.RLIM_INFINITY if order["grouped"] else _address_space(order)),
         (resource.RLIMIT_CPU, order["cpu_s"]),
-        (resource.RLIMIT_FSIZE, _FILE_BYTES),
+        (resource.RLIMIT_FSIZE, order.get("file_mb", _FILE_MB) << 20),
         (resource.RLIMIT_NOFILE, _FILES),
-        (resource.RLIMIT_NPROC, others + _PROCESSES),
-        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NPROC, others + PROCESSES),
+        (resource.RLIMIT_CORE, _NO_CORE),
     ):
         ceiling = resource.getrlimit(kind)[1]
+        if most == resource.RLIM_INFINITY:
+            continue
         hard = most + (2 if kind == resource.RLIMIT_CPU else 0)  # first a signal that says why
         hard = hard if ceiling == resource.RLIM_INFINITY else min(hard, ceiling)
         resource.setrlimit(kind, (min(most, hard), hard))
+
+
+def _address_space(order: dict[str, Any]) -> int:
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    return used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
+
+
+def shared_bytes(order: dict[str, Any]) -> int:
+    """What the judge and the box have in common."""
+    return int(order.get("inputs_bytes", 0) + order.get("outputs_bytes", 0))
 
 
 def _tasks_of(uid: int) -> int:

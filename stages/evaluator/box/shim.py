@@ -1,8 +1,8 @@
-"""The candidate's own process: confine, load the kernel, then call it on the slots the judge names.
+"""The candidate's own process, confined: load the kernel, then call it on the slots the judge names.
 
 Nothing this process says is believed: the judge reads the output bytes and its own clock. Messages from the judge are
-`case` + JSON (how the tensors lie) and `go` + slot numbers; answers are
-`ready`, `done`, `wrong` + text, `error` + text.
+CASE + number + JSON (how the tensors lie) and GO + number + slots; answers are `ready`, DONE + the same number,
+`wrong` + text, `error` + text.
 """
 
 import ctypes
@@ -16,10 +16,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
-from ksflow.stages.evaluator.box.confine import confine
-
 LARGEST_TEXT = 4000
 LARGEST_MESSAGE = 1 << 16
+NONCE = 8
+CASE, GO, DONE = b"ca", b"go", b"ok"
+_POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
 class WrongResult(Exception):
@@ -43,9 +44,8 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
     judge = socket.socket(fileno=socket_fd)
     status = 1
     try:
-        inputs = mmap.mmap(inputs_fd, order["inputs_bytes"])
-        outputs = mmap.mmap(outputs_fd, order["outputs_bytes"])
-        confine(order)
+        inputs = mmap.mmap(inputs_fd, order["inputs_bytes"], _POPULATE)
+        outputs = mmap.mmap(outputs_fd, order["outputs_bytes"], _POPULATE)
         runner = _runner(order, artefact)
         judge.send(b"ready")
         _serve(judge, runner, inputs, outputs)
@@ -63,12 +63,13 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
 def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mmap.mmap) -> None:
     calls: list[Callable[[], None]] = []
     while message := judge.recv(LARGEST_MESSAGE):
-        if message[:2] == b"go":
-            for slot in message[2:]:
+        word, nonce, body = message[:2], message[2 : 2 + NONCE], message[2 + NONCE :]
+        if word == GO:
+            for slot in body:
                 calls[slot]()
         else:
-            calls = runner.stage(json.loads(message[4:]), inputs, outputs)
-        judge.send(b"done")
+            calls = runner.stage(json.loads(body), inputs, outputs)
+        judge.send(DONE + nonce)
 
 
 def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:

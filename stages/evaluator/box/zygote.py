@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 
-from ksflow.stages.evaluator.box import native
+from ksflow.stages.evaluator.box import confine, native
 from ksflow.stages.evaluator.box.keeper import keep
 
 LARGEST_ORDER = 1 << 16
@@ -30,6 +30,7 @@ def serve(control: int) -> None:
         os.dup2(null, standard)
     kept = os.dup2(control, 3) if control != 3 else 3
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    confine.prepare()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=kept) as judge:

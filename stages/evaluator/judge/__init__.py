@@ -1,16 +1,26 @@
 """The trusted half: reference, oracle, secret seeds, tolerance, clock, watchdog, verdict. Loads no candidate.
 
     __main__, desk                 zygotes first, then torch, then one request after another
-    cases, suite                   a case -> packed tensors and what the oracle expects; one judgement's contents
+    cases, stock                   a case -> packed tensors and what the oracle expects; contents made ahead of time
     bound                          the derived tolerance, and the comparison
     box                            the handle on one box: slots, messages, watchdog, log
-    check                          is it right?
-    timing, overhead, statistics   how fast is it?
-    session, probes                a verdict with its evidence; can a problem be judged at all?
+    check                          one call of a box, and whether what it left is right
+    timing, overhead, statistics   one kernel's clocks, one case's race
+    contest, session               kernels against each other; a verdict with its evidence
+    probes, declared, lazy         can a problem be judged at all?
 
-Covered: nothing computed in a process that imported the candidate is believed, except bytes at known offsets that are
-then checked. Every timed output is checked, the clock is the judge's, CPU time beyond the wall time is charged, and
-contents that a kernel has seen must not be faster than new ones. NOT covered yet: a floor from physics, sandboxes
-beyond rlimits and an own user, a foreign problem's code apart from the judge, endless fresh contents (a case has a
-pool of four, drawn at random, plus new ones at the end), CPU time of processes that a kernel starts, GPUs.
+What holds it up:
+ - Nothing computed in a process that imported the candidate is believed, except bytes at known offsets, then checked.
+ - No box sees contents twice, and every call's outputs are compared, held, and compared again: no replay, no cache, no
+   late answer. Large outputs are compared at secret places, every eighth as a whole.
+ - Two clocks that a candidate cannot touch, of which the larger counts: the judge's wall clock, and the kernel's
+   account of the box's CPU time, from before its inputs appear until those of the next turn do.
+ - A box has one process by the time it is timed, and its threads share one core.
+ - A new best has won twice, in fresh processes on fresh contents, by more than the old one differs from itself.
+
+Left over: contents that go through side channels of the hardware, luck, and kernels that are right on a problem's
+distribution only. A foreign problem's code runs here, so only problems that the user trusts belong here.
 """
+
+VERSION = "3"
+"""Part of every verdict: results of another version are stale."""

@@ -30,6 +30,7 @@ def main() -> None:
     assert torch_shim  # imported for the zygote
     torch.set_num_threads(1)
     heavy = zygote.spawn()
+    native.keep_freed_memory()
     from ksflow.stages.evaluator.judge.desk import Desk
 
     desk = Desk(light, heavy)

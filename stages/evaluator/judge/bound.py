@@ -1,14 +1,15 @@
 """The derived tolerance: c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|, element by element.
 
 u_out is half of the output type's eps, what one correct rounding costs; half of its smallest subnormal is added for the
-same reason. NaN and infinity must be where the oracle has them. Outputs of more than a few million elements are
-compared at a secret sample of them, which the evidence states.
+same reason. NaN and infinity must be where the oracle has them; outputs of integers and truth values must be equal.
+The bound is kept as the lowest and the highest value allowed, rounded inwards to a type that holds every output value:
+comparing with it decides exactly as fp64 would.
 """
 
 import ctypes
 import math
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,20 +17,24 @@ import torch
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
-_MOST = 1 << 22
-_SAMPLE = 1 << 20
+ALL = 1 << 22
+"""Outputs of up to so many elements can be compared as a whole."""
+_RUN = 64
+_CHUNK = 1 << 15
+_ENOUGH = 1 << 16
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One output: the oracle's values with their bounds, flat, all of them or a sample."""
+    """One output: what every element, or every one of a secret sample, may be. Flat."""
 
     value: torch.Tensor
-    bound: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
     sample: torch.Tensor | None
     shape: tuple[int, ...]
     special: bool
-    """Whether there is a NaN or an infinity in it."""
+    """Whether there is a NaN in it."""
 
 
 @dataclass(frozen=True)
@@ -43,39 +48,55 @@ class Finding:
     """The first bad element, where there is one."""
 
 
-def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any]) -> Expected:
-    """What the oracle's row means for an output of `out`'s type and shape."""
-    value = row["expected"].double().reshape(-1)
-    magnitude = row["magnitude"].double().reshape(-1)
+def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most: int = ALL) -> Expected:
+    """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it."""
+    value = row["expected"].reshape(-1)
+    magnitude = torch.as_tensor(row["magnitude"]).reshape(-1)
     sample = None
-    if value.numel() > _MOST:
-        secret = torch.Generator().manual_seed(secrets.randbits(62))
-        sample = torch.randint(value.numel(), (_SAMPLE,), generator=secret).sort().values
-        value, magnitude = value[sample], magnitude[sample]
+    if value.numel() > min(most, ALL):
+        sample = _sample(value.numel(), min(most, ALL))
+        value = value[sample]
+        magnitude = magnitude[sample] if magnitude.numel() > 1 else magnitude
+    if not out.dtype.is_floating_point:
+        whole = value.to(torch.int64)
+        return Expected(whole, whole, whole, sample, tuple(out.shape), False)
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
-    bound = growth * magnitude
-    if out.dtype.is_floating_point:
-        limits = torch.finfo(out.dtype)
-        bound += value.abs() * (limits.eps / 2) + limits.tiny * limits.eps / 2
-        overflow = value.abs() >= limits.max * (1 + limits.eps / 4)
-        value = torch.where(overflow, value.sign() * math.inf, value) if overflow.any() else value
-    special = not bool(value.isfinite().all())
-    return Expected(value, bound, sample, tuple(out.shape), special)
+    kind = torch.float64 if out.dtype == torch.float64 else torch.float32
+    kept, low, high = (torch.empty(value.numel(), dtype=kind) for _ in range(3))
+    special = False
+    for start in range(0, value.numel(), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        room = magnitude[part] if magnitude.numel() > 1 else magnitude
+        exact, bound = _bounded(value[part].double(), room.double() * growth, out.dtype)
+        kept[part] = exact
+        low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
+        special |= bool(exact.isnan().any())
+    return Expected(kept, low, high, sample, tuple(out.shape), special)
 
 
 def compare(want: Expected, got: torch.Tensor) -> Finding:
     """Every element of `got` (or of the sample) against its bound."""
     flat = got.reshape(-1)
-    flat = (flat if want.sample is None else flat[want.sample]).double()
-    error = (flat - want.value).abs()
+    flat = (flat if want.sample is None else flat[want.sample]).to(want.low.dtype)
+    good = (flat >= want.low) & (flat <= want.high)
     if want.special:
-        same = (flat == want.value) | (flat.isnan() & want.value.isnan())
-        error = torch.where(same, 0.0, torch.where(want.value.isfinite(), error, math.inf))
-    bad = ~(error <= want.bound)
-    if not bool(bad.any()):
-        ratio = torch.where(error > 0, error / want.bound, 0.0)
-        return Finding(True, float(ratio.max()) if ratio.numel() else 0.0, {})
-    return Finding(False, math.inf, _first(want, flat, bad))
+        good |= flat.isnan() & want.value.isnan()
+    if bool(good.all()):
+        return Finding(True, 0.0, {})
+    return Finding(False, math.inf, _first(want, flat, ~good))
+
+
+def worst(want: Expected, got: torch.Tensor) -> float:
+    """The largest error of a right output (its first 65,536 elements), as a share of its bound."""
+    flat = got.reshape(-1)
+    flat = (flat if want.sample is None else flat[want.sample]).to(want.low.dtype)
+    if flat.numel() > _ENOUGH:
+        want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
+        flat = flat[:_ENOUGH]
+    room = torch.where(flat > want.value, want.high - want.value, want.value - want.low).double()
+    share = (flat - want.value).abs().double() / room
+    share = share[share.isfinite()]
+    return min(float(share.max()), 1.0) if share.numel() else 0.0
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -88,6 +109,37 @@ def number(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
+def _sample(total: int, count: int) -> torch.Tensor:
+    """Secret places, in short runs; the first and the last element are always among them."""
+    secret = torch.Generator().manual_seed(secrets.randbits(62))
+    starts = torch.randint(total - _RUN + 1, (count // _RUN,), generator=secret)
+    starts[0], starts[-1] = 0, total - _RUN
+    return (starts.sort().values[:, None] + torch.arange(_RUN)).reshape(-1)
+
+
+def _bounded(value: torch.Tensor, room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the output type makes of the values, and how far from them is right."""
+    limits = torch.finfo(dtype)
+    size = value.abs()
+    bound = room + size * (limits.eps / 2) + limits.tiny * limits.eps / 2
+    if size.numel() and not bool(size.max() < limits.max):  # some overflow to infinity, or are none to begin with
+        overflow = size >= limits.max * (1 + limits.eps / 4)
+        value = torch.where(overflow, value.sign() * math.inf, value)
+        bound = torch.where(value.isfinite(), bound, 0.0)
+    return value, bound
+
+
+def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
+    """`edge` in a narrower type, never further out: the next value up (or down) where rounding went past it."""
+    if kind == edge.dtype:
+        return edge
+    narrow = edge.to(kind)
+    out = (narrow.double() < edge) if up else (narrow.double() > edge)
+    bits = narrow.add_(0.0).view(torch.int32)  # -0 becomes 0
+    step = torch.where(narrow < 0 if up else narrow > 0, -1, 1).to(torch.int32)
+    return (bits + step * out).view(kind)
+
+
 def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, Any]:
     place = int(bad.nonzero()[0])
     position = place if want.sample is None else int(want.sample[place])
@@ -96,7 +148,7 @@ def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, A
         "index": index,
         "got": number(float(flat[place])),
         "expected": number(float(want.value[place])),
-        "bound": number(float(want.bound[place])),
+        "bound": number(float(want.high[place] - want.value[place])),
         "bad": int(bad.sum()),
         "of": bad.numel(),
     }

@@ -1,9 +1,15 @@
-"""The judge's handle on one box: slots in shared memory, messages, watchdog, log, and its end."""
+"""The judge's handle on one box: slots in shared memory, messages, watchdog, log, and its end.
+
+Every message carries a number drawn for it, and the answer must repeat it: an answer given ahead of time cannot. The
+shared memory is sealed against a change of its size, which would otherwise be a way to kill the judge.
+"""
 
 import contextlib
+import fcntl
 import json
 import mmap
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -14,17 +20,21 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ksflow.stages.evaluator.box.shim import LARGEST_TEXT
-from ksflow.stages.evaluator.judge.cases import Entry, Layout
+from ksflow.stages.evaluator.box import native
+from ksflow.stages.evaluator.box.confine import PREFIX
+from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
+from ksflow.stages.evaluator.judge.cases import Layout
 
 _SPIN_S = 0.002
-_POISON = 0xFF
+_DRAINS = 64
+_ENDINGS = 20
+_LONGEST_WORD = 1 << 14
 _LOG_PART = 2000
 _GONE_S = 15.0
 
 
 class Failure(Exception):
-    """The box did not do what it was told: `kind` is error, wrong, exit or timeout."""
+    """The box did not do what it was told: `kind` is error, wrong, exit, timeout, cheat or harness."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -54,6 +64,11 @@ class Room:
     outputs_bytes: int
 
 
+def plain(text: bytes) -> str:
+    """What a box said, without anything that a terminal would act upon."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.decode("utf-8", "replace"))
+
+
 class Log:
     """A pipe that is drained while waiting; its head and tail are kept."""
 
@@ -65,7 +80,8 @@ class Log:
     def drain(self) -> None:
         """Read what is there."""
         with contextlib.suppress(BlockingIOError):
-            while chunk := os.read(self.reader, 1 << 16):
+            for _ in range(_DRAINS):
+                chunk = os.read(self.reader, 1 << 16)
                 self.total += len(chunk)
                 room = _LOG_PART - len(self.head)
                 self.head += chunk[:room]
@@ -77,7 +93,7 @@ class Log:
         """Head and tail, with what is missing between them."""
         lost = self.total - len(self.head) - len(self.tail)
         gap = f"\n... {lost} bytes ...\n".encode() if lost else b""
-        return (self.head + gap + self.tail).decode("utf-8", "replace")
+        return plain(self.head + gap + self.tail)
 
 
 class Box:
@@ -86,8 +102,12 @@ class Box:
     def __init__(self, start: Start, room: Room) -> None:
         self.log = Log()
         self.pid = 0
+        self.root = 0
         self.exit: int | None = None
-        self.folder = tempfile.mkdtemp(prefix="ksflow-box-")
+        self.layers: dict[str, str] = {}
+        self.locked: bool | None = None
+        self._cause = ""
+        self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             with open(os.path.join(self.folder, name), "w") as file:
                 file.write(text)
@@ -129,8 +149,8 @@ class Box:
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
-        self._answer(b"ready", time.monotonic() + timeout_s, spin_s=0)
-        if not self.pid:
+        self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
+        while not self.pid:
             self._note(self._keeper_word())
 
     def stage(self, layout: Layout, dims: list[int], slots: int) -> None:
@@ -142,25 +162,50 @@ class Box:
             "slots": slots,
             "dims": dims,
         }
-        self._say(b"case" + json.dumps(message).encode())
-        self._answer(b"done", time.monotonic() + 30, spin_s=0)
+        nonce = self._say(CASE, json.dumps(message).encode())
+        self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
 
-    def fill(self, slot: int, entry: Entry) -> None:
+    def alone(self) -> bool:
+        """From now on the box has one process, whose CPU clock tells everything it does. Raises Failure.
+
+        It can start no other (false where this machine cannot see to that), and those that it started are killed.
+        """
+        with contextlib.suppress(OSError):
+            self.keeper.send(b"lock")
+        while self.locked is None:
+            if not (word := self._keeper_word()):
+                raise self._ended()
+            self._note(word)
+        for _ in range(_ENDINGS):
+            others = set(native.descendants(self.root, dead=False)) - {self.pid, self.root}
+            if not others:
+                return self.locked
+            for pid in others:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.001)
+        raise Failure("cheat", "keeps starting processes")
+
+    def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Put contents into a slot, and poison into its outputs."""
-        self.region(slot, out=True).fill_(_POISON)
-        self.region(slot, out=False).copy_(entry.packed)
+        self.region(slot, out=True).fill_(poison)
+        self.region(slot, out=False).copy_(packed)
 
     def go(self, slots: bytes, timeout_s: float) -> float:
         """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure."""
         spin = _SPIN_S if (os.cpu_count() or 1) > 1 else 0.0
+        self._silent()
         started = time.perf_counter()
-        self._say(b"go" + slots)
-        self._answer(b"done", time.monotonic() + timeout_s, spin)
+        nonce = self._say(GO, slots)
+        self._answer(DONE, nonce, time.monotonic() + timeout_s, spin)
         return time.perf_counter() - started
 
     def cpu_s(self) -> float:
-        """The CPU time of the box's process, as the kernel counts it."""
-        return time.clock_gettime((~self.pid << 3) | 2)
+        """The CPU time of the box's process, all its threads, as the kernel counts it. Raises Failure."""
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:
+            raise self._ended() from None
 
     def region(self, slot: int, out: bool) -> torch.Tensor:
         """A slot's bytes."""
@@ -175,7 +220,7 @@ class Box:
         with contextlib.suppress(OSError):
             self.keeper.send(b"end")
             self.keeper.settimeout(_GONE_S)
-            while (message := self.keeper.recv(64)) and message != b"gone":
+            while (message := self.keeper.recv(_LONGEST_WORD)) and message != b"gone":
                 self._note(message)
         self.log.drain()
         os.close(self.log.reader)
@@ -184,20 +229,34 @@ class Box:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _say(self, message: bytes) -> None:
+    def _say(self, word: bytes, body: bytes) -> bytes:
+        nonce = secrets.token_bytes(NONCE)
         try:
-            self.socket.send(message)
+            self.socket.send(word + nonce + body)
         except OSError:
             raise self._ended() from None
+        return nonce
 
-    def _answer(self, wanted: bytes, deadline: float, spin_s: float) -> None:
+    def _silent(self) -> None:
+        """Nothing may wait to be read when the box is told to go. Raises Failure."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
+                self._judge(message, b"", b"")
+
+    def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
         message = self._spin(spin_s) if spin_s else b""
         while not message:
             message = self._wait(deadline)
-        if message == wanted:
-            return
-        kind, _, text = message.decode("utf-8", "replace").partition(" ")
-        raise Failure(kind if kind in ("wrong", "error") else "error", text or "nonsense from the box")
+        return self._judge(message, word, nonce)
+
+    def _judge(self, message: bytes, word: bytes, nonce: bytes) -> bytes:
+        """What follows the right word and number. Raises Failure."""
+        if word and message.startswith(word + nonce):
+            return message[len(word + nonce) :]
+        kind, _, text = plain(message).partition(" ")
+        if kind in ("wrong", "error"):
+            raise Failure(kind, text)
+        raise Failure("cheat", "answered what it was not asked")
 
     def _spin(self, seconds: float) -> bytes:
         end = time.perf_counter() + seconds
@@ -220,12 +279,17 @@ class Box:
                     return message
             raise self._ended()
         if self.keeper.fileno() in ready:
-            self._note(self._keeper_word())
-            if self.exit is not None:
-                return self._last_word()
+            return self._heard(self._keeper_word())
         if time.monotonic() > deadline:
             raise Failure("timeout", "no answer in time")
         return b""
+
+    def _heard(self, word: bytes) -> bytes:
+        """What follows from a word of the keeper's. Raises Failure."""
+        self._note(word)
+        if self._cause.startswith("stopped"):
+            raise Failure("timeout", _CAUSES["stopped"])
+        return self._last_word() if self.exit is not None else b""
 
     def _last_word(self) -> bytes:
         """What the box said before it ended. Raises Failure when that was nothing."""
@@ -236,16 +300,24 @@ class Box:
 
     def _keeper_word(self) -> bytes:
         try:
-            return self.keeper.recv(64)
+            return self.keeper.recv(_LONGEST_WORD)
         except OSError:
             return b""
 
     def _note(self, message: bytes) -> None:
         word, _, value = message.decode().partition(" ")
         if word == "pid":
-            self.pid = int(value)
+            self.pid, self.root = (int(part) for part in [*value.split(), *value.split()][:2])
         elif word == "exit":
             self.exit = int(value)
+        elif word == "locked":
+            self.locked = value == "1"
+        elif word == "fault":
+            raise Failure("harness", value)
+        elif word == "layers":
+            self.layers = json.loads(value)
+        elif word in ("memory", "disk", "stopped"):
+            self._cause = message.decode()
         elif not word and self.exit is None:
             raise Failure("harness", "the keeper of the box is gone")
 
@@ -256,6 +328,8 @@ class Box:
             if select.select([self.keeper], [], [], 0.1)[0]:
                 self._note(self._keeper_word())
         self.log.drain()
+        if self._cause:
+            return Failure("exit", _CAUSES[self._cause.partition(" ")[0]])
         if self.exit is None:
             return Failure("exit", "closed its socket")
         if self.exit >= 0:
@@ -268,8 +342,16 @@ class Box:
         return Failure("exit", f"killed by {name}{hint}")
 
 
+_CAUSES = {
+    "memory": "used up its memory",
+    "disk": "filled its disk",
+    "stopped": "stopped itself",
+}
+
+
 def _memory(name: str, size: int) -> tuple[torch.Tensor, int]:
     """Shared memory as bytes, and its descriptor."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8), fd

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
-from ksflow.stages.evaluator.judge.bound import Expected, expected
+from ksflow.stages.evaluator.judge.bound import ALL, Expected, expected
 
 _ALIGN = 256
 _PAGE = 4096
+
+Tensors = tuple[torch.Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,43 @@ class Layout:
     output_bytes: int
 
     @cached_property
+    def inputs(self) -> tuple[Piece, ...]:
+        return tuple(piece for piece in self.pieces if not piece.out)
+
+    @cached_property
     def outputs(self) -> tuple[Piece, ...]:
         return tuple(piece for piece in self.pieces if piece.out)
 
+    def data(self, packed: torch.Tensor) -> Tensors:
+        """A problem's `data` over packed inputs, with empty outputs."""
+        empty = (torch.empty_strided(piece.sizes, piece.strides, dtype=piece.dtype) for piece in self.outputs)
+        return (*(piece.view(packed) for piece in self.inputs), *(out.zero_() for out in empty))
 
-@dataclass(frozen=True)
+
+@dataclass(eq=False)
 class Entry:
     """One set of contents: its packed inputs and what must come out."""
 
     seed: int
     packed: torch.Tensor
     expected: tuple[Expected, ...]
-    data: tuple[torch.Tensor, ...] = ()
-    """Kept where the upstream check needs it."""
+    number: int = 0
+    """Which of a stock's contents it is: what a report may say while the seed is still a secret."""
+    uses: int = 0
+    """In how many judgements it was shown."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return self.packed.nbytes + sum(3 * e.low.nbytes + (0 if e.sample is None else 8) for e in self.expected)
 
 
 class Reference:
-    """A problem's `reference.py`, run here: only the judge's side does."""
+    """A problem's `reference.py`, run here: only the judge's side does.
+
+    `oracle` says what is right, element by element; a `property_check(data, outputs)` says why an answer is wrong (""
+    when it is not), for problems with more than one right answer. A problem has one of them, or both.
+    """
 
     def __init__(self, problem: dict[str, Any]) -> None:
         path = Path(problem["root"]) / "reference.py"
@@ -83,12 +105,15 @@ class Reference:
         spec.loader.exec_module(module)
         self.problem = problem
         self.outputs = sum(arg["role"] == "out" for arg in problem["args"])
-        self.generate: Callable[..., tuple[torch.Tensor, ...]] = module.generate_input
+        self.generate: Callable[..., Tensors] = module.generate_input
         self.kernel: Callable[..., Any] = module.ref_kernel
-        self.oracle: Callable[..., Any] = module.oracle
+        self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
+        self.property_check: Callable[..., str] | None = getattr(module, "property_check", None)
         self.upstream: Callable[..., str] | None = getattr(module, "upstream_check", None)
+        if self.oracle is None and self.property_check is None:
+            raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
 
-    def layout(self, data: tuple[torch.Tensor, ...]) -> Layout:
+    def layout(self, data: Tensors) -> Layout:
         """Lay out a case's tensors: inputs in one slot, outputs in another."""
         used = [0, 0]
         pieces = []
@@ -101,8 +126,8 @@ class Reference:
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
         return Layout(tuple(pieces), inputs, outputs)
 
-    def entry(self, case: dict[str, Any], seed: int | None = None, keep: bool = False) -> tuple[Layout, Entry]:
-        """Contents for a case, from its public seed or a secret one."""
+    def entry(self, case: dict[str, Any], seed: int | None = None, most: int = ALL) -> tuple[Layout, Entry]:
+        """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output."""
         seed = secrets.randbits(31) if seed is None else seed
         data = self.generate(**case["params"], seed=seed)
         layout = self.layout(data)
@@ -110,12 +135,14 @@ class Reference:
         for piece, tensor in zip(layout.pieces, data, strict=True):
             if not piece.out:
                 piece.view(packed).copy_(tensor)
-        return layout, Entry(seed, packed, self.expect(data), data if keep else ())
+        return layout, Entry(seed, packed, self.expect(data, most))
 
-    def expect(self, data: tuple[torch.Tensor, ...]) -> tuple[Expected, ...]:
-        """What must come out for these inputs, with its bound."""
+    def expect(self, data: Tensors, most: int = ALL) -> tuple[Expected, ...]:
+        """What must come out for these inputs, with its bound; nothing where only a property is asked for."""
+        if self.oracle is None:
+            return ()
         found = self.oracle(data)
         outputs = data[len(data) - self.outputs :]
         rows = found if isinstance(found, (list, tuple)) else [found]
         check = self.problem["check"]
-        return tuple(expected(row, out, check) for row, out in zip(rows, outputs, strict=True))
+        return tuple(expected(row, out, check, most) for row, out in zip(rows, outputs, strict=True))

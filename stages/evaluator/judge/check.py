@@ -1,14 +1,20 @@
-"""Is it right? Every test case, on its public seed and on a secret one, in one box."""
+"""Is it right? Calls a box and looks at what it left: inputs, outputs, outputs of earlier calls, the answer's form."""
 
+import random
 import time
 from typing import Any
 
-from ksflow.stages.evaluator.judge.bound import compare, number, same_bytes
+import torch
+
+from ksflow.stages.evaluator.judge.bound import compare, number, same_bytes, worst
 from ksflow.stages.evaluator.judge.box import Box
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
-from ksflow.stages.evaluator.judge.suite import Item
+from ksflow.stages.evaluator.judge.stock import Shelf
 
-SLOTS = 2
+_NOTHING = 0xFF
+"""NaN in every float type, -1 in every signed integer."""
+
+_draw = random.SystemRandom()
 
 
 class Rejected(Exception):
@@ -21,56 +27,110 @@ class Rejected(Exception):
         self.evidence = evidence or {}
 
 
-class Checker:
-    """Calls a box on test cases."""
+class Caller:
+    """One box on one case: fill, go, look. The same for every call, whatever it is for.
 
-    def __init__(self, box: Box, reference: Reference, seconds: float) -> None:
+    Each call's outputs are poisoned first, copied the moment the box is done, and compared once more when the slot is
+    used again: an answer that changes after it was given is none.
+    """
+
+    def __init__(self, box: Box, shelf: Shelf, reference: Reference) -> None:
         self.box = box
+        self.shelf = shelf
         self.reference = reference
-        self.deadline = time.monotonic() + seconds
-        self.rows: list[dict[str, Any]] = []
-        self.upstream = ""
+        self.worst = 0.0
+        self._next = 0
+        self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
+        box.stage(shelf.layout, shelf.dims, shelf.slots)
 
-    def run(self, item: Item) -> None:
-        """One case, on its public seed and a secret one. Raises Rejected, Failure."""
-        self.box.stage(item.layout, item.dims, SLOTS)
-        worst = 0.0
-        for turn, entry in enumerate(item.entries):
-            slot = turn % SLOTS
-            self.box.fill(slot, entry)
-            self.box.go(bytes([slot]), self.deadline - time.monotonic())
-            worst = max(worst, inspect(self.box, slot, item, entry))
-            self._upstream(entry, slot, item)
-        seeds = [entry.seed for entry in item.entries]
-        self.rows.append({"case": item.name, "seeds": seeds, "worst": number(round(worst, 4))})
+    def fill(self, entries: list[Entry]) -> bytes:
+        """Put contents into the next slots. Raises Rejected."""
+        slots = bytes((self._next + step) % self.shelf.slots for step in range(len(entries)))
+        self._next = (self._next + len(entries)) % self.shelf.slots
+        for slot, entry in zip(slots, entries, strict=True):
+            self._release(slot)
+            self.box.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(1, 0xFF))))
+        return slots
 
-    def _upstream(self, entry: Entry, slot: int, item: Item) -> None:
-        if self.reference.upstream is None or not entry.data or self.upstream:
+    def take(self, slots: bytes, entries: list[Entry]) -> None:
+        """Copy the outputs, then look at them. Raises Rejected."""
+        for slot, entry in zip(slots, entries, strict=True):
+            self._held[slot] = entry, self.box.region(slot, out=True).clone()
+        for slot, entry in zip(slots, entries, strict=True):
+            self._inspect(slot, entry)
+
+    def close(self) -> None:
+        """Look at the outputs that are still held. Raises Rejected."""
+        for slot in list(self._held):
+            self._release(slot)
+
+    def share_of_bound(self) -> float:
+        """The largest error of the latest outputs, as a share of their bounds."""
+        for entry, region in self._held.values():
+            for piece, want in zip(self.shelf.layout.outputs, entry.expected, strict=False):
+                self.worst = max(self.worst, worst(want, piece.view(region)))
+        return self.worst
+
+    def upstream(self) -> str:
+        """What the problem's own rule says of the latest output: "" when it passes."""
+        assert self.reference.upstream is not None
+        entry, region = next(reversed(self._held.values()))
+        return self.reference.upstream(self.shelf.layout.data(entry.packed), _one(self._outputs(region)))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _release(self, slot: int) -> None:
+        if slot not in self._held:
             return
-        region = self.box.region(slot, out=True)
-        outputs = [piece.view(region) for piece in item.layout.outputs]
-        said = self.reference.upstream(entry.data, outputs[0] if len(outputs) == 1 else tuple(outputs))
-        if said:
-            self.upstream = f"{item.name}: {said}"
+        entry, region = self._held.pop(slot)
+        if not same_bytes(self.box.region(slot, out=True), region):
+            reason = f"{self.shelf.name}: an output changed after the call had returned"
+            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
+
+    def _inspect(self, slot: int, entry: Entry) -> None:
+        if not same_bytes(self.box.region(slot, out=False), entry.packed):
+            raise Rejected("reject-incorrect", f"{self.shelf.name}: wrote into its inputs", {"failed": self._at(entry)})
+        outputs = self._outputs(self._held[slot][1])
+        for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
+            finding = compare(want, output)
+            if not finding.right:
+                raise Rejected(
+                    "reject-incorrect",
+                    f"{self.shelf.name}: {_sentence(finding.detail)}",
+                    {"failed": {**self._at(entry), "output": index, **finding.detail}},
+                )
+        if self.reference.property_check is not None:
+            said = self.reference.property_check(self.shelf.layout.data(entry.packed), _one(outputs))
+            if said:
+                raise Rejected("reject-incorrect", f"{self.shelf.name}: {said}", {"failed": self._at(entry)})
+
+    def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(piece.view(region) for piece in self.shelf.layout.outputs)
+
+    def _at(self, entry: Entry) -> dict[str, Any]:
+        """Where it failed. Contents whose seed is told are not used again."""
+        entry.uses = 1 << 30
+        return {"case": self.shelf.name, "seed": entry.seed}
 
 
-def inspect(box: Box, slot: int, item: Item, entry: Entry) -> float:
-    """The slot's outputs against the oracle; the worst share of the bound. Raises Rejected."""
-    at = {"case": item.name, "seed": entry.seed}
-    if not same_bytes(box.region(slot, out=False), entry.packed):
-        raise Rejected("reject-incorrect", f"{item.name}: wrote into its inputs", {"failed": at})
-    region = box.region(slot, out=True).clone()
-    worst = 0.0
-    for index, (piece, want) in enumerate(zip(item.layout.outputs, entry.expected, strict=True)):
-        finding = compare(want, piece.view(region))
-        if not finding.right:
-            raise Rejected(
-                "reject-incorrect",
-                f"{item.name}: {_sentence(finding.detail)}",
-                {"failed": {**at, "output": index, **finding.detail}},
-            )
-        worst = max(worst, finding.worst)
-    return worst
+def check(box: Box, shelf: Shelf, reference: Reference, entries: list[Entry], deadline: float) -> dict[str, Any]:
+    """One case on these contents, a call each: what is known of its errors. Raises Rejected, Failure."""
+    caller = Caller(box, shelf, reference)
+    said = ""
+    for entry in entries:
+        slots = caller.fill([entry])
+        box.go(slots, deadline - time.monotonic())
+        caller.take(slots, [entry])
+        if reference.upstream is not None and not said:
+            said = caller.upstream()
+    share = number(round(caller.share_of_bound(), 4))
+    caller.close()
+    row = {"case": shelf.name, "seeds": [entry.seed for entry in entries], "worst": share}
+    return {**row, "upstream": said or "pass"} if reference.upstream is not None else row
+
+
+def _one(outputs: tuple[torch.Tensor, ...]) -> Any:
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 def _sentence(detail: dict[str, Any]) -> str:

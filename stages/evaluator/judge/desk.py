@@ -10,7 +10,7 @@ from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.overhead import Overhead
 from ksflow.stages.evaluator.judge.probes import probe
 from ksflow.stages.evaluator.judge.session import Host, Judgement
-from ksflow.stages.evaluator.judge.suite import Source, key
+from ksflow.stages.evaluator.judge.stock import Stock, key
 
 Json = dict[str, Any]
 
@@ -47,8 +47,8 @@ class Desk:
         self.seats = Seats(self.cores)
         self.host = Host(light, heavy, self.seats.box, levels.probe().level)
         self.overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
-        self.sources: dict[str, Source] = {}
-        self.latest: Source | None = None
+        self.stocks: dict[str, Stock] = {}
+        self.latest: Stock | None = None
 
     def prepare(self) -> bool:
         """Make a part of what the next request may need; whether there is more."""
@@ -61,7 +61,7 @@ class Desk:
     def answer(self, request: Json) -> Json | None:
         """The answer, or None where none is wanted. A fault of the judge's own is a `harness-error`."""
         try:
-            self.latest = self._source(request["problem"])
+            self.latest = self._stock(request["problem"])
             if request["op"] == "prepare":
                 return None
             work = probe(self.latest) if request["op"] == "probe" else self._judge(self.latest, request)
@@ -69,18 +69,18 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - the child's entry: a fault is told, and blamed on nobody
             return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
 
-    def _judge(self, source: Source, request: Json) -> Json:
+    def _judge(self, stock: Stock, request: Json) -> Json:
         self._stay(self.seats.judge)
         try:
-            return Judgement(self.host, source, self.overhead, request).run()
+            return Judgement(self.host, stock, self.overhead, request).run()
         finally:
             self._stay(self.cores)
 
-    def _source(self, problem: Json) -> Source:
+    def _stock(self, problem: Json) -> Stock:
         name = key(problem)
-        if name not in self.sources:
-            self.sources[name] = Source(problem)
-        return self.sources[name]
+        if name not in self.stocks:
+            self.stocks = {name: Stock(problem)}  # a stock is large; hardly anybody goes back and forth
+        return self.stocks[name]
 
     def _stay(self, cores: set[int]) -> None:
         with contextlib.suppress(OSError):

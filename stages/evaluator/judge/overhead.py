@@ -1,13 +1,31 @@
 """What a turn costs when the kernel does nothing: a trusted null kernel in a box of its own, on the same core."""
 
 import time
+from dataclasses import dataclass
+from itertools import pairwise
 
 from ksflow.stages.evaluator.judge.box import Box, Room, Start
 from ksflow.stages.evaluator.judge.cases import Layout
 
 _TURNS = 21
 _FRESH_S = 60.0
-_QUANTILE = 0.1
+
+
+@dataclass(frozen=True)
+class Null:
+    """A null turn, in seconds."""
+
+    wall_p10: float
+    """Taken off wall times: what is surely not the kernel's."""
+    wall_p50: float
+    wall_p90: float
+    cpu_p90: float
+    """Taken off CPU times, which only ever count against a kernel."""
+
+    def evidence(self) -> dict[str, float]:
+        """In µs."""
+        names = ("wall_p10", "wall_p50", "wall_p90", "cpu_p90")
+        return {f"{name}_us": round(getattr(self, name) * 1e6, 1) for name in names}
 
 
 class Overhead:
@@ -16,19 +34,26 @@ class Overhead:
     def __init__(self, start: Start) -> None:
         self._start = start
         self._box: Box | None = None
-        self._known: dict[int, tuple[float, float]] = {}
+        self._known: dict[int, tuple[float, Null]] = {}
 
-    def seconds(self, calls: int) -> float:
-        """A low percentile of a null turn's wall time: what is surely not the kernel's."""
+    def of(self, calls: int) -> Null:
+        """A turn of so many calls."""
         known = self._known.get(calls)
         if known is None or time.monotonic() - known[0] > _FRESH_S:
             known = self._known[calls] = (time.monotonic(), self._measure(calls))
         return known[1]
 
-    def _measure(self, calls: int) -> float:
+    def _measure(self, calls: int) -> Null:
         box = self._running()
-        walls = sorted(box.go(bytes(calls), 10.0) for _ in range(_TURNS))
-        return walls[int(_QUANTILE * _TURNS)]
+        walls, clocks = [], [box.cpu_s()]
+        for _ in range(_TURNS):
+            walls.append(box.go(bytes(calls), 10.0))
+            time.sleep(0.0002)  # the kernel books CPU time when a process blocks
+            clocks.append(box.cpu_s())
+        walls.sort()
+        spent = sorted(after - before for before, after in pairwise(clocks))
+        low, middle, high = (int(share * _TURNS) for share in (0.1, 0.5, 0.9))
+        return Null(walls[low], walls[middle], walls[high], spent[high])
 
     def _running(self) -> Box:
         if self._box is None:

@@ -1,57 +1,168 @@
-"""Can a problem be judged at all? The reference must pass its own check, and lazy answers must not."""
+"""Can a problem be judged at all? Its parts must fit together, and wrong answers of common kinds must be told apart.
+
+The first four rows say that the problem is sound; where one fails, the rest would mean nothing and is not asked. Every
+other row plays a wrong kernel: it must be rejected on every benchmark case, where it would be timed, and on at least
+one test case; tiny tests may be too small to tell.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from ksflow.stages.evaluator.judge.bound import Finding, compare
-from ksflow.stages.evaluator.judge.cases import Reference
-from ksflow.stages.evaluator.judge.suite import Source
+from ksflow.stages.evaluator.judge.bound import compare, worst
+from ksflow.stages.evaluator.judge.cases import Reference, Tensors
+from ksflow.stages.evaluator.judge.declared import mismatch
+from ksflow.stages.evaluator.judge.lazy import LAZY, Lazy, Right
 
-_SCALE = 1.02
+Case = dict[str, Any]
+Row = tuple[str, bool, str]
 
-Outputs = tuple[torch.Tensor, ...]
+
+class Source(Protocol):
+    """What is probed."""
+
+    problem: dict[str, Any]
+    reference: Reference
 
 
 def probe(source: Source) -> dict[str, Any]:
     """Rows of (name, ok, detail), over every case at its public seed."""
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
-    answers: dict[str, Callable[[Outputs], Outputs]] = {
-        "zeros": lambda right: tuple(torch.zeros_like(out) for out in right),
-        "constant": lambda right: tuple(_constant(out) for out in right),
-        "scaled": lambda right: tuple(_scaled(out) for out in right),
-    }
-    wrong, worst = [], 0.0
-    caught = dict.fromkeys(answers, 0)
+    rows: list[Row] = []
+    for name, ask, passed in _SOUND:
+        faults = [fault for fault in (ask(source, case) for case in cases) if fault]
+        rows.append((name, not faults, faults[0] if faults else passed))
+        if faults:
+            return {"rows": rows}
+    accepted: dict[str, dict[str, bool]] = {lazy.name: {} for lazy in LAZY}
+    share = 0.0
     for case in cases:
-        data = source.reference.generate(**case["params"], seed=case["seed"])
-        want = source.reference.expect(data)
-        right = _reference(source.reference, data)
-        findings = [compare(expected, out) for expected, out in zip(want, right, strict=True)]
-        worst = max(worst, *(finding.worst for finding in findings))
-        wrong += [f"{case['name']}: {finding.detail}" for finding in findings if not finding.right]
-        for name, answer in answers.items():
-            lazy: list[Finding] = [compare(w, o) for w, o in zip(want, answer(right), strict=True)]
-            caught[name] += any(not finding.right for finding in lazy)
-    passed = f"largest error {worst:.3g} of its bound"
-    rows = [("reference", not wrong, wrong[0] if wrong else passed)]
-    for name, count in caught.items():
-        rows.append((f"{name} output", count > 0, f"rejected on {count} of {len(cases)} cases"))
-    return {"rows": rows}
+        right = _right(source, case)
+        share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
+        for lazy in LAZY:
+            answers = lazy.answers(right)
+            if answers:
+                accepted[lazy.name][case["name"]] = any(_accepts(source.reference, right, answer) for answer in answers)
+    if source.reference.oracle is not None:
+        rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
+    return {"rows": [*rows, *(_verdict(lazy, accepted[lazy.name], source.problem) for lazy in LAZY)]}
 
 
-def _reference(reference: Reference, data: Outputs) -> Outputs:
+def _arguments(source: Source, case: Case) -> str:
+    data = source.reference.generate(**case["params"], seed=case["seed"])
+    found = mismatch(source.problem["args"], data, case["params"])
+    return f"case {case['name']}: {found}; correct args in problem.yaml or generate_input" if found else ""
+
+
+def _seeds(source: Source, case: Case) -> str:
+    inputs, again, other = (
+        _bytes(source, source.reference.generate(**case["params"], seed=case["seed"] + step)) for step in (0, 0, 1)
+    )
+    if inputs != again:
+        return (
+            f"case {case['name']}: generate_input makes other contents each time for seed {case['seed']}, so a verdict "
+            "cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
+        )
+    if inputs == other:
+        return (
+            f"case {case['name']}: generate_input makes the same contents for seeds {case['seed']} and "
+            f"{case['seed'] + 1}, so a kernel could keep its answer; draw from a torch.Generator seeded with `seed`"
+        )
+    return ""
+
+
+def _inputs(source: Source, case: Case) -> str:
+    reference = source.reference
+    data = reference.generate(**case["params"], seed=case["seed"])
+    names = [arg["name"] for arg in source.problem["args"]]
+    before = _bytes(source, data)
+    calls: dict[str, Callable[[], Any]] = {"oracle": lambda: reference.expect(data)}
+    calls["ref_kernel"] = lambda: reference.kernel(data)
+    for function, call in calls.items():
+        call()
+        changed = [name for name, old, new in zip(names, before, _bytes(source, data), strict=False) if old != new]
+        if changed:
+            return (
+                f"case {case['name']}: {function} changes its input {changed[0]}, so what comes after is judged on "
+                "other contents; let it work on a copy"
+            )
+    return ""
+
+
+def _reference(source: Source, case: Case) -> str:
+    right = _right(source, case)
+    shapes = [(str(out.dtype), tuple(out.shape)) for out in right.outputs]
+    declared = [(str(out.dtype), tuple(out.shape)) for out in right.data[-len(right.outputs) :]]
+    if shapes != declared or len(shapes) != source.reference.outputs:
+        return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
+    for want, out in zip(right.want, right.outputs, strict=False):
+        finding = compare(want, out)
+        if not finding.right:
+            detail = finding.detail
+            return (
+                f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
+                f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
+                f"{detail['bound']}; mend ref_kernel, or the oracle's expected value or magnitude"
+            )
+    said = _said(source.reference, right.data, right.outputs)
+    return f"case {case['name']}: the reference fails property_check: {said}" if said else ""
+
+
+_SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
+    ("arguments", _arguments, "generate_input makes what problem.yaml declares"),
+    ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
+    ("inputs", _inputs, "reference and oracle leave them alone"),
+    ("reference", _reference, "passes its own check"),
+)
+
+
+def _verdict(lazy: Lazy, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
+    """How one wrong kernel fared."""
+    name = f"rejects {lazy.name}"
+    if not accepted:
+        return name, True, f"does not apply: {lazy.otherwise}"
+    benchmarks, tests = (
+        [case["name"] for case in problem[kind] if case["name"] in accepted] for kind in ("benchmarks", "tests")
+    )
+    passed = [case for case in benchmarks if accepted[case]]
+    if not passed and tests and all(accepted[case] for case in tests):
+        passed = tests
+    if passed:
+        return name, False, f"accepted on case {', '.join(passed)}: {lazy.meaning}; {lazy.remedy}"
+    return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
+
+
+def _right(source: Source, case: Case) -> Right:
+    reference = source.reference
+    data = reference.generate(**case["params"], seed=case["seed"])
+    other = reference.generate(**case["params"], seed=case["seed"] + 1)
+    want = reference.expect(data)
+    exact = source.problem["check"]["accumulate"] not in ("bfloat16", "float16")
+    return Right(data, _run(reference, data), want, other, lambda changed: _run(reference, changed), exact)
+
+
+def _run(reference: Reference, data: Tensors) -> Tensors:
+    """The reference's outputs, in memory of their own."""
     result = reference.kernel(data)
-    return tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    outputs = result if isinstance(result, tuple | list) else (result,)
+    return tuple(out.clone() for out in outputs)
 
 
-def _constant(out: torch.Tensor) -> torch.Tensor:
-    mean = out.double().mean() if out.numel() else torch.zeros(())
-    return torch.full(out.shape, float(mean)).to(out.dtype)
+def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
+    """Whether the judge's rules would let an answer pass."""
+    if not all(compare(want, out).right for want, out in zip(right.want, answer, strict=False)):
+        return False
+    return not _said(reference, right.data, answer)
 
 
-def _scaled(out: torch.Tensor) -> torch.Tensor:
-    if out.dtype.is_floating_point:
-        return (out.double() * _SCALE).to(out.dtype)
-    return out + 1 if out.dtype != torch.bool else ~out
+def _said(reference: Reference, data: Tensors, outputs: Tensors) -> str:
+    if reference.property_check is None:
+        return ""
+    return reference.property_check(data, outputs[0] if len(outputs) == 1 else outputs)
+
+
+def _bytes(source: Source, data: Tensors) -> list[bytes]:
+    """The inputs' contents."""
+    inputs = data[: len(data) - source.reference.outputs]
+    return [tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in inputs]

@@ -1,23 +1,28 @@
-"""A request -> a verdict with its evidence. One box to check in, one per contestant to time in."""
+"""A request -> a verdict with its evidence: checked in one box, timed in another, and a claim confirmed in a third."""
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import torch
-
-from ksflow.stages.evaluator.judge import statistics
-from ksflow.stages.evaluator.judge.box import Box, Failure, Room, Start
-from ksflow.stages.evaluator.judge.check import SLOTS, Checker, Rejected
+from ksflow.stages.evaluator.judge.box import Box, Failure, Start
+from ksflow.stages.evaluator.judge.check import Rejected, check
+from ksflow.stages.evaluator.judge.contest import Contest, Outcome
 from ksflow.stages.evaluator.judge.overhead import Overhead
-from ksflow.stages.evaluator.judge.suite import Item, Source, Suite, room
-from ksflow.stages.evaluator.judge.timing import Contestant, Race, row
+from ksflow.stages.evaluator.judge.stock import Shelf, Stock, room
 
 Json = dict[str, Any]
+
+_OWN, _TWIN = "", "twin"
+_OFF = 0.02
+"""A kernel that differs from itself by more than this says that nothing can be ranked now."""
+_CONTROLS = 2
+_PRIVATE = ("full", "userns", "landlock", "rlimits")
+"""Levels at which a box can leave nothing for a later one."""
+_REUSE = 8
 
 
 @dataclass(frozen=True)
@@ -47,100 +52,124 @@ class Host:
 class Judgement:
     """One kernel's way to its verdict. What was found so far is evidence, however it ends."""
 
-    def __init__(self, host: Host, source: Source, overhead: Overhead, request: Json) -> None:
+    def __init__(self, host: Host, stock: Stock, overhead: Overhead, request: Json) -> None:
         self.host = host
-        self.source = source
+        self.stock = stock
         self.overhead = overhead
         self.kernel: Json = request["kernel"]
-        self.against: list[Json] = request["against"]
-        self.limits: Json = source.problem["limits"]
+        self.against: dict[str, Json] = {kernel["id"]: kernel for kernel in request["against"]}
+        self.always = request.get("control") == "always"
+        self.limits: Json = stock.problem["limits"]
         self.at = ""
-        self.evidence: Json = {}
-        self.timings: list[Json] = []
+        self.evidence: Json = {
+            "contents": stock.name,
+            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.box_core},
+            "load": round(os.getloadavg()[0], 2),
+            "spent_s": {},
+        }
 
     def run(self) -> Json:
         """The verdict as the evaluator gets it."""
-        watch = time.monotonic()
-        suite = self.source.take()
-        self.evidence["spent_s"] = {"prepare": round(time.monotonic() - watch, 3)}
+        timings: list[Json] = []
         try:
-            if suite.tests:
-                self._check(suite.tests)
-            self._time(suite)
+            if self.stock.tests:
+                self._check(self.stock.tests)
+            timings = self._time()
             verdict, reason = "accept", ""
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
-        timings = self.timings if verdict == "accept" else []
-        return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence}
+        secret = {"contents": self.stock.name, "salt": self.stock.salt}
+        return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, "secret": secret}
 
-    def _check(self, items: list[Item]) -> None:
-        with self._candidate("check", room(items, SLOTS)) as box:
-            checker = Checker(box, self.source.reference, self.limits["check_s"])
-            for item in items:
-                self.at = item.name
-                checker.run(item)
-        self.evidence["checked"] = checker.rows
-        if self.source.reference.upstream is not None:
-            self.evidence["upstream"] = checker.upstream or "pass"
+    def _check(self, shelves: list[Shelf]) -> None:
+        deadline = time.monotonic() + self.limits["check_s"]
+        rows = self.evidence["checked"] = []
+        with self._candidate("check", shelves) as box:
+            for shelf in shelves:
+                self.at = shelf.name
+                assert shelf.public is not None
+                entries = [shelf.public, next(shelf.feed(1))]
+                rows.append(check(box, shelf, self.stock.reference, entries, deadline))
+        said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
+        if self.stock.reference.upstream is not None:
+            self.evidence["upstream"] = said[0] if said else "pass"
 
-    def _time(self, suite: Suite) -> None:
-        deadline = time.monotonic() + self.limits["time_s"]
-        space = room(suite.benchmarks)
-        ratios: dict[str, list[torch.Tensor]] = {}
-        speedups: dict[str, list[float]] = {}
-        charged: list[float] = []
-        with contextlib.ExitStack() as stack:
-            own = stack.enter_context(self._candidate("time", space))
-            others = self._opponents(stack, space)
-            for item in suite.benchmarks:
-                self.at = item.name
-                boxes = {"": own, **others}
-                racers = [Contestant(name, box, item, self.overhead, deadline) for name, box in boxes.items()]
-                race = Race(racers, partial(self.source.fresh, item))
-                race.run()
-                for name, reason in race.dropped.items():
-                    self._skip(name, reason)
-                    others.pop(name)
-                self.timings.append(row(race.racing[0]))
-                charged.append(statistics.middle(race.racing[0].samples.charged))
-                _compare(race.racing, ratios, speedups)
-        self.evidence["sampled"] = [item.name for item in suite.benchmarks if item.sampled]
-        self.evidence["charged_us"] = [round(value, 1) for value in charged]
-        self.evidence["overhead_us"] = round(self.overhead.seconds(1) * 1e6, 1)
-        self.evidence["against"] = [_ratio(name, speedups[name], ratios[name]) for name in others]
+    def _time(self) -> list[Json]:
+        outcome = self._contest("time", {_OWN: self.kernel, **self.against})
+        self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
+        incumbent = next(iter(self.against), None)
+        if incumbent in outcome.ratios:
+            outcome = self._claim(incumbent, outcome)
+        self.evidence["timed"] = outcome.rows
+        self.evidence["overhead_us"] = self.overhead.of(1).evidence()
+        return outcome.rows
+
+    def _claim(self, incumbent: str, first: Outcome) -> Outcome:
+        """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
+
+        Faster is what excludes 1 in both races, in the second one by more than the incumbent differs from itself.
+        """
+        claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent], "ranked": True, "why": ""}
+        self.evidence["claim"] = claim
+        ahead = claim["low"] > 1
+        if not (ahead or self.always):
+            return first
+        rival = self.against[incumbent]
+        for _ in range(_CONTROLS):
+            again = self._contest("confirm", {_OWN: self.kernel, incumbent: rival, _TWIN: rival})
+            if (incumbent, _TWIN) not in again.pairs:
+                claim |= {"ranked": False, "why": f"{incumbent} failed when it was timed again"}
+                return first
+            control = again.pairs[incumbent, _TWIN]
+            noise = abs(control["speedup"] - 1)
+            if noise <= _OFF:
+                break
+        claim |= {**again.ratios[incumbent], "first": first.ratios[incumbent], "control": control}
+        claim["faster"] = ahead and noise <= _OFF and claim["low"] > 1 + noise
+        if noise > _OFF:
+            claim |= {"ranked": False, "why": f"{incumbent} against itself read x{control['speedup']:.3f}"}
+        return again
+
+    def _contest(self, phase: str, kernels: dict[str, Json]) -> Outcome:
+        def at(case: str) -> None:
+            self.at = case
+
+        contest = Contest(self.stock, self.overhead, kernels, at)
+        with self._candidate(phase, self.stock.benchmarks) as box:
+            outcome = contest.run(box, self._open, self._uses)
+        for name, reason in outcome.skipped.items():
+            if name != _TWIN:
+                self.evidence.setdefault("skipped", {})[name] = reason.splitlines()[0][:300]
+        self.evidence["one_process"] = outcome.locked
+        return outcome
+
+    def _open(self, kernel: Json) -> Box:
+        return Box(self.host.start(kernel, self.limits), room(self.stock.benchmarks))
 
     @contextlib.contextmanager
-    def _candidate(self, phase: str, space: Room) -> Iterator[Box]:
+    def _candidate(self, phase: str, shelves: list[Shelf]) -> Iterator[Box]:
         """The candidate's box. Whatever the box does wrong inside is the candidate's verdict."""
-        limit = self.limits[f"{phase}_s"]
+        limit = self.limits["check_s" if phase == "check" else "time_s"]
         started = time.monotonic()
-        with Box(self.host.start(self.kernel, self.limits), space) as box:
+        with Box(self.host.start(self.kernel, self.limits), room(shelves)) as box:
             try:
                 self.at = "import"
                 box.ready(limit)
+                self.evidence["spent_s"][f"{phase} start"] = round(time.monotonic() - started, 3)
                 yield box
             except Failure as failure:
                 raise _blame(failure, phase, self.at, limit) from failure
             finally:
                 box.close()
                 self.evidence["spent_s"][phase] = round(time.monotonic() - started, 3)
+                self.evidence["layers"] = box.layers
                 if text := box.log.text():
                     self.evidence["log"] = text
 
-    def _opponents(self, stack: contextlib.ExitStack, space: Room) -> dict[str, Box]:
-        boxes = {}
-        for kernel in self.against:
-            box = stack.enter_context(Box(self.host.start(kernel, self.limits), space))
-            try:
-                box.ready(self.limits["check_s"])
-                boxes[kernel["id"]] = box
-            except Failure as failure:
-                self._skip(kernel["id"], failure.text)
-        return boxes
-
-    def _skip(self, name: str, reason: str) -> None:
-        self.evidence.setdefault("skipped", {})[name] = reason.splitlines()[0][:300]
+    @property
+    def _uses(self) -> int:
+        return _REUSE if self.host.level in _PRIVATE else 1
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:
@@ -149,31 +178,11 @@ def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:
     match failure.kind:
         case "wrong":
             return Rejected("reject-incorrect", f"{at}: {first}", evidence)
+        case "cheat":
+            return Rejected("reject-cheat", f"{at}: {first}", evidence)
         case "timeout":
             where = "import" if at == "import" else f"{phase}, at {at}"
             return Rejected("contained-timeout", f"{where}: {first} ({limit:g} s)", evidence)
         case "harness":
             return Rejected("harness-error", first, evidence)
     return Rejected("contained-crash", f"{at}: {first}", evidence)
-
-
-def _compare(racing: list[Contestant], ratios: dict[str, list[torch.Tensor]], speedups: dict[str, list[float]]) -> None:
-    own, *others = racing
-    generator = torch.Generator().manual_seed(0)
-    for other in others:
-        time_of = {c: c.samples.statistic()[0] for c in (own, other)}
-        speedups.setdefault(other.name, []).append(time_of[other] / time_of[own])
-        theirs, ours = ((c.samples.wall, c.samples.cpu) for c in (other, own))
-        logs = statistics.ratio_logs(theirs, ours, generator)
-        ratios.setdefault(other.name, []).append(logs)
-
-
-def _ratio(name: str, speedups: list[float], logs: list[torch.Tensor]) -> Json:
-    speedup = float(torch.tensor(speedups, dtype=torch.float64).log().mean().exp())
-    low, high = statistics.interval(logs)
-    return {
-        "id": name,
-        "speedup": round(speedup, 4),
-        "low": round(min(low, speedup), 4),
-        "high": round(max(high, speedup), 4),
-    }

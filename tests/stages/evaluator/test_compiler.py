@@ -1,5 +1,7 @@
 """The compiler box: cache, errors, limits, and the sentence for a machine without a compiler."""
 
+import os
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from ksflow import home, target
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.stages.evaluator import compiler
+from ksflow.stages.evaluator.box.levels import probe
 from ksflow.stages.evaluator.client import environment
 
 from . import toy
@@ -68,6 +71,57 @@ def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
     built = compiler.compile_kernel(replace(problem, limits=limits), kernel, target.detect(), environment({}))
     assert built.timed_out or "constexpr" in built.log
     assert list(own_cache.rglob("tmp-*")) == []
+
+
+HIDDEN = {
+    "include": '#include "{path}"',
+    "incbin": 'asm(".incbin \\"{path}\\"");',
+}
+
+
+@pytest.mark.skipif(probe().level == "rlimits", reason="needs a list of the files that a box may read")
+@pytest.mark.parametrize("text", HIDDEN.values(), ids=HIDDEN.keys())
+def test_compiler_cannot_read_the_users_files(problem: Problem, own_cache: Path, text: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        secret = Path(folder, "secret.h")
+        secret.write_text("#error sesame\n")
+        Path(folder).chmod(0o755)
+        built = build(problem, toy.cpp(toy.LOOP, text.format(path=secret)))
+    assert not built.artefact
+    assert "sesame" not in built.log
+    assert "secret.h" in built.log
+
+
+def test_memory_of_a_compiler_is_limited(problem: Problem, own_cache: Path) -> None:
+    limits = Limits(compile_s=20, memory_mb=256)
+    built = build(replace(problem, limits=limits), toy.cpp(toy.LOOP, '#include "/dev/zero"'))
+    assert not built.artefact
+    assert "memory" in built.reason
+    assert list(own_cache.rglob("*.log")) == []
+
+
+def test_killed_workshop_is_replaced(problem: Problem, own_cache: Path) -> None:
+    assert build(problem, toy.slow(4)).artefact
+    child = compiler._workshop._child
+    assert child is not None
+    os.kill(child.pid, 9)
+    assert build(problem, toy.slow(5)).artefact
+
+
+def test_unknown_march_is_a_sentence(problem: Problem, own_cache: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^target.march=x86-64-v33: \S+ does not know it; [^\n]+$"):
+        build(problem, toy.RIGHT_CPP, "x86-64-v33")
+
+
+def test_cache_forgets_what_nobody_used(problem: Problem, own_cache: Path) -> None:
+    old, used = own_cache / "ab" / "old.so", own_cache / "ab" / "used.so"
+    old.parent.mkdir(parents=True)
+    for file in (old, used):
+        file.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    build(problem, toy.RIGHT_CPP)
+    assert used.exists()
+    assert not old.exists()
 
 
 def test_two_at_once_share_the_cache(problem: Problem, own_cache: Path) -> None:

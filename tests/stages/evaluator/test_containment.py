@@ -4,10 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from ksflow import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
+from ksflow.stages.evaluator.box import cgroup, levels
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
@@ -76,17 +76,17 @@ def test_hang_at_exit_does_not_matter(judge: Judge) -> None:
 def test_orphans_are_killed(judge: Judge, folder: Path) -> None:
     mark = f"{folder}/orphan"
     body = f"""
-import os, subprocess, sys
+import os, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
+        print("orphan", os.getpid(), flush=True)
         os.execv("/bin/sh", ["sh", "-c", "sleep 1000; : {mark}"])
     os._exit(0)
-open({mark!r}, "w").close()
+os.wait()
 return data[0] + data[1]
 """
-    judge(toy.python(body))
-    assert Path(mark).exists()
+    assert "orphan" in judge(toy.python(body)).evidence["log"]
     assert not processes(mark)
 
 
@@ -132,12 +132,22 @@ def test_printing_native_kernel_is_logged(judge: Judge) -> None:
     assert result.evidence["log"] == "tile 1\n"
 
 
-def test_no_secret_reaches_a_kernel(
-    evaluator: LocalEvaluator, problem: Problem, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    fresh = LocalEvaluator(target.detect())
-    body = f"""
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalEvaluator, Path]]:
+    """A judge that was started next to a secret, and its folder for temporary files."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    temporary.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "sk-secret")
+        patch.setenv("TMPDIR", str(temporary))
+        made = LocalEvaluator(target.detect())
+        made.start()
+        yield made, temporary
+    made.close()
+
+
+def test_no_secret_reaches_a_kernel(fresh: tuple[LocalEvaluator, Path], problem: Problem) -> None:
+    body = """
 import os, pathlib
 seen = [repr(dict(os.environ))]
 for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
@@ -145,27 +155,65 @@ for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
         seen.append(path.read_bytes().decode(errors="replace"))
     except OSError:
         pass
-pathlib.Path({str(folder)!r}, str(os.getpid())).write_text("".join(seen))
+print("OMP_NUM_THREADS" in seen[0], "sk-" + "secret" in "".join(seen), "OPENAI" in "".join(seen), os.environ["HOME"])
 return data[0] + data[1]
 """
-    assert fresh(problem, toy.python(body), ()).accepted
-    seen = "".join(path.read_text() for path in folder.iterdir())
-    assert "OMP_NUM_THREADS" in seen
-    assert "sk-secret" not in seen
-    assert "OPENAI" not in seen
+    result = fresh[0](problem, toy.python(body), ())
+    assert result.accepted
+    first = result.evidence["log"].splitlines()[0].split()
+    assert first[:3] == ["True", "False", "False"]
+    assert first[3] != os.environ.get("HOME")
 
 
-def test_folder_of_a_box_is_removed(judge: Judge, folder: Path) -> None:
-    body = f"""
+def test_folder_of_a_box_is_removed(fresh: tuple[LocalEvaluator, Path], problem: Problem) -> None:
+    body = "open('junk', 'w').close()\nos.mkdir('more')\nprint('made')\nreturn data[0] + data[1]"
+    result = fresh[0](problem, toy.python(f"import os, tempfile\nos.chdir(tempfile.mkdtemp())\n{body}"), ())
+    assert result.accepted
+    assert "made" in result.evidence["log"]
+    assert not list(fresh[1].rglob("junk"))
+    assert len(list(fresh[1].glob("ksflow-box-*"))) <= 1  # that of the judge's own null kernel
+
+
+def test_stop_of_itself_is_named(judge: Judge) -> None:
+    result = judge(toy.python("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"))
+    assert result.verdict in (Verdict.TIMEOUT, Verdict.CRASH)
+    assert "stopped" in result.reason
+    assert judge(toy.RIGHT_CPP).accepted
+
+
+@pytest.mark.skipif(cgroup.places() is None, reason="needs control groups that can be written")
+def test_memory_of_the_whole_tree_is_limited_and_named(evaluator: LocalEvaluator, problem: Problem) -> None:
+    body = """
 import os
-open("junk", "w").close()
-os.makedirs(os.path.join({str(folder)!r}, os.path.basename(os.getcwd())), exist_ok=True)
-return data[0] + data[1]
+for _ in range(3):
+    if os.fork() == 0:
+        break
+kept = []
+while True:
+    kept.append(bytearray(b"x") * (4 << 20))
 """
-    assert judge(toy.python(body)).accepted
-    names = [path.name for path in folder.iterdir()]
-    assert names
-    assert not [name for name in names if Path(tempfile.gettempdir(), name).exists()]
+    small = replace(problem, limits=Limits(check_s=10, time_s=20, memory_mb=256))
+    result = evaluator(small, toy.python(body), ())
+    assert result.verdict is Verdict.CRASH
+    assert "used up its memory" in result.reason
+
+
+@pytest.mark.skipif(levels.probe().level not in levels.PRIVATE, reason="needs a file system of the box's own")
+def test_full_disk_is_named(judge: Judge) -> None:
+    body = """
+import os
+for number in range(1000):
+    with open(f"junk{number}", "wb") as file:
+        file.write(bytes(8 << 20))
+"""
+    result = judge(toy.python(body))
+    assert result.verdict is Verdict.CRASH
+    assert "No space left" in result.reason or "disk" in result.reason
+
+
+def test_closed_descriptors_are_contained(judge: Judge) -> None:
+    assert judge(toy.python("import os\nos.closerange(0, 4096)\nreturn data[0] + data[1]")).verdict is Verdict.CRASH
+    assert judge(toy.RIGHT_PYTHON).accepted
 
 
 def test_flushed_denormals_stay_in_their_box(judge: Judge) -> None:

@@ -35,7 +35,19 @@ def test_it_says_that_it_is_fake(problem: Problem) -> None:
     result = FakeEvaluator()(problem, tuned(), (toy.trial(tuned(8)),))
     assert result.evidence["fake"] is True
     assert result.evidence["against"][0]["id"] == "00001"
+    assert result.evidence["claim"]["id"] == "00001"
+    assert result.evidence["claim"]["faster"] == (result.evidence["against"][0]["low"] > 1.01)
     assert result.isolation == "none"
+
+
+def test_another_landscape_is_another_target(problem: Problem, tmp_path: Path) -> None:
+    path = tmp_path / "landscape.json"
+    path.write_text('[{"values": {"MR": 4}, "us": {"n30000": 10.0}}]')
+    fakes = [FakeEvaluator(), FakeEvaluator(seed=1), FakeEvaluator(str(path))]
+    assert len({fake.fingerprint for fake in fakes}) == 3
+    for fake in fakes:
+        found = fake(problem, tuned(), ())
+        assert (found.judge, found.target) == (fake.judge, fake.fingerprint)
 
 
 def test_made_up_landscape_has_an_optimum_and_corners(problem: Problem) -> None:

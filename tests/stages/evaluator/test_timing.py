@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ksflow import target
-from ksflow.records import Case, Problem
+from ksflow.records import Case, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
@@ -53,7 +53,90 @@ struct Burn { Burn() { std::thread([] { for (;;) asm volatile(""); }).detach(); 
 """
     result = judge(toy.cpp(toy.LOOP, helper))
     assert result.accepted
-    assert max(result.evidence["charged_us"]) > 0
+    assert all(row["us"] > 2 * row["wall_us"] for row in result.evidence["timed"])
+
+
+PEEK = """
+#include <atomic>
+#include <thread>
+std::atomic<const float *> where{nullptr};
+std::atomic<int64_t> count{0};
+float seen = 0, answer[65536];
+std::atomic<bool> ready{false};
+struct Peek { Peek() { std::thread([] {
+    for (;;) {
+        const float *a = where; int64_t n = count;
+        if (a && ((volatile const float *)a)[n - 1] != seen) {
+            for (int turn = 0; turn < 200; turn++) for (int64_t i = 0; i < n; i++) answer[i] += a[i] * 1e-9f;
+            seen = ((volatile const float *)a)[n - 1]; ready = true;
+        }
+        std::this_thread::yield();
+    } }).detach(); } } peek;
+"""
+
+
+def test_work_done_before_the_signal_is_paid_for(judge: Judge) -> None:
+    """A thread that works on the inputs while they are being written: its CPU time counts for this turn."""
+    result = judge(toy.cpp("where = a; count = n;\n" + toy.LOOP, PEEK))
+    assert result.accepted
+    assert all(row["us"] > 1.5 * row["wall_us"] for row in result.evidence["timed"])
+
+
+def test_output_that_comes_late_is_none(judge: Judge) -> None:
+    late = """
+#include <thread>
+"""
+    body = "std::thread([=] { usleep(300); for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i]; }).detach();"
+    result = judge(toy.cpp(body, late))
+    assert result.verdict is Verdict.INCORRECT
+
+
+def test_output_that_changes_later_is_rejected(judge: Judge) -> None:
+    body = toy.LOOP + " std::thread([=] { usleep(2000); out[n - 1] = 0; }).detach();"
+    result = judge(toy.cpp(body, "#include <thread>"))
+    assert result.verdict is Verdict.INCORRECT
+    assert "changed after" in result.reason or "are off" in result.reason
+
+
+@pytest.mark.parametrize("forged", [b"ok12345678", b"ready", b"accept", b"ok"])
+def test_forged_answer_is_a_cheat(judge: Judge, forged: bytes) -> None:
+    body = f"""
+import os
+for fd in range(3, 64):
+    try: os.write(fd, {forged!r})
+    except OSError: pass
+"""
+    result = judge(toy.python(f"{body}\nreturn data[0] + data[1]"))
+    assert result.verdict is Verdict.CHEAT, result.reason
+
+
+def test_shared_memory_cannot_be_cut(judge: Judge) -> None:
+    """A judge that touches memory which is gone would die of it."""
+    body = """
+import os
+for fd in range(3, 64):
+    for move in (lambda: os.ftruncate(fd, 0), lambda: os.posix_fallocate(fd, 0, 1 << 30)):
+        try: move()
+        except OSError: pass
+return data[0] + data[1]
+"""
+    assert judge(toy.python(body)).verdict is not Verdict.HARNESS
+
+
+def test_claim_is_confirmed_beside_a_control(judge: Judge) -> None:
+    result = judge(toy.slow(100), toy.slow(300))
+    claim = result.evidence["claim"]
+    assert claim["id"] == "00000"
+    assert {"speedup", "low", "high"} <= claim["control"].keys()
+    assert claim["first"]["low"] > 1
+    assert claim["faster"] or not claim["ranked"]
+    assert claim["speedup"] > 1.5
+
+
+def test_no_claim_without_a_lead(judge: Judge) -> None:
+    claim = judge(toy.slow(300), toy.slow(100)).evidence["claim"]
+    assert not claim["faster"]
+    assert "control" not in claim
 
 
 def test_evaluation_is_quick(judge: Judge) -> None:
@@ -68,15 +151,10 @@ def test_evaluation_is_quick(judge: Judge) -> None:
 def test_large_outputs_are_checked_at_a_sample(evaluator: LocalEvaluator, problem: Problem) -> None:
     large = replace(problem, tests=problem.tests[:1], benchmarks=(Case("large", {"n": 5_000_000}, 1),))
     result = evaluator(large, toy.RIGHT_CPP, ())
-    assert result.evidence["sampled"] == ["large"]
+    (row,) = result.evidence["timed"]
+    assert row["compared_whole"] < len(row["contents"])
     wrong = toy.cpp("for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i] + (n > 1000 && i % 1000 == 0);")
     assert not evaluator(large, wrong, ()).accepted
-
-
-def test_admission_probes(evaluator: LocalEvaluator, problem: Problem) -> None:
-    rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(problem)}
-    assert set(rows) == {"reference", "zeros output", "constant output", "scaled output"}
-    assert all(ok for ok, _ in rows.values()), rows
 
 
 def test_this_process_stays_light() -> None:

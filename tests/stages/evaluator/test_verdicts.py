@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ksflow.records import Kernel, Verdict
+from ksflow.stages.evaluator.box.levels import LEVELS
 
 from . import toy
 from .conftest import Judge
@@ -15,10 +16,14 @@ def test_right_kernel_is_accepted_and_timed(judge: Judge, kernel: Kernel) -> Non
     result = judge(kernel)
     assert result.verdict is Verdict.ACCEPT, result.reason
     assert [timing.case for timing in result.timings] == ["n30000", "n65536"]
-    assert all(0 < len(timing.samples_us) <= 40 for timing in result.timings)
+    assert all(0 < len(timing.samples_us) <= 48 for timing in result.timings)
     assert result.evidence["upstream"] == "pass"
     assert result.evidence["checked"][0]["worst"] <= 1
-    assert result.isolation == "rlimits"
+    assert result.isolation in LEVELS[1:]
+    for row in result.evidence["timed"]:
+        low, high = row["interval_us"]
+        assert low <= row["us"] <= high
+        assert len(set(row["contents"])) == len(row["contents"]) > 0
     json.dumps(result.evidence, allow_nan=False)
 
 
@@ -87,7 +92,8 @@ return data[2].fill_(0.5)
     assert result.evidence["failed"]["seed"] not in (3, 4, 5)
 
 
-def test_replay_of_seen_contents_is_a_cheat(judge: Judge) -> None:
+def test_memory_of_contents_gains_nothing(judge: Judge) -> None:
+    """No contents come twice, so a cache of answers never hits and the kernel has its true speed."""
     body = """
 key = (len(data[0]), float(data[0][0]))
 if key not in seen:
@@ -97,8 +103,9 @@ if key not in seen:
 return data[2].copy_(seen[key])
 """
     result = judge(toy.python(body, "import time\nseen = {}"))
-    assert result.verdict is Verdict.CHEAT, result.reason
-    assert "seen" in result.reason
+    assert result.accepted, result.reason
+    assert result.score_us is not None
+    assert result.score_us > 3000
 
 
 def test_raised_error_names_the_line(judge: Judge) -> None:

@@ -1,0 +1,150 @@
+"""How steady the judge is, what it tells apart, and what a judgement costs.
+
+    python benchmarks/judge.py [--times 20]
+
+The kernel is a vectorised softmax; its slower twin does 3 % of the rows again, which is 3 % more of the same work.
+Run it on an idle machine: where the A/A control says that nothing can be ranked, a judgement counts as unranked.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+from ksflow.problem import load
+from ksflow.records import Evaluation, Kernel, Origin, Trial
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.target import detect
+
+_KERNEL = """
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+constexpr int AGAIN = %d;  // percent of the rows that are done twice
+constexpr int LANES = 16;
+
+static inline float expf_(float x) {  // x <= 0
+    x = std::max(x, -87.0f);
+    float n = x * 1.44269504f + 12582912.0f;
+    n -= 12582912.0f;
+    float r = x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+    float scale;
+    std::memcpy(&scale, &bits, 4);
+    return p * scale;
+}
+
+static void row(const float *x, float *y, int64_t cols) {
+    float top[LANES], sum[LANES] = {};
+    std::fill(top, top + LANES, x[0]);
+    int64_t whole = cols - cols %% LANES;
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int j = 0; j < LANES; j++) top[j] = std::max(top[j], x[i + j]);
+    for (int64_t i = whole; i < cols; i++) top[0] = std::max(top[0], x[i]);
+    float most = *std::max_element(top, top + LANES);
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int j = 0; j < LANES; j++) sum[j] += y[i + j] = expf_(x[i + j] - most);
+    for (int64_t i = whole; i < cols; i++) sum[0] += y[i] = expf_(x[i] - most);
+    float all = 0;
+    for (float s : sum) all += s;
+    float scale = 1 / all;
+    for (int64_t i = 0; i < cols; i++) y[i] *= scale;
+}
+
+extern "C" void custom_kernel(const float *x, float *y, int64_t rows, int64_t cols, const int64_t *strides) {
+    for (int64_t r = 0; r < rows; r++) row(x + r * cols, y + r * cols, cols);
+    for (int64_t r = 0; r < (rows * AGAIN + 50) / 100; r++) row(x + r * cols, y + r * cols, cols);
+}
+"""
+
+
+def softmax(again: int) -> Kernel:
+    """The kernel that does so many percent of its rows twice."""
+    return Kernel("cpp", {"softmax.cpp": _KERNEL % again})
+
+
+def main() -> None:
+    """Judge again and again, and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, default=20)
+    times = parser.parse_args().times
+    os.environ["KSFLOW_CACHE"] = tempfile.mkdtemp(prefix="ksflow-bench-")
+    problem, target = load("softmax"), detect()
+    judge = LocalEvaluator(target, control="always")
+
+    def against(own: int, rival: int) -> Callable[[], Evaluation]:
+        trial = Trial("00001", Origin.SEED, kernel=softmax(rival))
+        return lambda: judge(problem, softmax(own), (trial,))
+
+    print(f"{target.chip}, load {os.getloadavg()[0]:.2f}, isolation {judge.level}, {time.strftime('%Y-%m-%d')}")
+    against(0, 3)()
+    repeat(against(0, 10), times)
+    alarms("a true 3 %: found faster", against(0, 3), times)
+    alarms("the same kernel: called faster", against(0, 0), times)
+    cost(times)
+
+
+def repeat(run: Callable[[], Evaluation], times: int) -> None:
+    """The spread of one kernel's ratio to an anchor, where the control passes."""
+    claims = [run().evidence["claim"] for _ in range(times)]
+    ratios = sorted(claim["speedup"] for claim in claims if claim["ranked"])
+    if len(ratios) < 3:
+        print(f"ratio to an anchor: unranked in {times - len(ratios)} of {times}")
+        return
+    tenths = statistics.quantiles(ratios, n=10, method="inclusive")
+    middle = statistics.median(ratios)
+    print(
+        f"ratio to an anchor: median {middle:.4f}, (p90 - p10) / median {(tenths[-1] - tenths[0]) / middle:.2%}, "
+        f"{len(ratios)} of {times} ranked"
+    )
+
+
+def alarms(name: str, run: Callable[[], Evaluation], times: int) -> None:
+    """How often a claim is upheld."""
+    claims = [run().evidence["claim"] for _ in range(times)]
+    ranked = [claim for claim in claims if claim["ranked"]]
+    controls = sorted(abs(claim["control"]["speedup"] - 1) for claim in claims if "control" in claim)
+    ratios = sorted(claim["speedup"] for claim in ranked)
+    print(
+        f"{name} in {sum(claim['faster'] for claim in ranked)} of {len(ranked)} ranked ({times} judged); "
+        f"ratios {ratios[0]:.4f} to {ratios[-1]:.4f}, control off by at most {controls[-1]:.2%}"
+    )
+
+
+def cost(times: int) -> None:
+    """Wall seconds of judging the main job's seeds, compile included, against the fastest C++ one."""
+    problem = load("fp8_gemm")
+    judge = LocalEvaluator(detect())
+    seeds = {seed.name: seed.kernel for seed in problem.seeds}
+    rival = Trial("00001", Origin.SEED, kernel=seeds["01_numpy_pairs.py"])
+    judge(problem, seeds["01_numpy_pairs.py"], ())
+    rows: list[float] = []
+    compiled: list[float] = []
+    for turn in range(times):
+        kernel = seeds["03_tiles.cpp"]
+        fresh = Kernel("cpp", {name: f"{text}\n// {turn}\n" for name, text in kernel.files.items()})
+        started = time.perf_counter()
+        evaluation = judge(problem, fresh, (rival,))
+        rows.append(time.perf_counter() - started)
+        spent = evaluation.evidence["spent_s"]
+        compiled.append(rows[-1] - sum(seconds for name, seconds in spent.items() if "start" not in name))
+        starts = [spent[name] * 1e3 for name in spent if "start" in name]
+    print(
+        f"a judged C++ kernel of fp8_gemm: median {statistics.median(rows):.2f} s, most {max(rows):.2f} s, of which "
+        f"compile and the rest {statistics.median(compiled):.2f} s; a box starts in {max(starts):.0f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()

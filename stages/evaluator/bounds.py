@@ -1,0 +1,137 @@
+"""Oracle rows for problem authors: the exact answer in fp64, and how far honest arithmetic may be from it.
+
+A row is `{"expected", "magnitude", "terms"}`. The judge accepts `got` where, element by element,
+
+    |got - expected| <= c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|
+
+with `c1` and `accumulate` from problem.yaml and u_out half a unit of the output's type. The derivations use the
+standard model of rounding, fl(x op y) = (x op y)(1 + d) with |d| <= eps/2, and the fact that n such factors multiply to
+1 + D with |D| <= n·eps/2 at worst and about sqrt(n)·eps/2 when the errors have random signs (N. J. Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd ed., sections 2.2, 2.8 and 3.1). c1 is the room between that estimate and honest
+kernels: split sums, fast-math reassociation, a reciprocal in place of a division.
+
+Outputs of integers and truth values are compared exactly, whatever the magnitude. Not covered: results so small that
+float32 products underflow, and answers that are not unique (see `property_check` in problems/README.md).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Row = dict[str, Any]
+
+_CHUNK = 1 << 15
+"""Elements that stay in a core's cache with their temporaries."""
+_VANISHES = 800.0
+"""e to the minus this is 0 in fp64."""
+_PICKS: dict[str, Callable[..., torch.Tensor]] = {
+    "max": torch.amax,
+    "min": torch.amin,
+    "argmax": torch.argmax,
+    "argmin": torch.argmin,
+}
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> Row:
+    """a @ b, batched or not. Operands in any type; what a kernel is given must be exact in them.
+
+    A dot product of K terms errs by at most about K·eps/2·Σ|a_i||b_i| in any order of summation (Higham, section 3.1),
+    and by sqrt(K) instead of K with random signs: magnitude |A||B|, terms K. Products that the accumulator holds
+    exactly (fp8 or bf16 operands in float32) only leave more room. The magnitude is computed in float32, which is good
+    to 1e-5, and in fp64 where that overflows. Of integers the product is exact.
+    """
+    if not (a.dtype.is_floating_point or b.dtype.is_floating_point):
+        return exact(a.long() @ b.long())
+    left, right = a.double(), b.double()
+    magnitude = a.float().abs() @ b.float().abs()
+    if magnitude.numel() and not magnitude.max() < torch.inf:
+        magnitude = left.abs() @ right.abs()
+    return {"expected": left @ right, "magnitude": magnitude, "terms": max(a.shape[-1], 1)}
+
+
+def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", keepdim: bool = False) -> Row:
+    """`sum`, `mean`, `max`, `min`, `argmax` or `argmin` of x along `dim` (argmax and argmin: one dimension).
+
+    A sum of n terms errs like a dot product with ones: magnitude Σ|x|, terms n. A mean divides both by n, and its one
+    rounding more is at most eps/2·|mean|, below what n = 1 is given already. A sum of integers is exact. The largest,
+    the smallest and their places are picked, not computed: exact. Of equal elements the first counts; where another is
+    as good, use `property_check`.
+    """
+    if kind in _PICKS:
+        return exact(_PICKS[kind](x, dim, keepdim=keepdim))
+    if kind not in ("sum", "mean"):
+        raise ValueError(f"bounds.reduction: kind {kind!r} is not one of sum, mean, {', '.join(_PICKS)}")
+    if kind == "sum" and not x.dtype.is_floating_point:
+        return exact(x.sum(dim, keepdim=keepdim))
+    wide = x.double()
+    expected = wide.sum(dim, keepdim=keepdim)
+    terms = max(x.numel() // max(expected.numel(), 1), 1)
+    share = terms if kind == "mean" else 1
+    magnitude = wide.abs().sum(dim, keepdim=keepdim) / share
+    return {"expected": expected / share, "magnitude": magnitude, "terms": terms}
+
+
+def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.dtype = torch.float32) -> Row:
+    """Softmax of x along `dim`. c1 and accumulate: problem.yaml's, which the judge multiplies with.
+
+    With d = x - max, y = e^d / S and everything positive, a kernel's relative error is made of eps for exp and the
+    division, eps·|d| because rounding d shifts the exponent, the same two averaged over the row (they enter S:
+    eps·Σ y|d|), and eps·sqrt(n) from adding up S. Only that last part grows with the row, so `terms` is 1 and the
+    growth is in the magnitude, divided by c1, which is meant for the rest. The square root holds while the errors have
+    random signs. Terms around half a unit of S and below are swallowed one after the other by a plain sum, all in one
+    direction: each loses at most itself or half a unit, and these losses add up. The last summand lets values below
+    the smallest normal number be flushed to zero. P. Blanchard, D. J. Higham, N. J. Higham, Accurately computing the
+    log-sum-exp and softmax functions (IMA J. Numer. Anal., 2021) derive the worst case.
+    """
+    last = x.movedim(dim, -1)
+    flat = last.reshape(-1, last.shape[-1])
+    expected = torch.empty(flat.shape, dtype=torch.float64, device=x.device)
+    magnitude = torch.empty_like(expected)
+    count = max(_CHUNK // max(flat.shape[1], 1), 1)
+    for start in range(0, len(flat) if flat.shape[1] else 0, count):
+        rows = slice(start, start + count)
+        _softmax_rows(flat[rows], expected[rows], magnitude[rows], c1, torch.finfo(accumulate))
+    back = [tensor.view(last.shape).movedim(-1, dim) for tensor in (expected, magnitude)]
+    return {"expected": back[0], "magnitude": back[1], "terms": 1}
+
+
+def elementwise(
+    value: torch.Tensor, *contributions: torch.Tensor | float, condition: torch.Tensor | float = 0.0
+) -> Row:
+    """A value per element, from a few operations. value: the exact result, in fp64.
+
+    Each rounded intermediate t moves the result by eps/2·|t·∂value/∂t| (first order: Higham, section 1.6): those
+    products are the `contributions`, their signs do not matter. For a + b they are a and b, for a·b + c they are a·b
+    and c; cancellation shows as contributions that are larger than the value. The result's own magnitude is always
+    among them: it covers the last operation and a library function that is good to c1 units. condition: for f(x) with
+    a rounded x, |x·f'(x) / f(x)|, which adds condition·|value|.
+    """
+    magnitude = value.double().abs()
+    magnitude = magnitude + magnitude * condition if isinstance(condition, torch.Tensor) or condition else magnitude
+    for contribution in contributions:
+        magnitude = magnitude + torch.as_tensor(contribution, dtype=torch.float64, device=value.device).abs()
+    return {"expected": value.double(), "magnitude": magnitude, "terms": 1}
+
+
+def exact(value: torch.Tensor) -> Row:
+    """Integers, copies, permutations, picks: no error but the output type's own rounding."""
+    return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64, device=value.device), "terms": 1}
+
+
+def _softmax_rows(x: torch.Tensor, y: torch.Tensor, magnitude: torch.Tensor, c1: float, limits: torch.finfo) -> None:
+    """Rows of `softmax`, written into y and magnitude without another temporary of that size than d."""
+    d = x.double()
+    d -= d.amax(dim=1, keepdim=True)
+    torch.exp(d, out=y)
+    y /= y.sum(dim=1, keepdim=True)
+    d.abs_()
+    mean = torch.linalg.vecdot(y, d)
+    if not mean.isfinite().all():
+        d.clamp_(max=_VANISHES)  # masked elements: d is infinite where y is 0
+        mean = torch.linalg.vecdot(y, d)
+    row = 1 + mean + x.shape[1] ** 0.5 / c1
+    if not y.amin() >= 4 * limits.eps:
+        row += torch.where(y < 4 * limits.eps, y.clamp(max=limits.eps / 2), 0.0).sum(dim=1) / (limits.eps * c1)
+    d += row.unsqueeze(1)
+    torch.addcmul(torch.tensor(limits.tiny / limits.eps, dtype=torch.float64, device=x.device), y, d, out=magnitude)

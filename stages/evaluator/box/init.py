@@ -1,0 +1,102 @@
+"""The first process of a box: trusted, the root of its tree, in the box's namespaces where it has any.
+
+It waits for the keeper to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks the
+candidate's process and reaps. What it says to the keeper: `here` (from the candidate's process, before it is confined),
+`ask` (with the descriptor on which starting a process is asked for), `exit N`, `stopped N`, `disk`, `fault` + text.
+"""
+
+import os
+import signal
+import socket
+from typing import Any, NoReturn
+
+from ksflow.stages.evaluator.box import levels, native, root, shim, tool
+from ksflow.stages.evaluator.box.confine import confine
+
+DISK_MB = 512
+
+
+def run(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
+    """Be the box's first process."""
+    native.die_with_parent()
+    native.adopt_orphans()
+    try:
+        candidate = _start(order, keeper, fds)
+    except OSError as error:
+        keeper.send(f"fault {error}"[:500].encode())
+        os._exit(1)
+    for fd in fds:
+        os.close(fd)
+    _reap(candidate, keeper, watch_disk=order["level"] in levels.PRIVATE)
+
+
+def _start(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> int:
+    _wait(keeper)
+    native.set_dumpable(False)
+    if order["level"] in levels.PRIVATE:
+        _move(order)
+        order = {**order, "folder": root.INSIDE}
+    _wait(keeper)
+    candidate = os.fork()
+    if candidate == 0:
+        _be_candidate(order, keeper, fds)
+    return candidate
+
+
+def _wait(keeper: socket.socket) -> None:
+    """For the keeper's word; without a keeper there is no box."""
+    if not keeper.recv(16):
+        os._exit(1)
+
+
+def _move(order: dict[str, Any]) -> None:
+    if order["level"] == "userns" and order["uid"] is not None:
+        os.setgroups([])
+    user = os.getuid() if order["uid"] is None else order["uid"]
+    os.umask(0o022)
+    root.build(
+        root.Wishes(
+            folder=order["folder"],
+            user=user,
+            disk_mb=order.get("disk_mb", DISK_MB),
+            extra=tuple(order.get("extra", ())),
+            writable=tuple(order.get("writable", ())),
+        )
+    )
+
+
+def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
+    try:
+        os.setsid()
+        keeper.send(b"here")
+        listener = confine(order, fds[4:] if order["language"] == "cpp" else [])
+        if listener is not None:
+            socket.send_fds(keeper, [b"ask"], [listener])
+            os.close(listener)
+    except BaseException as error:  # noqa: BLE001 - a layer that does not hold: no box
+        keeper.send(f"fault {error}"[:500].encode())
+        os._exit(1)
+    keeper.close()
+    match order["language"]:
+        case "tool":
+            tool.run(order, fds)
+        case "nothing":
+            os._exit(0)
+    shim.run(order, fds)
+
+
+def _reap(candidate: int, keeper: socket.socket, watch_disk: bool) -> NoReturn:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WUNTRACED)
+        except ChildProcessError:
+            signal.pause()
+            continue
+        if pid != candidate:
+            continue
+        if os.WIFSTOPPED(status):
+            keeper.send(f"stopped {os.WSTOPSIG(status)}".encode())
+            continue
+        if watch_disk and root.full():
+            keeper.send(b"disk")
+        keeper.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())

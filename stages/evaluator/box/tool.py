@@ -1,0 +1,43 @@
+"""A program run in a box, such as a compiler: its log goes to a pipe, one file that it made is handed out as bytes."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+from typing import Any, NoReturn
+
+_NO_FILE = 120
+"""The status where the program succeeded without making its file."""
+
+
+def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Be the box. `fds`: log, and where the file's bytes go."""
+    log, result = fds
+    status = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        environment = {**os.environ, **order["environment"], "LC_ALL": "C"}  # HOME and TMPDIR are the box's
+        done = subprocess.run(
+            order["command"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=False
+        )
+        status = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        if status == 0 and order["makes"]:
+            status = _NO_FILE
+            if _hand_out(order["makes"], result, order["file_mb"] << 20):
+                status = 0
+    except OSError as error:
+        os.write(log, f"{error}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _hand_out(name: str, result: int, largest: int) -> bool:
+    """Copy a regular file that is not too large; whether it was one."""
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+        return False
+    with open(fd, "rb") as source, open(result, "wb", closefd=False) as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    return True

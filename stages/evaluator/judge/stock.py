@@ -1,0 +1,140 @@
+"""Contents ahead of time: inputs that a box has never seen, with what the oracle expects of them.
+
+Every call of a box, in the check and in the race alike, gets contents of its own, drawn from a secret seed. Making
+them with their oracle is dear, so they are made while nobody waits, and shown to several boxes before they retire:
+never twice to one box, and never where a box could leave word for a later one. Their seeds follow from a salt that
+leaves this process only for the user's own files, so nothing that a report says helps to foresee them.
+"""
+
+import hashlib
+import random
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from ksflow.stages.evaluator.judge.box import Room
+from ksflow.stages.evaluator.judge.cases import Entry, Layout, Reference
+
+_MEMORY = 256 << 20
+_FEWEST, _MOST = 2, 1024
+_AHEAD = 36
+_OLD, _RETIRED = 3, 8
+_FULL_EVERY = 8
+_SAMPLED = 1 << 14
+_SLOT_MEMORY = 8 << 20
+_MOST_SLOTS = 64
+
+_draw = random.SystemRandom()
+
+
+class Shelf:
+    """One case: how its tensors lie, and the contents at hand.
+
+    Where the outputs are large, most contents are checked at a secret sample of elements and every eighth at all of
+    them; nobody outside can tell which.
+    """
+
+    def __init__(self, reference: Reference, case: dict[str, Any], memory: int, salt: str) -> None:
+        timed = memory > 0
+        self.case = case
+        self.name = str(case["name"])
+        self.dims = [int(case["params"][name]) for name in reference.problem["dims"]]
+        self.timed = timed
+        self.entries: list[Entry] = []
+        self.wanted = _AHEAD if timed else 1
+        self.made = 0
+        self._reference = reference
+        self._memory = memory
+        self._salt = salt
+        self.layout: Layout
+        self.public: Entry | None = None
+        if timed:
+            self.add()
+        else:
+            self.layout, self.public = reference.entry(case, case["seed"])
+
+    @property
+    def slots(self) -> int:
+        """How many calls can be staged at once."""
+        each = self.layout.input_bytes + self.layout.output_bytes
+        return max(min(_SLOT_MEMORY // each, _MOST_SLOTS), 2)
+
+    @property
+    def room(self) -> int:
+        """How many contents to keep at hand."""
+        used = sum(entry.nbytes for entry in self.entries)
+        fit = self._memory * len(self.entries) // used if used else 1
+        return max(min(self.wanted, fit, _MOST), _FEWEST)
+
+    def add(self) -> Entry:
+        """Make one more, and keep it while there is room for it."""
+        sampled = self.timed and self.made % _FULL_EVERY
+        more = {"most": _SAMPLED} if sampled else {}
+        text = f"{self._salt}:{self.name}:{self.made}"
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
+        self.layout, entry = self._reference.entry(self.case, seed, **more)
+        entry.number = self.made
+        self.made += 1
+        if len(self.entries) < self.room:
+            self.entries.append(entry)
+        return entry
+
+    def step(self) -> bool:
+        """Fill up, then replace what was shown a few times; whether there was anything to do."""
+        if len(self.entries) < self.room:
+            self.add()
+            return True
+        oldest = max(self.entries, key=lambda entry: entry.uses)
+        if oldest.uses < (_OLD if self.timed else 1):
+            return False
+        self.entries.remove(oldest)
+        self.add()
+        return True
+
+    def feed(self, uses: int) -> Iterator[Entry]:
+        """Contents for one judgement's boxes, without end: what is at hand, the least shown first, then new ones."""
+        self.entries = [entry for entry in self.entries if entry.uses < (min(uses, _RETIRED) if self.timed else 1)]
+        ready = sorted(_draw.sample(self.entries, len(self.entries)), key=lambda entry: entry.uses)
+        for entry in ready:
+            entry.uses += 1
+            yield entry
+        while True:
+            entry = self.add()
+            entry.uses += 1
+            yield entry
+
+
+class Stock:
+    """One problem's shelves."""
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        self.problem = problem
+        self.reference = Reference(problem)
+        memory = _MEMORY // max(len(problem["benchmarks"]), 1)
+        self.salt = secrets.token_hex(16)
+        self.tests = [Shelf(self.reference, case, 0, self.salt) for case in problem["tests"]]
+        self.benchmarks = [Shelf(self.reference, case, memory, self.salt) for case in problem["benchmarks"]]
+
+    @property
+    def name(self) -> str:
+        """Stands for the salt in evidence."""
+        return hashlib.sha256(self.salt.encode()).hexdigest()[:16]
+
+    def step(self) -> bool:
+        """Make one set of contents where it is needed most; whether any is needed."""
+        shelves = sorted([*self.tests, *self.benchmarks], key=lambda shelf: len(shelf.entries) / shelf.room)
+        return any(shelf.step() for shelf in shelves)
+
+
+def room(shelves: list[Shelf]) -> Room:
+    """Shared memory for the largest of these cases."""
+    inputs = max(shelf.layout.input_bytes * shelf.slots for shelf in shelves)
+    outputs = max(shelf.layout.output_bytes * shelf.slots for shelf in shelves)
+    return Room(inputs, outputs)
+
+
+def key(problem: dict[str, Any]) -> str:
+    """Names a problem, its files' text included."""
+    text = repr(sorted(problem.items()))
+    with open(f"{problem['root']}/reference.py", "rb") as file:
+        return hashlib.sha256(text.encode() + file.read()).hexdigest()

@@ -1,0 +1,5 @@
+// expect: contained
+// problem: gauss
+// compiles: perhaps not
+// A source without end.
+#include "/dev/zero"

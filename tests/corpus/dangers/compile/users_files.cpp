@@ -1,0 +1,8 @@
+// expect: contained
+// problem: gauss
+// sample: yes
+// compiles: perhaps not
+// Quotes the user's files in its errors.
+#include "/etc/shadow"
+#include "@SECRET@"
+#include "/proc/self/environ"

@@ -1,0 +1,188 @@
+"""The judge against the corpus: cheats do not win, dangers do no harm, honest kernels are not accused."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ksflow import problem as problems
+from ksflow import target
+from ksflow.home import cache
+from ksflow.records import Evaluation, Origin, Problem, Trial, Verdict
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import host
+from .corpus import ROOT, Specimen, folder, kernel, main_file, specimens
+
+_NOISE = 1.15
+_NOISE_US = 10.0
+_HONEST_RUNS = 3
+_AGAIN_S = 20.0
+_MISTAKE = re.compile(r": (Name|Syntax|Import|ModuleNotFound|Attribute|Type)Error: ")
+
+
+class Court:
+    """An evaluator, the corpus' problems in folders of their own, and a secret."""
+
+    def __init__(self, place: Path) -> None:
+        self.evaluator = LocalEvaluator(target.detect())
+        self.secret = place / "secret"
+        self.secret.write_text(f"word-{secrets.token_hex(16)}\n")
+        self.secret.chmod(0o600)
+        shutil.copytree(ROOT / "problems", place / "problems")
+        self.problems = {path.name: problems.load(str(path)) for path in (place / "problems").iterdir()}
+
+    def judge(self, specimen: Specimen, mark: str, *against: Path) -> Evaluation:
+        """Its evaluation, which never holds the secret."""
+        problem = self.problems[specimen.problem]
+        words = self._words(problem, mark)
+        rivals = (Trial("00001", Origin.SEED, kernel=kernel(path, specimen.problem, words)) for path in against)
+        result = self.evaluator(problem, kernel(specimen.path, specimen.problem, words), tuple(rivals))
+        text = json.dumps([result.reason, result.evidence], allow_nan=False)
+        assert self.secret.read_text().strip() not in text
+        assert result.verdict is not Verdict.HARNESS, text
+        assert not _broken(specimen, result), f"tests nothing: {result.reason}"
+        return result
+
+    def honest(self, name: str = "gauss") -> Evaluation:
+        """A plain kernel's evaluation."""
+        return self.evaluator(self.problems[name], kernel(folder(name) / "plain.cpp", name, {}), ())
+
+    def _words(self, problem: Problem, mark: str) -> dict[str, str]:
+        values = {"PROBLEM": problem.root, "SECRET": self.secret, "CACHE": cache(), "PORT": host.port(mark)}
+        return {"MARK": mark, **{name: str(value) for name, value in values.items()}}
+
+    @property
+    def pid(self) -> int:
+        """The judge's process."""
+        return self.evaluator._judge.pid
+
+
+@pytest.fixture(scope="module")
+def court(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Court]:
+    made = Court(tmp_path_factory.mktemp("corpus"))
+    yield made
+    made.evaluator.close()
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """Short enough for a process' name. What carries it does not outlive the test."""
+    made = f"k{secrets.token_hex(5)}"
+    yield made
+    host.clean(made)
+
+
+def every(category: str) -> Callable[[Any], Any]:
+    """One test for each file of a category; those outside of the sample are slow."""
+    rows = [
+        pytest.param(one, id=one.name, marks=[] if "sample" in one.header else pytest.mark.slow)
+        for one in specimens(category)
+    ]
+    return pytest.mark.parametrize("specimen", rows)
+
+
+@every("cheats")
+def test_cheat_does_not_win(court: Court, specimen: Specimen, mark: str) -> None:
+    _needs(court, specimen)
+    for _ in range(specimen.runs):
+        if specimen.expect == "reject":
+            result = court.judge(specimen, mark)
+            assert not result.accepted, f"accepted: {result.evidence}"
+        elif _seems_faster(court, specimen, mark):  # once may be the machine's noise
+            assert not _seems_faster(court, specimen, mark), "looks faster than it is, twice in a row"
+    assert host.traces(mark, court.pid) == []
+
+
+@every("dangers")
+def test_danger_does_no_harm(court: Court, specimen: Specimen, mark: str) -> None:
+    _needs(court, specimen)
+    court.honest()  # a judge that was never asked is still starting
+    judge, here = court.pid, os.listdir()
+    result = court.judge(specimen, mark)
+    assert specimen.expect == "harmless" or not result.accepted
+    assert host.traces(mark, judge) == []
+    assert os.listdir() == here
+    started = time.monotonic()
+    after = court.honest()
+    assert after.accepted, after.reason
+    assert time.monotonic() - started < _AGAIN_S
+    assert court.pid == judge
+
+
+@every("honest")
+def test_honest_kernel_is_not_accused(court: Court, specimen: Specimen, mark: str) -> None:
+    for _ in range(1 if "sample" in specimen.header else _HONEST_RUNS):
+        result = court.judge(specimen, mark)
+        assert result.accepted, f"{result.verdict}: {result.reason}\n{result.evidence}"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "problems").iterdir()))
+def test_twins_are_accepted(court: Court, name: str) -> None:
+    for path in sorted(folder(name).glob("plain.*")):
+        result = court.evaluator(court.problems[name], kernel(path, name, {}), ())
+        assert result.accepted, f"{path.name}: {result.reason}"
+
+
+def test_traces_are_seen_and_removed(mark: str) -> None:
+    key, path = host.port(mark), Path("/dev/shm", mark)
+    path.touch()
+    with (
+        subprocess.Popen(["sh", "-c", f"sleep 100; : {mark}"]) as process,
+        socket.socket() as port,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        port.bind(("127.0.0.1", key))
+        port.listen()
+        abstract.bind(f"\0{mark}")
+        found = "\n".join(host.traces(mark, os.getpid()))
+        for word in (f"process {process.pid}", f"file {path}", f"listens on {key}", "unix: "):
+            assert word in found
+        host.clean(mark)
+    assert host.traces(mark, os.getpid()) == []
+
+
+def test_corpus_is_large_and_its_headers_are_whole() -> None:
+    allowed = {
+        "cheats": {"reject", "true-speed"},
+        "dangers": {"contained", "harmless"},
+        "honest": {"accept"},
+    }
+    fewest = {"cheats": 60, "dangers": 20, "honest": 20}
+    for category, words in allowed.items():
+        found = specimens(category)
+        assert len(found) >= fewest[category]
+        for specimen in found:
+            assert specimen.expect in words, specimen.name
+            assert (folder(specimen.problem) / "problem.yaml").exists(), specimen.name
+            assert main_file(specimen.twin).exists(), specimen.name
+
+
+def _seems_faster(court: Court, specimen: Specimen, mark: str) -> bool:
+    """Whether it is accepted and looks clearly faster than its twin, judged beside it."""
+    result = court.judge(specimen, mark, specimen.twin)
+    if result.score_us is None:
+        return False
+    assert result.evidence["against"], f"its twin was not timed: {result.evidence}"
+    row = result.evidence["against"][0]
+    return row["low"] > _NOISE and result.score_us * (row["speedup"] - 1) > _NOISE_US
+
+
+def _broken(specimen: Specimen, result: Evaluation) -> bool:
+    """Whether a mistake in the corpus kept the kernel from trying anything."""
+    if result.verdict is Verdict.COMPILE:
+        return "compiles" not in specimen.header
+    return result.verdict is Verdict.CRASH and _MISTAKE.search(result.reason) is not None
+
+
+def _needs(court: Court, specimen: Specimen) -> None:
+    if "needs" in specimen.header and os.getuid() and court.evaluator.level not in ("userns", "full"):
+        pytest.skip("a box runs as this user here, and can reach the user's own processes and files")

@@ -1,0 +1,203 @@
+"""A sound problem is admitted; a problem that cannot be judged is refused with the sentence that says why."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ksflow.problem import load
+from ksflow.stages.evaluator.judge.cases import Reference
+from ksflow.stages.evaluator.judge.probes import probe
+
+Rows = dict[str, tuple[bool, str]]
+Admit = Callable[..., Rows]
+
+YAML = """
+title: a trap
+args:
+  - {name: x, dtype: float32, shape: "n, 3", layout: "row-major, strides (3, 1)", role: in}
+  - {name: y, dtype: DTYPE, shape: n, layout: row-major, role: out}
+dims: [n]
+check: {c1: 8, accumulate: float32}
+cases:
+  cpu: {tests: [{n: 1, seed: 1}, {n: 50, seed: 2}], benchmarks: [{n: 400, seed: 3}, {n: 500, seed: 4}]}
+"""
+CODE = """
+import torch
+from ksflow.stages.evaluator import bounds
+
+def generate_input(n, seed, device="cpu"):
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randn((n, 3), generator=generator), torch.zeros(n, dtype=torch.DTYPE)
+
+def ref_kernel(data):
+    x, y = data
+    return torch.sum(x, 1, out=y)
+
+def oracle(data):
+    return bounds.reduction(data[0], 1)
+"""
+
+
+def admit(problem: str) -> Rows:
+    """What the judge says of a problem."""
+    found = load(problem)
+    cases = {
+        kind: [{"name": case.name, "params": dict(case.params), "seed": case.seed} for case in getattr(found, kind)]
+        for kind in ("tests", "benchmarks")
+    }
+    args = [asdict(arg) for arg in found.args]
+    spec = {"root": found.root, "args": args, "dims": list(found.dims), "check": asdict(found.check), **cases}
+    return {
+        name: (ok, detail)
+        for name, ok, detail in probe(SimpleNamespace(problem=spec, reference=Reference(spec)))["rows"]
+    }
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Admit:
+    """Row sums, with one thing changed in the code or the YAML."""
+
+    def made(old: str = "", new: str = "", dtype: str = "float32") -> Rows:
+        assert old in CODE or old in YAML
+        for name, text in (("reference.py", CODE), ("problem.yaml", YAML)):
+            changed = text.replace(old, new) if old else text
+            (tmp_path / name).write_text(changed.replace("DTYPE", dtype))
+        (tmp_path / "statement.md").write_text("Add up the rows.")
+        return admit(str(tmp_path))
+
+    return made
+
+
+def failed(rows: Rows) -> dict[str, str]:
+    return {name: detail for name, (ok, detail) in rows.items() if not ok}
+
+
+def test_a_sound_problem_is_admitted(trap: Admit) -> None:
+    rows = trap()
+    assert not failed(rows)
+    assert "of its bound" in rows["reference"][1]
+    assert rows["rejects lower precision"][1].startswith("on ")
+
+
+@pytest.mark.parametrize("problem", ["softmax", "fp8_gemm"])
+def test_shipped_problems_are_admitted(problem: str) -> None:
+    assert not failed(admit(problem))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "row", "words"),
+    [
+        ("manual_seed(seed)", "manual_seed(0)", "seeds", "the same contents for seeds 1 and 2"),
+        ("manual_seed(seed)", "manual_seed(seed).seed() and None", "seeds", "other contents each time for seed 1"),
+        ("    return torch.sum(x", "    x.abs_()\n    return torch.sum(x", "inputs", "ref_kernel changes its input x"),
+        (
+            "bounds.reduction(data[0], 1)",
+            "bounds.reduction(data[0].add_(1), 1)",
+            "inputs",
+            "oracle changes its input x",
+        ),
+        (
+            "torch.randn((n, 3), ",
+            "torch.randn((n, 3), dtype=torch.float64, ",
+            "arguments",
+            "x is float64, args declares",
+        ),
+        ("torch.randn((n, 3), ", "torch.randn((n, 4), ", "arguments", r"x has shape \(1, 4\), args declares \(n, 3\)"),
+        ("strides (3, 1)", "strides (1, n)", "arguments", r"case 50: x has strides \(3, 1\), args declares \(1, 50\)"),
+        ("strides (3, 1)", "strides (k, 1)", "arguments", "'k' is not a number of the case; those are: n"),
+        ("role: out}", "role: in}", "arguments", "inputs come first, then at least one preallocated output"),
+        ("torch.sum(x, 1, out=y)", "torch.sum(x, 1) * 1.5", "reference", "the reference fails its own bound: 1 of 1"),
+        ("torch.sum(x, 1, out=y)", "torch.sum(x)", "reference", "ref_kernel returns"),
+        ("torch.sum(x, 1, out=y)", "y.fill_(torch.nan)", "reference", "got nan, the oracle expects -?[0-9]"),
+        (
+            "bounds.reduction(data[0], 1)",
+            "bounds.reduction(data[0] / 0, 1)",
+            "reference",
+            "the oracle expects -?(inf|nan)",
+        ),
+    ],
+)
+def test_an_unsound_problem_is_refused(trap: Admit, old: str, new: str, row: str, words: str) -> None:
+    rows = trap(old, new)
+    assert list(failed(rows)) == [row]
+    assert re.search(words, failed(rows)[row]), failed(rows)[row]
+    assert list(rows)[-1] == row
+
+
+LAZY = {
+    "constant in its input": (
+        "torch.sum(x, 1, out=y)",
+        "y.copy_(torch.arange(len(y)))",
+        "bounds.reduction(data[0], 1)",
+        "bounds.exact(torch.arange(len(data[1])))",
+        "the answer to other inputs",
+        "hardly depend on the inputs, so a kernel could keep its first answer; draw inputs that move",
+    ),
+    "looser than the signal": (
+        "bounds.reduction(data[0], 1)",
+        '{"expected": data[0].double().sum(1), "magnitude": 1e9, "terms": 1}',
+        "",
+        "",
+        "zeros",
+        "accepted on case 400, 500: a kernel that writes nothing but zeros would win; let the oracle's magnitude",
+    ),
+    "mean near 0": (
+        "torch.randn((n, 3), ",
+        "1 + 1e-7 * torch.randn((n, 3), ",
+        "",
+        "",
+        "a constant",
+        "a kernel that writes the mean everywhere would win",
+    ),
+    "bf16 is near enough": ("c1: 8", "c1: 40000", "", "", "lower precision", "arithmetic in bf16 would pass where"),
+    "2 % is near enough": ("c1: 8", "c1: 400000", "", "", "a wrong scale", "outputs 2 % too large would pass"),
+    "no bound for a part": (
+        "return bounds.reduction(data[0], 1)",
+        "row = bounds.reduction(data[0], 1)\n    row['magnitude'][-1] = torch.inf\n    return row",
+        "",
+        "",
+        "one wrong element",
+        "an index that is off would pass",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_a_problem_that_takes_wrong_answers_is_refused(trap: Admit, tmp_path: Path, name: str) -> None:
+    old, new, more, instead, row, words = LAZY[name]
+    trap(old, new)
+    code = tmp_path / "reference.py"
+    code.write_text(code.read_text().replace(more, instead) if more else code.read_text())
+    found = failed(admit(str(tmp_path)))
+    assert words in found[f"rejects {row}"], found
+
+
+def test_a_property_alone_can_decide(trap: Admit, tmp_path: Path) -> None:
+    trap()
+    code = tmp_path / "reference.py"
+    body, _, _ = code.read_text().partition("def oracle")
+    near = "torch.isclose(outputs, data[0].sum(1)).all()"
+    code.write_text(f'{body}\ndef property_check(data, outputs):\n    return "" if {near} else "no sum"\n')
+    rows = admit(str(tmp_path))
+    assert not failed(rows)
+    assert "does not apply" in rows["rejects one wrong element"][1]
+    code.write_text(f'{body}\ndef property_check(data, outputs):\n    return ""\n')
+    assert {"rejects zeros", "rejects the answer to other inputs", "rejects unwritten outputs"} <= failed(
+        admit(str(tmp_path))
+    ).keys()
+    code.write_text(f'{body}\ndef property_check(data, outputs):\n    return "never right"\n')
+    assert failed(admit(str(tmp_path)))["reference"].endswith("fails property_check: never right")
+
+
+def test_integers_are_admitted_by_the_checks_that_apply(trap: Admit, tmp_path: Path) -> None:
+    trap(dtype="int64")
+    code = tmp_path / "reference.py"
+    text = code.read_text().replace("torch.sum(x, 1, out=y)", "y.copy_(x.argmax(1))")
+    code.write_text(text.replace("bounds.reduction(data[0], 1)", 'bounds.reduction(data[0], 1, "argmax")'))
+    rows = admit(str(tmp_path))
+    assert not failed(rows)
+    assert "does not apply: the outputs are integers" in rows["rejects a wrong scale"][1]

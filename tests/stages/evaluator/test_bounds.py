@@ -1,0 +1,142 @@
+"""The derived bounds let honest float32 kernels pass with room to spare and stop the shortcuts."""
+
+import pytest
+import torch
+
+from ksflow.records import Check
+from ksflow.stages.evaluator import bounds
+from ksflow.stages.evaluator.judge.bound import compare, expected, worst
+
+SEED = torch.Generator()
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    SEED.manual_seed(5)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=SEED)
+
+
+def share(row: bounds.Row, got: torch.Tensor, c1: float = 8.0) -> float:
+    """The largest error as a share of its bound; infinite when rejected."""
+    want = expected(row, got, {"c1": c1, "accumulate": Check().accumulate})
+    return worst(want, got) if compare(want, got).right else float("inf")
+
+
+def bf16(x: torch.Tensor) -> torch.Tensor:
+    return x.bfloat16().to(x.dtype)
+
+
+@pytest.mark.parametrize("depth", [1, 64, 4096])
+def test_matmul(depth: int) -> None:
+    a, b = normal(33, depth), normal(depth, 65)
+    row = bounds.matmul(a, b)
+    split = sum((a[:, part] @ b[part] for part in torch.arange(depth).tensor_split(4)), torch.zeros(33, 65))
+    assert share(row, a @ b) < 0.5
+    assert share(row, split) < 0.5
+    assert share(row, bf16(a) @ bf16(b)) == float("inf")
+    assert share(row, bf16(a @ b)) == float("inf")
+
+
+def test_matmul_in_batches_beyond_float32_and_of_integers() -> None:
+    a, b = normal(2, 3, 4, 8), normal(2, 3, 8, 5)
+    assert share(bounds.matmul(a, b), a @ b) < 0.5
+    huge = bounds.matmul(a.double() * 1e30, b.double() * 1e30)
+    assert bool(huge["magnitude"].isfinite().all())
+    whole = torch.full((2, 2), 2**31 - 1)
+    assert bounds.matmul(whole, whole)["expected"].tolist() == [[2 * (2**31 - 1) ** 2] * 2] * 2
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean"])
+@pytest.mark.parametrize("dim", [0, 1, (0, 2)])
+def test_sums(kind: str, dim: int | tuple[int, ...]) -> None:
+    x = normal(7, 300, 11) + 1
+    row = bounds.reduction(x, dim, kind)
+    got = getattr(torch, kind)(x, dim)
+    assert row["expected"].shape == got.shape
+    assert share(row, got) < 0.5
+    assert share(row, got * 1.0001) == float("inf")
+    assert share(row, getattr(torch, kind)(bf16(x), dim)) == float("inf")
+
+
+def test_picks_and_integers_are_exact() -> None:
+    x = normal(40, 50)
+    for kind in ("max", "min", "argmax", "argmin"):
+        got = getattr(torch, f"a{kind}" if kind in ("max", "min") else kind)(x, dim=1)
+        assert share(bounds.reduction(x, 1, kind), got) == 0
+        assert share(bounds.reduction(x, 1, kind), got.roll(1)) == float("inf")
+    whole = torch.randint(-9, 9, (6, 6), generator=SEED)
+    assert share(bounds.reduction(whole, 0), whole.sum(0)) == 0
+    assert share(bounds.reduction(whole, 0), whole.sum(0) + 1) == float("inf")
+    with pytest.raises(ValueError, match="kind 'median' is not one of sum, mean, max"):
+        bounds.reduction(x, 0, "median")
+
+
+def test_exact_allows_one_rounding_of_the_output_and_no_more() -> None:
+    x = normal(1000)
+    assert share(bounds.exact(x), x) == 0
+    assert share(bounds.exact(x), x.nextafter(torch.tensor(9.0))) == float("inf")
+    assert share(bounds.exact(x), x.bfloat16()) <= 1
+    assert share(bounds.exact(x > 0), x > 0) == 0
+    assert share(bounds.exact(x > 0), x >= 9) == float("inf")
+
+
+@pytest.mark.parametrize("scale", [0.01, 1, 30])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax(scale: float, dim: int) -> None:
+    x = normal(9, 700, 5) * scale
+    row = bounds.softmax(x, dim)
+    got = torch.softmax(x, dim)
+    torch.testing.assert_close(row["expected"], torch.softmax(x.double(), dim))
+    assert share(row, got, 4) < 0.9
+    assert share(row, torch.softmax(bf16(x), dim), 4) == float("inf")
+    assert share(row, bf16(got), 4) == float("inf")
+    assert share(row, got * 1.0001, 4) == float("inf")
+
+
+def test_softmax_of_masked_and_of_impossible_rows() -> None:
+    x = normal(6, 100)
+    x[:, 50:] = -torch.inf
+    x[0, 0] = torch.inf
+    x[1, 3] = torch.nan
+    row = bounds.softmax(x)
+    got = torch.softmax(x, 1)
+    assert got[:2].isnan().all()
+    assert share(row, got, 4) < 0.9
+    assert share(row, got.nan_to_num(), 4) == float("inf")
+    assert share(row, got.roll(1, dims=1), 4) == float("inf")
+
+
+def test_a_row_of_nan_leaves_the_other_rows_bounds_alone() -> None:
+    x = normal(6, 100) * 10
+    x[0, 0] = torch.nan
+    assert bounds.softmax(x)["magnitude"][1:].equal(bounds.softmax(x[1:])["magnitude"])
+
+
+def test_softmax_of_more_rows_than_fit_a_cache() -> None:
+    x = normal(300, 1000)
+    assert bounds.softmax(x)["expected"].equal(torch.cat([bounds.softmax(part)["expected"] for part in x.split(7)]))
+
+
+def test_elementwise_knows_cancellation_and_condition() -> None:
+    x, y = normal(5000), normal(5000)
+    total = bounds.elementwise(x.double() * y.double() + x.double(), x.double() * y.double(), x)
+    assert share(total, x * y + x) < 0.5
+    assert share(total, bf16(x) * y + x) == float("inf")
+    assert share(bounds.elementwise(x.double() - y.double(), x, y), x - y) < 0.5
+    large = x * 18
+    honest = torch.exp(large - y)
+    exponent = large.double() - y.double()
+    known = bounds.elementwise(exponent.exp(), condition=exponent.abs())
+    assert share(known, honest) < 0.5
+    assert share(bounds.elementwise(exponent.exp()), honest) == float("inf")
+    assert share(bounds.elementwise(x.double() + 3, 3.0), x + 3) < 0.5
+
+
+def test_helpers_leave_their_operands_alone() -> None:
+    x = normal(8, 8)
+    kept = x.clone()
+    bounds.matmul(x, x), bounds.softmax(x), bounds.reduction(x, 0), bounds.elementwise(x, x), bounds.exact(x)
+    assert x.equal(kept)

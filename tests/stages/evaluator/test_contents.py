@@ -1,0 +1,126 @@
+"""What kernels are shown: never the same twice, more than one right answer where a problem says so, whole numbers."""
+
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ksflow.records import Arg, Case, Kernel, Problem, Verdict
+from ksflow.stages.evaluator.judge.stock import Stock
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import toy
+
+
+def stock(problem: Problem) -> Stock:
+    """As the judge makes it."""
+    cases = {
+        kind: [{"name": c.name, "params": dict(c.params), "seed": c.seed} for c in found]
+        for kind, found in (("tests", problem.tests), ("benchmarks", problem.benchmarks))
+    }
+    args = [{"name": arg.name, "role": arg.role} for arg in problem.args]
+    return Stock({"root": problem.root, "args": args, "dims": ["n"], "check": asdict(problem.check), **cases})
+
+
+def test_contents_of_one_judgement_are_all_different(problem: Problem) -> None:
+    shelf = stock(problem).benchmarks[0]
+    entries = list(islice(shelf.feed(8), 50))
+    assert len({entry.packed.numpy().tobytes() for entry in entries}) == 50
+    assert len({entry.seed for entry in entries}) == 50
+
+
+def test_contents_retire(problem: Problem) -> None:
+    made = stock(problem)
+    while made.step():
+        pass
+    shelf = made.benchmarks[0]
+    shown = [{entry.number for entry in islice(shelf.feed(8), 10)} for _ in range(30)]
+    uses = [sum(number in few for few in shown) for number in range(shelf.made)]
+    assert max(uses) <= 8
+    alone = stock(problem).benchmarks[0]
+    first = {entry.number for entry in islice(alone.feed(1), 5)}
+    assert not first & {entry.number for entry in islice(alone.feed(1), 5)}
+
+
+def test_two_stocks_share_no_contents(problem: Problem) -> None:
+    numbers = [{entry.seed for entry in islice(stock(problem).benchmarks[0].feed(8), 20)} for _ in range(2)]
+    assert not numbers[0] & numbers[1]
+
+
+ANY_ORDER = """
+import torch
+
+def generate_input(n, seed, device="cpu"):
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randint(0, 50, (n,), generator=generator, dtype=torch.int32), torch.zeros(n, dtype=torch.int64)
+
+def ref_kernel(data):
+    return data[1].copy_(torch.argsort(data[0]))
+
+def property_check(data, outputs):
+    x, _ = data
+    if not torch.equal(outputs.sort().values, torch.arange(len(x))):
+        return "not a permutation"
+    return "" if bool((x[outputs].diff() >= 0).all()) else "not in order"
+"""
+
+
+@pytest.fixture(scope="module")
+def any_order(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    """Indices that sort a row of numbers with many ties: any order among equals is right."""
+    folder = tmp_path_factory.mktemp("order")
+    made = toy.problem(folder)
+    (folder / "reference.py").write_text(ANY_ORDER)
+    args = (Arg("x", "int32", "in"), Arg("order", "int64", "out"))
+    benchmarks = (Case("n20000", {"n": 20000}, 6),)
+    return replace(made, reference=ANY_ORDER, args=args, benchmarks=benchmarks)
+
+
+ORDERS: dict[str, tuple[Kernel, str]] = {
+    "stable": (toy.python("return torch.argsort(data[0], stable=True)"), ""),
+    "reversed ties": (toy.python("n = len(data[0])\nreturn n - 1 - torch.argsort(data[0].flip(0), stable=True)"), ""),
+    "backwards": (toy.python("return torch.argsort(data[0], descending=True)"), "not in order"),
+    "twice": (toy.python("return torch.zeros_like(data[1])"), "not a permutation"),
+}
+
+
+@pytest.mark.parametrize(("kernel", "why"), ORDERS.values(), ids=ORDERS.keys())
+def test_property_decides_where_answers_differ(
+    evaluator: LocalEvaluator, any_order: Problem, kernel: Kernel, why: str
+) -> None:
+    result = evaluator(any_order, kernel, ())
+    assert result.accepted == (not why), result.reason
+    assert why in result.reason
+
+
+COUNTS = """
+import torch
+
+def generate_input(n, seed, device="cpu"):
+    generator = torch.Generator(device=device).manual_seed(seed)
+    x = torch.randint(0, 16, (n,), generator=generator, dtype=torch.int32)
+    return x, torch.zeros(16, dtype=torch.int64), torch.zeros(n, dtype=torch.bool)
+
+def ref_kernel(data):
+    return data[1].copy_(torch.bincount(data[0], minlength=16)), data[2].copy_(data[0] > 7)
+
+def oracle(data):
+    counts = torch.bincount(data[0], minlength=16)
+    rows: list = [{"expected": counts, "magnitude": 0, "terms": 1}]
+    return [*rows, {"expected": data[0] > 7, "magnitude": 0, "terms": 1}]
+"""
+
+
+@pytest.mark.parametrize(("extra", "right"), [("", True), (" counts[3] += 1", False), (" above[5] ^= True", False)])
+def test_whole_numbers_and_truth_values_are_exact(
+    evaluator: LocalEvaluator, tmp_path: Path, extra: str, right: bool
+) -> None:
+    made = toy.problem(tmp_path)
+    (tmp_path / "reference.py").write_text(COUNTS)
+    args: tuple[Any, ...] = (Arg("x", "int32", "in"), Arg("counts", "int64", "out"), Arg("above", "bool", "out"))
+    counting = replace(made, reference=COUNTS, args=args, tests=made.tests[1:], benchmarks=made.benchmarks[:1])
+    body = "counts, above = torch.bincount(data[0], minlength=16), data[0] > 7\n"
+    result = evaluator(counting, toy.python(f"{body}{extra.strip()}\nreturn counts, above"), ())
+    assert result.verdict is (Verdict.ACCEPT if right else Verdict.INCORRECT), result.reason

@@ -1,0 +1,352 @@
+"""Every level that a box can be held at, tried from inside: as root, and as an ordinary user."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ksflow import target
+from ksflow.errors import ConfigError
+from ksflow.records import Kernel, Problem
+from ksflow.stages.evaluator.box import levels
+from ksflow.stages.evaluator.client import Child
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import boxes, toy
+from .test_containment import processes
+
+LOOK = """
+import ctypes, json, os, pathlib, platform, socket, resource
+libc = ctypes.CDLL(None, use_errno=True)
+def error_of(action):
+    try:
+        action()
+    except OSError as error:
+        return error.errno
+    return 0
+def call(number, *arguments):
+    if libc.syscall(number, *arguments) < 0:
+        raise OSError(ctypes.get_errno(), "")
+machine = platform.machine() == "x86_64"
+calls = {{
+    "ptrace": (101 if machine else 117, 0, 0, 0, 0), "unshare": (272 if machine else 97, 0x10000000),
+    "mount": (165 if machine else 40, 0, b"/", 0, 0, 0), "setns": (308 if machine else 268, 0, 0),
+    "bpf": (321 if machine else 280, 0, 0, 0), "keyctl": (250 if machine else 219, 0, 0, 0),
+    "io_uring_setup": (425, 1, 0), "userfaultfd": (323 if machine else 282, 0),
+    "perf_event_open": (298 if machine else 241, 0, 0, -1, -1, 0), "clone3": (435, 0, 0), "unknown": (600,),
+    "clone": (56 if machine else 220, 0x10000011, 0, 0, 0, 0),
+}}
+before = os.sched_getaffinity(0)
+print(json.dumps({{
+    "uid": os.getuid(),
+    "capabilities": [line for line in open("/proc/self/status") if line.startswith("CapEff")][0].split()[1],
+    "processes": len([name for name in os.listdir("/proc") if name.isdigit()]),
+    "secret": error_of(lambda: open({secret!r}).read()),
+    "escape": error_of(lambda: open({folder!r} + "/escaped", "w")),
+    "system": error_of(lambda: open("/usr/escaped", "w")),
+    "project": error_of(lambda: open({project!r}).read()),
+    "own": error_of(lambda: open("mine", "w")),
+    "tcp": error_of(lambda: socket.socket(socket.AF_INET)),
+    "netlink": error_of(lambda: socket.socket(socket.AF_NETLINK)),
+    "local": error_of(lambda: socket.socket(socket.AF_UNIX)),
+    "interfaces": [line.split(":")[0].strip() for line in open("/proc/net/dev") if ":" in line],
+    "shared": error_of(lambda: open("/dev/shm/ksflow-left", "w")),
+    "ipc": error_of(lambda: call(29 if machine else 194, 0, 4096, 0o1600)),
+    "calls": {{name: error_of(lambda: call(*numbers)) for name, numbers in calls.items()}},
+    "affinity": [error_of(lambda: os.sched_setaffinity(0, {{0}})), os.sched_getaffinity(0) == before],
+    "core": resource.getrlimit(resource.RLIMIT_CORE),
+    "environment": dict(os.environ),
+}}))
+"""
+ORPHANS = """
+import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        os.execv("/bin/sh", ["sh", "-c", "sleep 1000; : {mark}"])
+    os._exit(0)
+os.wait()
+print("left")
+"""
+BOMB = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        os.execv("/bin/sleep", ["sleep", "1000", "{mark}"])
+"""
+MEMORY = """
+import sys
+kept = []
+while True:
+    kept.append(bytearray(b"x") * (8 << 20))
+"""
+DISK = """
+import time
+for number in range(200):
+    with open(f"junk{number}", "wb") as file:
+        file.write(bytes(1 << 20))
+    time.sleep(0.01)
+"""
+CLOSED = "import os, time\nos.closerange(0, 4096)\ntime.sleep(0.05)\nos.kill(os.getpid(), 11)\n"
+KILLER = "import os\nprint('killing', flush=True)\nos.kill(-1, 9)\n"
+
+
+@dataclass
+class Seen:
+    """What became of the programs at one level."""
+
+    level: str
+    ordinary: bool
+    done: dict[str, Any]
+    look: dict[str, Any]
+    mark: str
+    folder: Path
+
+    @property
+    def private(self) -> bool:
+        """Whether the box has namespaces and a root of its own."""
+        return self.level in levels.PRIVATE
+
+    @property
+    def own_user(self) -> bool:
+        """Whether the box's user is nobody else's."""
+        return os.getuid() == 0 and not self.ordinary
+
+
+HERE = levels.probe().level
+CASES = [
+    (level, ordinary)
+    for ordinary in (False, True)
+    for level in ("full", "userns", "landlock", "rlimits")
+    if levels.LEVELS.index(level) <= levels.LEVELS.index(HERE)
+    and not (level == "full" and ordinary)
+    and (ordinary or os.getuid() == 0)
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=[f"{level}-{'user' if user else 'root'}" for level, user in CASES])
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    level, ordinary = request.param
+    folder = Path(f"/var/tmp/ksflow-test-{os.getpid()}-{level}-{ordinary}")
+    folder.mkdir(mode=0o755)
+    secret = folder / "secret"
+    secret.write_text("sesame")
+    temporary = folder / "tmp"
+    temporary.mkdir(mode=0o755)
+    mark = str(folder / "mark")
+    look = LOOK.format(secret=str(secret), folder=str(folder), project=str(boxes.REPOSITORY / "pyproject.toml"))
+    jobs = {
+        "look": boxes.order(level, look),
+        "orphans": boxes.order(level, ORPHANS.format(mark=mark)),
+        "bomb": boxes.order(level, BOMB.format(mark=mark), wall_s=0.7),
+        "memory": boxes.order(level, MEMORY, memory_mb=64),
+        "disk": boxes.order(level, DISK, disk_mb=8),
+        "closed": boxes.order(level, CLOSED),
+    }
+    if level != "rlimits" or not ordinary:
+        jobs["killer"] = boxes.order(level, KILLER)
+    jobs["after"] = boxes.order(level, "print('fine')")
+    done = boxes.run(jobs, ordinary, temporary)
+    assert not list(temporary.glob("ksflow-box-*"))
+    yield Seen(level, ordinary, done, json.loads(done["look"]["log"] or "{}"), mark, folder)
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def test_own_files_only(seen: Seen) -> None:
+    look = seen.look
+    assert look["own"] == 0
+    assert look["system"]
+    assert look["escape"] or seen.level == "rlimits"
+    assert not (seen.folder / "escaped").exists() or seen.level == "rlimits"
+    if seen.level != "rlimits":
+        assert look["secret"] in (errno.ENOENT, errno.EACCES)
+        assert look["project"] in (errno.ENOENT, errno.EACCES)
+
+
+def test_no_rights_and_little_to_see(seen: Seen) -> None:
+    look = seen.look
+    assert int(look["capabilities"], 16) & ~4 == 0
+    assert look["uid"] not in (0, os.getuid()) or not seen.own_user
+    assert look["processes"] < 6 or not seen.private
+    assert look["core"] == [1, 1]
+    assert boxes.SECRET not in str(look["environment"])
+    assert not {"HOME", "TMPDIR"} - look["environment"].keys()
+    assert look["environment"]["HOME"] == look["environment"]["TMPDIR"] != os.environ.get("HOME")
+
+
+def test_no_network(seen: Seen) -> None:
+    look = seen.look
+    assert look["tcp"] == look["netlink"] == errno.EPERM
+    assert look["local"] == (0 if seen.private else errno.EPERM)
+    assert look["interfaces"] == ["lo"] or not seen.private
+
+
+def test_system_calls_are_filtered(seen: Seen) -> None:
+    calls = dict(seen.look["calls"])
+    assert calls.pop("unknown") == calls.pop("clone3") == errno.ENOSYS
+    assert set(calls.values()) == {errno.EPERM}, calls
+    assert seen.look["affinity"] == [0, True]
+    assert seen.look["ipc"] == (0 if seen.private else errno.EPERM)
+
+
+def test_nothing_shared_is_left(seen: Seen) -> None:
+    left = Path("/dev/shm/ksflow-left")
+    if seen.level == "rlimits":
+        left.unlink(missing_ok=True)
+    assert not left.exists()
+
+
+def test_whole_tree_is_killed(seen: Seen) -> None:
+    assert "left" in seen.done["orphans"]["log"]
+    assert seen.done["bomb"]["timed_out"] or "exit" in seen.done["bomb"]["words"]
+    assert not processes(seen.mark)
+
+
+def test_memory_is_limited_and_named(seen: Seen) -> None:
+    done = seen.done["memory"]
+    assert not done["timed_out"]
+    assert "memory" in done["words"] or "MemoryError" in done["log"]
+
+
+def test_disk_is_limited_and_named(seen: Seen) -> None:
+    done = seen.done["disk"]
+    assert not done["timed_out"]
+    assert "disk" in done["words"]
+
+
+def test_next_box_is_unaffected(seen: Seen) -> None:
+    assert seen.done["closed"]["words"]["exit"] == str(128 + 11)
+    assert seen.done["after"]["log"] == "fine\n"
+    assert seen.done["after"]["words"]["exit"] == "0"
+
+
+def test_layers_are_told(seen: Seen) -> None:
+    layers = json.loads(seen.done["look"]["words"]["layers"])
+    assert layers.keys() >= {"uid", "namespaces", "root", "network", "seccomp", "landlock", "limits"}
+    assert layers["namespaces"].startswith("missing") is not seen.private
+    assert layers["uid"].startswith("missing") is not seen.own_user
+
+
+def groups() -> list[Path]:
+    """Control groups of keepers that are no more."""
+    found = Path("/sys/fs/cgroup").glob("**/ksflow-[0-9]*")
+    return [path for path in found if not Path("/proc", path.name.rpartition("-")[2]).exists()]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to see the environments of all boxes")
+@pytest.mark.parametrize("after_s", [0.0, 0.003, 0.01, 0.03, 0.1])
+def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -> None:
+    mark = f"{tmp_path}/{after_s}"
+    mounts = Path("/proc/mounts").read_text()
+    workshop = Child("ksflow.stages.evaluator.workshop", {"MARK": mark, "TMPDIR": str(tmp_path)})
+    workshop.ask({"op": "hello"}, 10)
+    workshop.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
+    time.sleep(after_s)
+    os.kill(workshop.pid, 9)
+    workshop.close()
+    end = time.monotonic() + 5
+    while (processes(mark) or groups() or list(tmp_path.iterdir())) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not processes(mark)
+    assert not list(tmp_path.iterdir())
+    assert not groups()
+    assert Path("/proc/mounts").read_text() == mounts
+
+
+STARTS = """
+import os, subprocess, threading, torch
+asked, told = threading.Event(), threading.Event()
+answers = []
+def start(how):
+    try:
+        how()
+        answers.append("started")
+    except OSError as error:
+        answers.append(os.strerror(error.errno))
+def later():
+    asked.wait()
+    start(os.fork)
+    told.set()
+threading.Thread(target=later, daemon=True).start()
+subprocess.run(["true"], check=True)
+calls = []
+def custom_kernel(data):
+    calls.append(len(data[0]))
+    if len(calls) == 30:
+        asked.set(), told.wait()
+        start(os.fork)
+        start(lambda: subprocess.run(["true"]))
+        start(lambda: os.posix_spawn("/bin/true", ["true"], {}))
+        new = threading.Thread(target=answers.append, args=("thread",))
+        new.start(), new.join()
+        print(answers)
+    return torch.add(data[0], data[1], out=data[2])
+"""
+
+
+@pytest.mark.parametrize("level", ["full", "rlimits"])
+def test_processes_can_be_started_until_the_race(level: str, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread can be started at any time; for a process nothing inside the box is asked, so nothing there can lie."""
+    monkeypatch.setenv("KSFLOW_ISOLATION", level)
+    levels.probe.cache_clear()
+    result = LocalEvaluator(target.detect())(problem, Kernel("python", {"k.py": STARTS}), ())
+    levels.probe.cache_clear()
+    assert result.accepted, result.reason
+    assert result.isolation in (level, "userns")
+    assert result.evidence["one_process"]
+    no = os.strerror(errno.EAGAIN)
+    assert str([*[no] * 4, "thread"]) in result.evidence["log"]
+
+
+def test_foreign_calls_kill() -> None:
+    if os.uname().machine != "x86_64":
+        pytest.skip("only x86-64 has a second set of numbers")
+    code = """
+import ctypes
+from ksflow.stages.evaluator.box import native, seccomp
+native.no_new_privileges()
+seccomp.restrict(private=True)
+ctypes.CDLL(None).syscall(0x40000000 + 39)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -31
+
+
+@pytest.fixture
+def capped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(levels.CAP, "rlimits")
+    levels.probe.cache_clear()
+    yield
+    levels.probe.cache_clear()
+
+
+def test_level_can_be_capped_and_the_floor_holds(capped: None) -> None:
+    assert levels.probe().level == "rlimits"
+    with pytest.raises(ConfigError, match=r"isolation_floor=landlock, but boxes reach only rlimits"):
+        LocalEvaluator(target.detect(), isolation_floor="landlock")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["userns", "landlock", "rlimits"])
+def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(levels.CAP, level)
+    levels.probe.cache_clear()
+    try:
+        evaluator = LocalEvaluator(target.detect())
+        for kernel in (toy.RIGHT_CPP, toy.RIGHT_PYTHON):
+            result = evaluator(problem, kernel, ())
+            assert result.accepted, result.reason
+            assert result.isolation == level
+        evaluator.close()
+    finally:
+        levels.probe.cache_clear()

@@ -1,0 +1,207 @@
+"""`evaluate` and `verify` as typed: one kernel judged, a committed one judged again."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_cli import DRY, ksflow
+
+FAKE = ["problem=softmax", "evaluator=fake"]
+WRONG = 'extern "C" void custom_kernel(const float *x, float *y, long m, long n, const long *strides) { y[0] = 1; }\n'
+
+
+def test_a_file_is_judged_beside_the_baselines_without_a_lineage(tmp_path: Path) -> None:
+    (tmp_path / "my").mkdir()
+    (tmp_path / "my" / "kernel.cpp").write_text("// nothing to tune\n")
+    done = ksflow(tmp_path, "evaluate", "my/kernel.cpp", *FAKE, "out=found.json")
+    assert done.returncode == 0, done.stderr
+    assert "judging" in done.stderr
+    assert "verdict accept" in done.stdout
+    for word in (
+        "512x1024",
+        "over 00_numpy.py",
+        "over 00_torch.py",
+        "claim:",
+        "control",
+        "judge fake-1",
+        "target fake",
+    ):
+        assert word in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())["evaluation"]
+    assert found["verdict"] == "accept"
+    assert found["judge"] == "fake-1"
+    assert found["problem"]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_seed_is_judged_by_its_name_and_known_the_second_time(tmp_path: Path) -> None:
+    cache = {"KSFLOW_CACHE": str(tmp_path / "cache")}
+    first = ksflow(tmp_path, "evaluate", "02_rows.cpp", *FAKE, **cache)
+    second = ksflow(tmp_path, "evaluate", "02_rows.cpp", *FAKE, **cache)
+    fresh = ksflow(tmp_path, "evaluate", "02_rows.cpp", *FAKE, "cache=false", **cache)
+    other = ksflow(tmp_path, "evaluate", "02_rows.cpp", *FAKE, "problem.cases=tests", **cache)
+    assert "not judged now, known from evaluate on 20" in second.stdout
+    for done in (first, fresh, other):
+        assert "judging" in done.stderr
+        assert "not judged now" not in done.stdout
+    assert "judged before by fake-1 on 20" in other.stdout
+    assert "stale, another problem now" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate"], "python -m ksflow evaluate KERNEL"),
+        (["evaluate", "absent.cpp", *FAKE], "no file absent.cpp, and no such seed of softmax; its seeds: 00_numpy.py"),
+        (["evaluate", "notes.txt", *FAKE], "a kernel's file ends in one of .py"),
+        (["evaluate", ".", *FAKE], "a kernel's file ends in one of .py"),
+        (["evaluate", "folder.cpp", *FAKE], "cannot read folder.cpp"),
+        (["evaluate", "k.cpp", *FAKE, "out=/proc/nowhere/x.json"], "out=/proc/nowhere/x.json cannot be written"),
+        (["evaluate", "k.cpp", *FAKE, "cache=perhaps"], "cache=perhaps; valid: true, false"),
+        (["evaluate", "k.cpp", "problem=softmx"], "did you mean softmax?"),
+        (["verify", "00001", *FAKE], "no lineage at runs/lineage.git"),
+        (["approve", "a", "b", *FAKE], "python -m ksflow approve COMMIT"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "k.cpp").write_text("int x;\n")
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "folder.cpp").mkdir()
+    done = ksflow(tmp_path, *arguments)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("ksflow: ")
+    assert message in line
+
+
+def test_a_committed_kernel_is_judged_again_and_its_record_compared(tmp_path: Path) -> None:
+    assert ksflow(tmp_path, *DRY, "loop.evaluations=2").returncode == 0
+    store = tmp_path / "runs/lineage.git"
+    before = _git(store, "for-each-ref")
+    commit = _git(store, "rev-parse", "softmax/dry/00004").strip()
+    for word in ("00004", "softmax/dry/00004", commit, commit[:8]):
+        run = ["run=dry"] if word == "00004" else []
+        problem = ["problem=softmax"] if word == "00004" else []  # a commit tells its own
+        done = ksflow(tmp_path, "verify", word, "evaluator=fake", *problem, *run)
+        assert done.returncode == 0, done.stderr
+        assert "on record" in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("holds: verdict: accept on record, accept now; score: ")
+    assert _git(store, "for-each-ref") == before
+
+
+def test_a_record_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
+    landscape, slow = tmp_path / "landscape.json", {"512x1024": 100.0, "2048x256": 100.0, "64x8192": 100.0}
+    landscape.write_text(json.dumps([{"values": {"FORM": "scalar"}, "us": slow}]))
+    fake = [f"evaluator.landscape={landscape}", "problem=softmax"]
+    assert ksflow(tmp_path, *DRY, fake[0], "loop.evaluations=1").returncode == 0
+    store = tmp_path / "runs/lineage.git"
+    faster = ('"score_us": 100.0', '"score_us": 50.0', '"us": 100.0', '"us": 50.0')
+    _forge(store, "softmax/dry/00004", *faster)
+    done = ksflow(tmp_path, "verify", "00004", *fake, "evaluator=fake", "run=dry")
+    assert done.returncode == 0, done.stderr  # as fast as ever beside the same kernels: the machine may be slow today
+    assert "slower by more than noise; side by side: x" in done.stdout.splitlines()[-1]
+    _forge(store, "softmax/dry/00004", '"against"', '"lost"')
+    done = ksflow(tmp_path, "verify", "00004", *fake, "evaluator=fake", "run=dry")
+    assert done.returncode == 1, done.stderr
+    assert "slower by more than noise" in done.stdout.splitlines()[-1]
+    assert done.stdout.splitlines()[-1].startswith("DOES NOT HOLD")
+    other = ksflow(tmp_path, "verify", "00004", "problem=softmax", "evaluator=fake", "run=dry")
+    assert other.returncode == 0
+    assert "the record is stale (target changed since): only the verdicts are compared" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("deadbeef", "no commit, branch or trial 'deadbeef'"),
+        ("softmax/dry/00099", "no commit, branch or trial 'softmax/dry/00099'"),
+        ("00099", "(problem=softmax run=dry)"),
+        ("--all", "no commit"),
+    ],
+)
+def test_an_unknown_commit_is_one_line(tmp_path: Path, word: str, message: str) -> None:
+    assert ksflow(tmp_path, *DRY, "loop.evaluations=0").returncode == 0
+    done = ksflow(tmp_path, "verify", word, *FAKE, "run=dry")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert message in done.stderr or word.startswith("--")
+
+
+def test_an_abbreviation_of_two_commits_is_refused(tmp_path: Path) -> None:
+    assert ksflow(tmp_path, *DRY, "loop.evaluations=0").returncode == 0
+    store = tmp_path / "runs/lineage.git"
+    start = _git(store, "rev-parse", "softmax/dry/00004")[:4]
+    head = f"tree {_git(store, 'rev-parse', 'softmax/dry/00004^{tree}')}author a <a@b.c> 1 +0000\n"
+    for number in range(10**7):
+        text = f"{head}committer a <a@b.c> 1 +0000\n\n{number}\n"
+        if hashlib.sha1(f"commit {len(text)}\0{text}".encode()).hexdigest().startswith(start):
+            break
+    subprocess.run(
+        ["git", "-C", store, "hash-object", "-t", "commit", "-w", "--stdin"], input=text.encode(), check=True
+    )
+    done = ksflow(tmp_path, "verify", start, *FAKE, "run=dry")
+    assert done.returncode == 2
+    assert f"'{start}' may be {start}" in done.stderr
+
+
+def test_a_real_kernel_is_judged_verified_and_told_from_a_wrong_one(tmp_path: Path) -> None:
+    (tmp_path / "wrong.cpp").write_text(WRONG)
+    cache = {"KSFLOW_CACHE": str(tmp_path / "cache")}
+    wrong = ksflow(tmp_path, "evaluate", "wrong.cpp", "problem=softmax", **cache)
+    assert wrong.returncode == 1, wrong.stdout + wrong.stderr
+    assert "verdict reject-incorrect" in wrong.stdout
+    right = ksflow(tmp_path, "evaluate", "02_rows.cpp", "problem=softmax", "out=x.json", **cache)
+    assert right.returncode == 0, right.stdout + right.stderr
+    for word in ("verdict accept", "over 00_torch.py", "of the bound", "isolation ", "judge local-", "seeds: "):
+        assert word in right.stdout
+    ran = ksflow(tmp_path, "problem=softmax", "loop.evaluations=0", **cache)
+    assert ran.returncode == 0, ran.stderr
+    done = ksflow(tmp_path, "verify", "00001", "problem=softmax", **cache)
+    assert done.returncode in (0, 1, 3), done.stderr  # the machine's noise is not this test's
+    assert "verdict: accept on record, accept now; score: " in done.stdout.splitlines()[-1]
+
+
+def test_ctrl_c_ends_it_in_one_line_and_leaves_no_judge(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ksflow", "evaluate", "00_torch.py", "problem=softmax", "cache=false"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "judging" in process.stderr.readline()
+        time.sleep(0.3)
+        judges = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(30) == 130
+    assert len(rest.strip().splitlines()) == 1
+    assert "interrupted" in rest
+    assert judges
+    assert not any(Path(f"/proc/{pid}").exists() for pid in judges)
+
+
+def _git(store: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", store, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def _forge(store: Path, branch: str, *replacements: str) -> None:
+    """Change a branch's newest evaluation behind everybody's back."""
+    text = _git(store, "show", f"{branch}:evaluation.json")
+    for old, new in zip(replacements[::2], replacements[1::2], strict=True):
+        assert old in text
+        text = text.replace(old, new)
+    blob = subprocess.run(
+        ["git", "-C", store, "hash-object", "-w", "--stdin"], input=text, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    lines = [line for line in _git(store, "ls-tree", branch).splitlines() if not line.endswith("evaluation.json")]
+    listing = "\n".join([*lines, f"100644 blob {blob}\tevaluation.json", ""])
+    tree = subprocess.run(
+        ["git", "-C", store, "mktree"], input=listing, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    name = branch.rpartition("/")[2]
+    identity = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+    message = f"forged\n\nTrial: {name}\n"
+    commit = _git(store, *identity, "commit-tree", tree, "-p", branch, "-m", message).strip()
+    _git(store, "update-ref", f"refs/heads/{branch}", commit)
