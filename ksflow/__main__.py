@@ -30,7 +30,7 @@ Often used keys:
   problem.path=FOLDER   your own problem              seed=FILE            your own kernel as a seed
   loop.evaluations=60   experiments to judge          loop.minutes=NULL    or a time limit
   run=main              name of the run to go on with lineage.path=runs/lineage.git
-  cache=false           judge seeds again in a new run
+  cache=false           `evaluate` again what it knows
 
 Any parameter of a part can be set: designer.seed=1, problem.cases=tests, evaluator.isolation_floor=rlimits.
 Hydra's own flags work: --cfg job, --config-dir DIR, --hydra-help. Configs are code: run only those you trust.

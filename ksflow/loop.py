@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ksflow import judging
-from ksflow.cache import Cache
 from ksflow.errors import StageError, boundary
 from ksflow.lineage import Lineage
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
@@ -42,8 +41,6 @@ class Lab:
     write: Writer
     evaluate: Evaluator
     digest: Digester
-    cache: Cache | None = None
-    """Where verdicts on seeds are kept between runs."""
     handbook: tuple[Note, ...] = ()
     """Notes that came with the target, shown before what was learnt."""
     repairs: int = 0

@@ -145,10 +145,7 @@ class Session:
         planted = lineage.plant(drafts)
         lineage.store.release(lineage.branch_of("seeds"))
         self._find_baselines(seeds)
-        for seed in planted:
-            if not self._recalled(seed):
-                loop.attempt(lab, (seed,))
-                self._keep(seed)
+        loop.attempt(lab, planted)
         while not lineage.population().ranked and lineage.busy() and not self._interrupted.is_set():
             time.sleep(0.2)  # another process is judging the seeds
         if not self.known.ranked:
@@ -176,25 +173,6 @@ class Session:
             if was and not self._stop():
                 loop.judge(self.lab, trial, {"renewed": renewal.before(was)})
         self.judged = judged  # no experiments of this call
-
-    def _recalled(self, seed: Trial) -> bool:
-        """Whether a new seed's verdict is known from an earlier run; it is then committed."""
-        assert seed.kernel is not None
-        kept = self.lab.cache.find(seed.kernel, self.lab.key) if self.lab.cache else None
-        if kept is None:
-            return False
-        evidence = _own(kept.evaluation) | {"cached": {"from": kept.source, "date": kept.date}}
-        trial = replace(seed, evaluation=replace(kept.evaluation, evidence=evidence))
-        self.lab.lineage.evaluate(trial)
-        self._watch("done", trial)
-        return True
-
-    def _keep(self, seed: Trial) -> None:
-        done = self.known.by_id.get(seed.id)
-        if self.lab.cache and done and done.evaluation and done.kernel:
-            evaluation = replace(done.evaluation, evidence=_own(done.evaluation))
-            source = self.lab.lineage.branch_of(seed.id)
-            self.lab.cache.keep(done.kernel, self.lab.problem.name, source, evaluation)
 
     def _search(self) -> str:
         barren, self._searching = 0, True
@@ -274,11 +252,6 @@ class Session:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-def _own(evaluation: Evaluation) -> Json:
-    """The evidence without what refers to other trials of its run."""
-    return {name: value for name, value in evaluation.evidence.items() if name not in ("against", "claim")}
 
 
 def _newest(now: Evaluation, before: Evaluation) -> list[Json]:

@@ -47,7 +47,6 @@ def _job(cfg: DictConfig) -> float:
             write=compose.build(cfg.writer),
             evaluate=evaluate,
             digest=compose.build(cfg.digester),
-            cache=trust.cache(cfg),
             handbook=compose.build(cfg.knowledge)(target=compose.build(cfg.target)),
         )
         with report.Display(console) as show:

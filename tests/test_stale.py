@@ -189,19 +189,3 @@ def test_the_cache_stays_small(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*"))) == 3
     assert cache.find(kernel("0"), KEY) is None
     assert cache.find(kernel("4"), KEY) is not None
-
-
-def test_a_new_run_takes_seeds_from_the_cache_and_says_so(lineage: Lineage, tmp_path: Path) -> None:
-    first, second = Judge(), Judge()
-    run = Run(lineage, evaluate=first)
-    run.lab = replace(run.lab, cache=Cache(tmp_path / "c"))
-    run(evaluations=1)
-    other = Lineage(lineage.store.path, "toy", "other")
-    again = Run(other, evaluate=second)
-    again.lab = replace(again.lab, cache=Cache(tmp_path / "c"))
-    outcome = again(evaluations=1, confirm=False)
-    seeds = [t.evaluation for t in outcome.population.trials if t.origin is Origin.SEED and t.evaluation]
-    assert [found.evidence["cached"]["from"] for found in seeds] == ["toy/main/00001", "toy/main/00002"]
-    assert all("against" not in found.evidence for found in seeds)  # those were other trials
-    assert len(second.judged) == 1  # the experiment
-    other.close()

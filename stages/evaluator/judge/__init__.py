@@ -5,7 +5,8 @@
     bound                          the derived tolerance, and the comparison
     box                            the handle on one box: slots, messages, watchdog, log
     check                          one call of a box, and whether what it left is right
-    timing, overhead, statistics   one kernel's clocks, one case's race
+    timing, overhead, awake        one kernel's clocks, one case's race
+    figures, statistics            what the samples say
     contest, session               kernels against each other; a verdict with its evidence
     probes, declared, lazy         can a problem be judged at all?
 

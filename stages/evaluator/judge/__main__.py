@@ -12,6 +12,7 @@ from typing import Any
 
 from ksflow.stages.evaluator import wire
 from ksflow.stages.evaluator.box import native, zygote
+from ksflow.stages.evaluator.judge.awake import Awake
 
 _REQUESTS = 0
 _ANSWERS = 1
@@ -23,6 +24,7 @@ def main() -> None:
     os.umask(0o022)
     native.set_dumpable(False)
     light = zygote.spawn()
+    awake = Awake()
     import torch
 
     from ksflow.stages.evaluator.box import torch_shim
@@ -33,7 +35,7 @@ def main() -> None:
     native.keep_freed_memory()
     from ksflow.stages.evaluator.judge.desk import Desk
 
-    desk = Desk(light, heavy)
+    desk = Desk(light, heavy, awake)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

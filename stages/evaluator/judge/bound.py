@@ -32,6 +32,7 @@ class Expected:
     low: torch.Tensor
     high: torch.Tensor
     sample: torch.Tensor | None
+    """Which runs of 64 elements are compared; None for all elements."""
     shape: tuple[int, ...]
     special: bool
     """Whether there is a NaN in it."""
@@ -55,8 +56,8 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     sample = None
     if value.numel() > min(most, ALL):
         sample = _sample(value.numel(), min(most, ALL))
-        value = value[sample]
-        magnitude = magnitude[sample] if magnitude.numel() > 1 else magnitude
+        value = _pick(value, sample)
+        magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
     if not out.dtype.is_floating_point:
         whole = value.to(torch.int64)
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
@@ -76,8 +77,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
 
 def compare(want: Expected, got: torch.Tensor) -> Finding:
     """Every element of `got` (or of the sample) against its bound."""
-    flat = got.reshape(-1)
-    flat = (flat if want.sample is None else flat[want.sample]).to(want.low.dtype)
+    flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
     good = (flat >= want.low) & (flat <= want.high)
     if want.special:
         good |= flat.isnan() & want.value.isnan()
@@ -88,8 +88,7 @@ def compare(want: Expected, got: torch.Tensor) -> Finding:
 
 def worst(want: Expected, got: torch.Tensor) -> float:
     """The largest error of a right output (its first 65,536 elements), as a share of its bound."""
-    flat = got.reshape(-1)
-    flat = (flat if want.sample is None else flat[want.sample]).to(want.low.dtype)
+    flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
     if flat.numel() > _ENOUGH:
         want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
         flat = flat[:_ENOUGH]
@@ -110,11 +109,18 @@ def number(value: float) -> float | str:
 
 
 def _sample(total: int, count: int) -> torch.Tensor:
-    """Secret places, in short runs; the first and the last element are always among them."""
+    """Secret runs; the first and the last one are always among them."""
     secret = torch.Generator().manual_seed(secrets.randbits(62))
-    starts = torch.randint(total - _RUN + 1, (count // _RUN,), generator=secret)
-    starts[0], starts[-1] = 0, total - _RUN
-    return (starts.sort().values[:, None] + torch.arange(_RUN)).reshape(-1)
+    runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
+    runs[0], runs[-1] = 0, total // _RUN - 1
+    return runs.sort().values
+
+
+def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
+    if sample is None:
+        return flat
+    whole = flat.numel() // _RUN * _RUN
+    return flat[:whole].view(-1, _RUN).index_select(0, sample).view(-1)
 
 
 def _bounded(value: torch.Tensor, room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,7 +148,7 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
 
 def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, Any]:
     place = int(bad.nonzero()[0])
-    position = place if want.sample is None else int(want.sample[place])
+    position = place if want.sample is None else int(want.sample[place // _RUN]) * _RUN + place % _RUN
     index = [int(i) for i in torch.unravel_index(torch.tensor(position), want.shape)]
     return {
         "index": index,

@@ -16,6 +16,7 @@ import signal
 import socket
 import tempfile
 import time
+import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -69,6 +70,23 @@ def plain(text: bytes) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.decode("utf-8", "replace"))
 
 
+class Area:
+    """Shared memory for one box at a time. Whoever gets it next finds nothing of the last one's in it."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+        self.inputs, inputs = _memory("inputs", room.inputs_bytes)
+        self.outputs, outputs = _memory("outputs", room.outputs_bytes)
+        self.fds = (inputs, outputs)
+        for fd in self.fds:
+            weakref.finalize(self, os.close, fd)
+
+    def clear(self) -> None:
+        """Forget."""
+        for region in (self.inputs, self.outputs):
+            region.zero_()
+
+
 class Log:
     """A pipe that is drained while waiting; its head and tail are kept."""
 
@@ -99,7 +117,7 @@ class Log:
 class Box:
     """One candidate process. `with Box(...) as box`: whatever it started is dead afterwards."""
 
-    def __init__(self, start: Start, room: Room) -> None:
+    def __init__(self, start: Start, area: Area) -> None:
         self.log = Log()
         self.pid = 0
         self.root = 0
@@ -111,11 +129,11 @@ class Box:
         for name, text in start.files.items():
             with open(os.path.join(self.folder, name), "w") as file:
                 file.write(text)
-        self.inputs, inputs = _memory("inputs", room.inputs_bytes)
-        self.outputs, outputs = _memory("outputs", room.outputs_bytes)
+        area.clear()
+        self.inputs, self.outputs, room = area.inputs, area.outputs, area.room
         self.keeper, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, box = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [keeper.detach(), box.detach(), inputs, outputs, self.log.writer]
+        fds = [keeper.detach(), box.detach(), *map(os.dup, area.fds), self.log.writer]
         if start.artefact:
             fds.append(os.open(start.artefact, os.O_RDONLY))
         order = {

@@ -1,115 +1,111 @@
-"""Kernels against each other over every timed case: boxes, warm-up, one process each, races, ratios."""
+"""Kernels against each other over every timed case, in legs: fresh processes, warm-up, one process each, races.
+
+Where memory lies moves a time by several per cent, and a process keeps its place for life. So in every leg each kernel
+runs in a new process, and they change places: each has been where each other was.
+"""
 
 import contextlib
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from ksflow.stages.evaluator.judge import statistics
-from ksflow.stages.evaluator.judge.box import Box, Failure
+from ksflow.stages.evaluator.judge import figures
+from ksflow.stages.evaluator.judge.box import Area, Box, Failure
 from ksflow.stages.evaluator.judge.check import Rejected
+from ksflow.stages.evaluator.judge.figures import Lap, Laps
 from ksflow.stages.evaluator.judge.overhead import Overhead
 from ksflow.stages.evaluator.judge.stock import Stock
-from ksflow.stages.evaluator.judge.timing import Contestant, Race
+from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race
 
 Json = dict[str, Any]
-Opener = Callable[[Json], Box]
+Opener = Callable[[Json, Area], Box]
 
-
-@dataclass
-class Ratios:
-    """How the first kernel compares with another: a speed-up per case, and resampled logs of each."""
-
-    speedups: list[float] = field(default_factory=list)
-    logs: list[torch.Tensor] = field(default_factory=list)
-
-    def row(self) -> Json:
-        """The geometric mean over the cases with its 95 % interval; above 1 the first one is faster."""
-        speedup = float(torch.tensor(self.speedups, dtype=torch.float64).log().mean().exp())
-        low, high = statistics.interval(self.logs)
-        return {
-            "speedup": round(speedup, 4),
-            "low": round(min(low, speedup), 4),
-            "high": round(max(high, speedup), 4),
-        }
+_MOST_LEGS = 3
+_BEHIND = 0.8
+"""A kernel that is surely slower than this needs no second leg."""
+_LEG_S = 3.0
+"""Nor one that takes so long to start and to run that placement is the smallest of its troubles."""
 
 
 @dataclass
 class Outcome:
     """What came of it."""
 
+    cases: list[Laps]
     rows: list[Json] = field(default_factory=list)
     """Per case, of the first kernel."""
     ratios: dict[str, Json] = field(default_factory=dict)
-    pairs: dict[tuple[str, str], Json] = field(default_factory=dict)
+    """Of the first kernel to each other one."""
     skipped: dict[str, str] = field(default_factory=dict)
     locked: bool = True
 
+    def with_more(self, more: "Outcome", name: str) -> "Outcome":
+        """This and another contest of the same kernel, their legs together."""
+        pairs = zip(self.cases, more.cases, strict=True)
+        both = Outcome([Laps(own.case, own.laps + other.laps) for own, other in pairs])
+        both.rows = [laps.row(name) for laps in both.cases]
+        found = {other: both.ratio(name, other) for other in self.ratios.keys() & more.ratios.keys()}
+        both.ratios = {other: row for other, row in found.items() if row}
+        return both
+
+    def ratio(self, first: str, other: str) -> Json | None:
+        """Of any two."""
+        return figures.ratio(self.cases, first, other)
+
 
 class Contest:
-    """The first kernel's failures are raised; the others are skipped where they fail.
-
-    `at` is told of every case before it begins.
-    """
+    """The first kernel's failures are raised; the others are skipped where they fail. `at` is told of every case."""
 
     def __init__(self, stock: Stock, overhead: Overhead, kernels: dict[str, Json], at: Callable[[str], None]) -> None:
         self.stock = stock
         self.overhead = overhead
         self.kernels = kernels
         self.at = at
-        self.outcome = Outcome()
+        self.first = next(iter(kernels))
+        self.legs = min(len(kernels), _MOST_LEGS)
+        self.outcome = Outcome([Laps(shelf.case) for shelf in stock.benchmarks])
         self._limits: Json = stock.problem["limits"]
 
-    def run(self, own: Box, open_box: Opener, uses: int) -> Outcome:
-        """Race on every case. Raises Rejected, Failure of the first kernel."""
-        deadline = time.monotonic() + self._limits["time_s"]
-        ratios: dict[tuple[str, str], Ratios] = {}
-        with contextlib.ExitStack() as stack:
-            boxes = {next(iter(self.kernels)): own, **self._others(stack, open_box)}
-            racers = [Contestant(name, box, self.stock.reference, deadline) for name, box in boxes.items()]
-            races = [Race(shelf, racers, shelf.feed(uses), self.overhead) for shelf in self.stock.benchmarks]
-            for step in (Race.warm_up, None, Race.run):
-                if step is None:
-                    self._lock(racers)
-                    continue
-                for race in races:
-                    self.at(race.shelf.name)
-                    step(race)
-                    self.outcome.skipped |= race.dropped
-                    if step is Race.run:
-                        self._finish(race, ratios)
-        self.outcome.pairs = {pair: found.row() for pair, found in ratios.items()}
-        first = racers[0].name
-        self.outcome.ratios = {b: row for (a, b), row in self.outcome.pairs.items() if a == first}
+    def run(self, own: Callable[[Area], AbstractContextManager[Box]], opener: Opener, uses: int) -> Outcome:
+        """Race on every case in every leg. Raises Rejected, Failure of the first kernel."""
+        areas = self.stock.areas(len(self.kernels))
+        for leg in range(self.legs):
+            started = time.monotonic()
+            with contextlib.ExitStack() as stack:
+                boxes = {self.first: stack.enter_context(own(areas[leg % len(areas)]))}
+                for place, name in enumerate(self.kernels):
+                    if place and name not in self.outcome.skipped:
+                        box = stack.enter_context(opener(self.kernels[name], areas[(place + leg) % len(areas)]))
+                        self._admit(boxes, name, box)
+                self._leg(boxes, Leg(leg, self.legs), uses)
+            self._conclude()
+            if self._settled(time.monotonic() - started):
+                break
         return self.outcome
 
-    def _finish(self, race: Race, ratios: dict[tuple[str, str], Ratios]) -> None:
-        row = race.row()
-        floor, why = race.shelf.case.get("floor", (0.0, "none known"))
-        self.outcome.rows.append({**row, "floor_us": round(floor, 3), "floor": why})
-        if row["us"] < floor:
-            reason = f"{race.shelf.name}: {row['us']:g} µs, but it takes at least {floor:.3g} µs here: {why}"
-            raise Rejected("reject-impossible", reason, {"timed": self.outcome.rows})
-        names = {contestant.name for contestant in race.racing}
-        for pair in [pair for pair in ratios if not names.issuperset(pair)]:
-            del ratios[pair]
-        for index, first in enumerate(race.racing[:2]):
-            for other in race.racing[index + 1 :]:
-                _compare(first, other, ratios.setdefault((first.name, other.name), Ratios()))
+    def _admit(self, boxes: dict[str, Box], name: str, box: Box) -> None:
+        try:
+            box.ready(self._limits["check_s"])
+            boxes[name] = box
+        except Failure as failure:
+            self.outcome.skipped[name] = failure.text
 
-    def _others(self, stack: contextlib.ExitStack, open_box: Opener) -> dict[str, Box]:
-        boxes = {}
-        for name in list(self.kernels)[1:]:
-            box = stack.enter_context(open_box(self.kernels[name]))
-            try:
-                box.ready(self._limits["check_s"])
-                boxes[name] = box
-            except Failure as failure:
-                self.outcome.skipped[name] = failure.text
-        return boxes
+    def _leg(self, boxes: dict[str, Box], leg: Leg, uses: int) -> None:
+        deadline = time.monotonic() + self._limits["time_s"]
+        racers = [Contestant(name, box, self.stock.reference, deadline) for name, box in boxes.items()]
+        races = [Race(shelf, racers, shelf.feed(uses), self.overhead, leg) for shelf in self.stock.benchmarks]
+        for race in races:
+            self.at(race.shelf.name)
+            race.warm_up()
+            self.outcome.skipped |= race.dropped
+        self._lock(racers)
+        for race, laps in zip(races, self.outcome.cases, strict=True):
+            self.at(race.shelf.name)
+            race.run()
+            self.outcome.skipped |= race.dropped
+            laps.laps.append(Lap.of(race))
 
     def _lock(self, racers: list[Contestant]) -> None:
         for contestant in list(racers):
@@ -121,12 +117,18 @@ class Contest:
                 racers.remove(contestant)
                 self.outcome.skipped[contestant.name] = failure.text
 
+    def _conclude(self) -> None:
+        """The figures so far. Raises Rejected for a time that cannot be."""
+        outcome = self.outcome
+        outcome.rows = [laps.row(self.first) for laps in outcome.cases]
+        for row in outcome.rows:
+            if row["us"] < row["floor_us"]:
+                reason = f"{row['case']}: {row['us']:g} µs, but it takes at least {row['floor_us']:.3g} µs here: "
+                raise Rejected("reject-impossible", reason + row["floor"], {"timed": outcome.rows})
+        found = {name: outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
+        outcome.ratios = {name: row for name, row in found.items() if row}
 
-def _compare(first: Contestant, other: Contestant, found: Ratios) -> None:
-    """The rounds in which neither was preempted."""
-    rounds = min(len(first.samples.us), len(other.samples.us))
-    keep = [a and b for a, b in zip(first.samples.calm[-rounds:], other.samples.calm[-rounds:], strict=True)]
-    rows = [contestant.samples.us[-rounds:] for contestant in (other, first)]
-    lows = [statistics.low(statistics.pick(row, keep)) for row in rows]
-    found.speedups.append(lows[0] / lows[1])
-    found.logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(len(found.logs))))
+    def _settled(self, leg_s: float) -> bool:
+        if not self.outcome.ratios or leg_s > _LEG_S:
+            return True
+        return bool(next(iter(self.outcome.ratios.values()))["high"] < _BEHIND)

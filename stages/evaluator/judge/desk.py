@@ -7,6 +7,7 @@ import traceback
 from typing import Any
 
 from ksflow.stages.evaluator.box import levels
+from ksflow.stages.evaluator.judge.awake import Awake
 from ksflow.stages.evaluator.judge.overhead import Overhead
 from ksflow.stages.evaluator.judge.probes import probe
 from ksflow.stages.evaluator.judge.session import Host, Judgement
@@ -42,10 +43,12 @@ class Seats:
 class Desk:
     """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged."""
 
-    def __init__(self, light: socket.socket, heavy: socket.socket) -> None:
+    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake) -> None:
+        self.awake = awake
         self.cores = os.sched_getaffinity(0)
         self.seats = Seats(self.cores)
         self.host = Host(light, heavy, self.seats.box, levels.probe().level)
+        awake.sit(self.seats.box)
         self.overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.stocks: dict[str, Stock] = {}
         self.latest: Stock | None = None
@@ -72,7 +75,8 @@ class Desk:
     def _judge(self, stock: Stock, request: Json) -> Json:
         self._stay(self.seats.judge)
         try:
-            return Judgement(self.host, stock, self.overhead, request).run()
+            with self.awake.on():
+                return Judgement(self.host, stock, self.overhead, request).run()
         finally:
             self._stay(self.cores)
 

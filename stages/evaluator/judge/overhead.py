@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ksflow.stages.evaluator.judge.box import Box, Room, Start
+from ksflow.stages.evaluator.judge.box import Area, Box, Room, Start
 from ksflow.stages.evaluator.judge.cases import Layout
 
 _TURNS = 21
@@ -57,7 +57,7 @@ class Overhead:
 
     def _running(self) -> Box:
         if self._box is None:
-            self._box = Box(self._start, Room(4096, 4096))
+            self._box = Box(self._start, Area(Room(4096, 4096)))
             self._box.ready(10.0)
             self._box.stage(Layout((), 4096, 4096), [], 1)
         return self._box

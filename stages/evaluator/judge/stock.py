@@ -12,13 +12,13 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from ksflow.stages.evaluator.judge.box import Room
+from ksflow.stages.evaluator.judge.box import Area, Room
 from ksflow.stages.evaluator.judge.cases import Entry, Layout, Reference
 
 _MEMORY = 256 << 20
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
-_OLD, _RETIRED = 3, 8
+_OLD, _RETIRED = 8, 24
 _FULL_EVERY = 8
 _SAMPLED = 1 << 14
 _SLOT_MEMORY = 8 << 20
@@ -111,9 +111,16 @@ class Stock:
         self.problem = problem
         self.reference = Reference(problem)
         memory = _MEMORY // max(len(problem["benchmarks"]), 1)
+        self._areas: list[Area] = []
         self.salt = secrets.token_hex(16)
         self.tests = [Shelf(self.reference, case, 0, self.salt) for case in problem["tests"]]
         self.benchmarks = [Shelf(self.reference, case, memory, self.salt) for case in problem["benchmarks"]]
+
+    def areas(self, count: int) -> list[Area]:
+        """Shared memory for so many boxes: the same each time, because where it lies moves the times."""
+        while len(self._areas) < count:
+            self._areas.append(Area(room(self.benchmarks)))
+        return self._areas[:count]
 
     @property
     def name(self) -> str:

@@ -1,4 +1,7 @@
-"""How fast is it? Contestants take turns in their own boxes, there and back (A B B A), on one core.
+"""How fast is it? Contestants take turns in their own boxes, round and round, on one core.
+
+The order stays the same within a leg, so that what ran before a turn is always the same other kernel: half of the
+turns after oneself, as in A B B A, would find warm caches, and the one in the middle of three never.
 
 A turn is K calls on K contents that none of the boxes has seen; in one round all contestants get the same. Two clocks
 measure it, and the larger one counts: the judge's wall clock around the turn, less what a null kernel takes, and the
@@ -11,9 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
-
-import torch
 
 from ksflow.stages.evaluator.judge import statistics
 from ksflow.stages.evaluator.judge.box import Box, Failure
@@ -23,8 +23,8 @@ from ksflow.stages.evaluator.judge.overhead import Null, Overhead
 from ksflow.stages.evaluator.judge.stock import Shelf
 
 _TURN_S = 120e-6
-_ROUNDS = 32
-_MOST_ROUNDS = 64
+_ROUNDS = {1: 32, 2: 24, 3: 16}
+"""In each of so many legs; up to twice as many while the machine is busy."""
 _CASE_S = 0.25
 _SLOW_S = 0.02
 _LONG_S = 0.1
@@ -33,7 +33,6 @@ _HOPELESS = ((3, 3.0), (7, 1.3))
 _LOST = (0.005, 5.0)
 """First calls that say so at once: so many seconds each, and so many times the incumbent's."""
 _WARM_UPS = 3
-_KEPT = 48
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,10 @@ class Samples:
     def calm(self) -> list[bool]:
         """Which were not preempted."""
         return list(map(statistics.calm, self.wall, self.cpu))
+
+    def low(self) -> float:
+        """What is ranked."""
+        return statistics.low(statistics.pick(self.us, self.calm))
 
 
 class Contestant:
@@ -124,10 +127,26 @@ class Contestant:
             row.append(seconds / turn.calls * 1e6)
 
 
+@dataclass(frozen=True)
+class Leg:
+    """One of several times round, in fresh processes."""
+
+    number: int = 0
+    of: int = 1
+
+    @property
+    def rounds(self) -> int:
+        """How many, on a quiet machine."""
+        return _ROUNDS[self.of]
+
+
 class Race:
     """One case: the first contestant against the others, who are dropped when they fail."""
 
-    def __init__(self, shelf: Shelf, contestants: list[Contestant], feed: Iterator[Entry], overhead: Overhead) -> None:
+    def __init__(
+        self, shelf: Shelf, contestants: list[Contestant], feed: Iterator[Entry], overhead: Overhead, leg: Leg
+    ) -> None:
+        self.leg = leg
         self.shelf = shelf
         self.racing = contestants
         self.dropped: dict[str, str] = {}
@@ -152,39 +171,14 @@ class Race:
         turn_s = self.calls * sum(contestant.once_s[self.shelf.name] for contestant in self.racing)
         self._each(lambda contestant: contestant.begin(self.shelf, null))
         if turn_s < _SLOW_S:
-            self._round(self.racing)
+            self._round()
             self._each(Contestant.forget)
-        fewest, started, order = 1 if turn_s > _LONG_S else 3, time.monotonic(), list(self.racing)
+        fewest, started = 1 if turn_s > _LONG_S else 3, time.monotonic()
         while not self._enough(fewest, time.monotonic() - started):
-            self._round(order)
-            order = [contestant for contestant in reversed(order) if contestant in self.racing]
+            self._round()
             self.rounds += 1
         self._each(Contestant.end)
-        self.shelf.wanted = max(_WARM_UPS + (_ROUNDS + 2) * self.calls, self.shelf.wanted // 2)
-
-    def row(self) -> dict[str, Any]:
-        """What is known of the first contestant's time, per call."""
-        own = self.racing[0]
-        samples = own.samples
-        kept = statistics.pick(samples.us, samples.calm)
-        low, high = statistics.low_interval(kept, torch.Generator().manual_seed(0))
-        own_us = statistics.low(kept)
-        wall_us, cpu_us = (statistics.low(statistics.pick(row, samples.calm)) for row in (samples.wall, samples.cpu))
-        return {
-            "case": self.shelf.name,
-            "us": round(own_us, 3),
-            "interval_us": [round(low, 3), round(high, 3)],
-            "median_us": round(statistics.middle(samples.us), 3),
-            "wall_us": round(wall_us, 3),
-            "cpu_us": round(cpu_us, 3),
-            "samples_us": [round(us, 3) for us in samples.us[:_KEPT]],
-            "disturbed": len(samples.us) - sum(samples.calm),
-            "rounds": self.rounds,
-            "calls": self.calls,
-            "worst": round(own.caller.worst, 4),
-            "contents": self.contents,
-            "compared_whole": self.whole,
-        }
+        self.shelf.wanted = max(_WARM_UPS + (self.leg.rounds + 2) * self.calls, self.shelf.wanted // 2)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -194,13 +188,12 @@ class Race:
         self.whole += sum(all(want.sample is None for want in entry.expected) for entry in entries)
         return entries
 
-    def _round(self, order: list[Contestant]) -> None:
+    def _round(self) -> None:
         entries = self._contents(self.calls)
-        for contestant in list(order):
-            self._try(contestant, lambda turning: turning.turn(entries))
+        self._each(lambda contestant: contestant.turn(entries))
 
     def _each(self, move: Callable[[Contestant], object]) -> None:
-        for contestant in list(self.racing):
+        for contestant in self.racing[:: -1 if self.leg.number % 2 else 1]:
             self._try(contestant, move)
 
     def _try(self, contestant: Contestant, move: Callable[[Contestant], object]) -> None:
@@ -228,10 +221,10 @@ class Race:
             return True
         if self.rounds < fewest:
             return self.rounds > 0 and time.monotonic() > self.racing[0].deadline
-        if self.rounds >= _MOST_ROUNDS or elapsed_s > 2 * _CASE_S:
+        if self.rounds >= 2 * self.leg.rounds or elapsed_s > 2 * _CASE_S:
             return True
         quiet = all(2 * sum(contestant.samples.calm) >= self.rounds - 1 for contestant in self.racing)
-        return quiet and (self.rounds >= _ROUNDS or elapsed_s > _CASE_S)
+        return quiet and (self.rounds >= self.leg.rounds or elapsed_s > _CASE_S)
 
 
 def _slower(contestants: list[Contestant], times: float) -> bool:

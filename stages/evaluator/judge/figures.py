@@ -1,0 +1,104 @@
+"""From the samples of all legs to figures: one kernel's time on a case, and how two kernels compare over all cases."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ksflow.stages.evaluator.judge import statistics
+from ksflow.stages.evaluator.judge.timing import Race, Samples
+
+Json = dict[str, Any]
+
+_KEPT = 64
+
+
+@dataclass
+class Lap:
+    """One case in one leg: the samples of every kernel that finished it."""
+
+    samples: dict[str, Samples]
+    rounds: int
+    calls: int
+    worst: float
+    contents: list[int]
+    whole: int
+
+    @classmethod
+    def of(cls, race: Race) -> "Lap":
+        """What a finished race leaves."""
+        samples = {contestant.name: contestant.samples for contestant in race.racing}
+        worst = race.racing[0].caller.worst
+        return cls(samples, race.rounds, race.calls, worst, race.contents, race.whole)
+
+
+@dataclass
+class Laps:
+    """One case in all legs."""
+
+    case: Json
+    laps: list[Lap] = field(default_factory=list)
+
+    def row(self, name: str) -> Json:
+        """What is known of a kernel's time on this case, per call."""
+        found = [lap.samples[name] for lap in self.laps if name in lap.samples]
+        samples = [us for each in found for us in each.us]
+        intervals = [_interval(each, seed) for seed, each in enumerate(found)]
+        floor, why = self.case.get("floor", (0.0, "none known"))
+        return {
+            "case": self.case["name"],
+            "us": round(_mean([each.low() for each in found]), 3),
+            "interval_us": [round(_mean([interval[end] for interval in intervals]), 3) for end in (0, 1)],
+            "median_us": round(statistics.middle(samples), 3),
+            "wall_us": round(_mean([_low(each.wall, each) for each in found]), 3),
+            "cpu_us": round(_mean([_low(each.cpu, each) for each in found]), 3),
+            "floor_us": round(floor, 3),
+            "floor": why,
+            "samples_us": [round(us, 3) for us in samples[:_KEPT]],
+            "disturbed": sum(not calm for each in found for calm in each.calm),
+            "legs": len(found),
+            "rounds": sum(lap.rounds for lap in self.laps),
+            "calls": self.laps[0].calls,
+            "worst": round(max(lap.worst for lap in self.laps), 4),
+            "contents": [number for lap in self.laps for number in lap.contents],
+            "compared_whole": sum(lap.whole for lap in self.laps),
+        }
+
+
+def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
+    """How many times faster `first` is, over all cases and legs, with the 95 % interval; None unless both were there.
+
+    Above 1 it is faster. Rounds in which one of the two was preempted do not count.
+    """
+    logs, speedups = [], []
+    for seed, lap in enumerate(lap for laps in cases for lap in laps.laps):
+        if first not in lap.samples or other not in lap.samples:
+            return None
+        own, theirs = lap.samples[first], lap.samples[other]
+        rounds = min(len(own.us), len(theirs.us))
+        keep = [a and b for a, b in zip(own.calm[-rounds:], theirs.calm[-rounds:], strict=True)]
+        rows = [samples.us[-rounds:] for samples in (theirs, own)]
+        lows = [statistics.low(statistics.pick(row, keep)) for row in rows]
+        speedups.append(lows[0] / lows[1])
+        logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(seed)))
+    speedup = _mean(speedups)
+    low, high = statistics.interval(logs)
+    return {
+        "speedup": round(speedup, 4),
+        "low": round(min(low, speedup), 4),
+        "high": round(max(high, speedup), 4),
+    }
+
+
+def _interval(samples: Samples, seed: int) -> tuple[float, float]:
+    return statistics.low_interval(statistics.pick(samples.us, samples.calm), torch.Generator().manual_seed(seed))
+
+
+def _low(clock: list[float], samples: Samples) -> float:
+    return statistics.low(statistics.pick(clock, samples.calm))
+
+
+def _mean(values: list[float]) -> float:
+    """The geometric mean."""
+    return math.exp(math.fsum(math.log(max(value, 1e-9)) for value in values) / len(values))
