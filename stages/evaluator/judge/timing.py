@@ -193,7 +193,8 @@ class Race:
         self._each(lambda contestant: contestant.turn(entries))
 
     def _each(self, move: Callable[[Contestant], object]) -> None:
-        for contestant in self.racing[:: -1 if self.leg.number % 2 else 1]:
+        first = self.leg.number % len(self.racing)
+        for contestant in self.racing[first:] + self.racing[:first]:
             self._try(contestant, move)
 
     def _try(self, contestant: Contestant, move: Callable[[Contestant], object]) -> None:
