@@ -199,14 +199,24 @@ class Session:
                 break
             again.add(best.id)
             rivals = (t for t in self.known.ranked if t is not best and t not in self.baselines)
-            self._again(best, (*itertools.islice(rivals, 1), *self.baselines))
+            self._again(best, tuple(itertools.islice(rivals, 1)))
 
-    def _again(self, best: Trial, against: tuple[Trial, ...]) -> None:
+    def _beside(self, best: Trial, rivals: tuple[Trial, ...]) -> Evaluation:
+        """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines."""
+        assert best.kernel is not None
+        now = loop.verdict(self.lab, best.kernel, rivals or self.baselines)
+        if not (rivals and self.baselines and now.accepted):
+            return now
+        again = loop.verdict(self.lab, best.kernel, self.baselines)
+        if not again.accepted and again.verdict is not Verdict.HARNESS:
+            return again
+        return replace(now, evidence={**now.evidence, "against": _newest(now, again)})
+
+    def _again(self, best: Trial, rivals: tuple[Trial, ...]) -> None:
         """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
         self._watch("confirm", best)
-        assert best.kernel is not None
         assert best.evaluation is not None
-        now, before = loop.verdict(self.lab, best.kernel, against), best.evaluation
+        now, before = self._beside(best, rivals), best.evaluation
         if "renewed" in before.evidence:
             now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
         if now.verdict is Verdict.HARNESS:

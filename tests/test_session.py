@@ -133,10 +133,12 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
 
 
 def test_a_kernel_that_turns_out_wrong_at_the_end_is_not_the_winner(lineage: Lineage) -> None:
-    turned = []
+    turned: list[str] = []
+    judged: list[str] = []
 
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        at_the_end = len(against) > 1
+        judged.append(kernel.main)
+        at_the_end = judged.count(kernel.main) > 1
         if "idea" in kernel.main and at_the_end and (not turned or kernel.main == turned[0]):
             turned.append(kernel.main)
             return rejected()
@@ -238,8 +240,11 @@ def test_no_seed_that_works_is_an_error_with_the_reasons(lineage: Lineage) -> No
 
 
 def test_a_harness_error_at_the_end_leaves_the_winner_its_verdict(lineage: Lineage) -> None:
+    judged: list[str] = []
+
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        if len(against) > 1:
+        judged.append(kernel.main)
+        if judged.count(kernel.main) > 1:
             return Evaluation(Verdict.HARNESS, "the judge died", target="t")
         return evaluate(problem, kernel, against)
 
