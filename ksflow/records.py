@@ -539,12 +539,14 @@ def _beats(trial: Trial, champion: Trial) -> bool:
     assert ours is not None
     assert theirs is not None
     doubtful = theirs.claim.get("id") == trial.id and theirs.unranked
+    mine = ours.beside(champion.id)
     if (row := theirs.beside(trial.id)) and not doubtful:
-        return bool(row["high"] < 1)
+        # an unsteady pair may each have looked slower than the other: then who looked better counts
+        return bool(row["high"] < 1) and not (mine and mine["speedup"] <= row["speedup"])
     if ours.claim.get("id") == champion.id:
         return bool(ours.claim["faster"]) and not ours.unranked
-    if row := ours.beside(champion.id):
-        return bool(row["low"] > 1)
+    if mine:
+        return bool(mine["low"] > 1)
     return (ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf)
 
 

@@ -266,13 +266,12 @@ def _was(trial: Trial) -> str:
 
 def _confirmed(best: Trial) -> str:
     found = best.evaluation.evidence if best.evaluation else {}
-    if why := found.get("unconfirmed"):
-        return f"unconfirmed: {why}"
+    doubt = f"unconfirmed beside the runner-up: {found['unconfirmed']}\n" if found.get("unconfirmed") else ""
     parts = [
         f"{evidence.ratio(row)} over {row['id']}{' (a tie)' if row['low'] < 1 < row['high'] else ''}"
         for row in found.get("against", ())
     ]
-    return f"timed again side by side: {best.id} is {', '.join(parts)}" if parts else ""
+    return f"{doubt}timed again side by side: {best.id} is {', '.join(parts)}" if parts else doubt.strip()
 
 
 def _event(trial: Trial | None, session: Session) -> dict[str, Any]:

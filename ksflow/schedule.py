@@ -217,13 +217,17 @@ class Session:
         self._watch("confirm", best)
         assert best.evaluation is not None
         now, before = self._beside(best, rivals), best.evaluation
+        if now.accepted and now.unranked:  # the machine was busy for a moment
+            now = self._beside(best, rivals)
         if "renewed" in before.evidence:
             now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
         if now.verdict is Verdict.HARNESS:
             self._watch(f"not confirmed: {now.reason}", None)
             return
         if now.accepted and now.unranked:
-            label, now = "unconfirmed", replace(before, evidence={**before.evidence, "unconfirmed": now.unranked})
+            why, rows = now.unranked, [row for row in _newest(now, before) if row["id"] in self._baselines]
+            label, now = "unconfirmed", replace(before, evidence={**before.evidence, "unconfirmed": why})
+            now = replace(now, evidence={**now.evidence, "against": _joined(rows, before)})
         elif now.accepted:
             label, now = "confirmed", replace(now, evidence={**now.evidence, "against": _newest(now, before)})
         else:
@@ -266,8 +270,11 @@ class Session:
 
 def _newest(now: Evaluation, before: Evaluation) -> list[Json]:
     """The rows of both, of two about the same trial the newer."""
-    rows = {row["id"]: row for found in (before, now) for row in found.evidence.get("against", ())}
-    return list(rows.values())
+    return _joined(now.evidence.get("against", []), before)
+
+
+def _joined(rows: list[Json], before: Evaluation) -> list[Json]:
+    return list({row["id"]: row for row in (*before.evidence.get("against", ()), *rows)}.values())
 
 
 def _no_start(population: Population) -> str:

@@ -112,6 +112,8 @@ def test_a_best_that_was_judged_again_and_lost_is_none() -> None:
     assert Population((first, second, third)).best == second
     again = judged("00002", 7.0, 0.8, of="00003", faster=False)
     assert Population((first, again, third)).best == third
+    unsteady = judged("00002", 7.0, 0.95, of="00003", faster=False)
+    assert Population((first, unsteady, third)).best == unsteady  # 0.9 the other way round
     assert Population(()).best is None
 
 

@@ -75,6 +75,8 @@ class Area:
 
     def __init__(self, room: Room) -> None:
         self.room = room
+        self.spoiled = False
+        """Whether a box that had it may still be there."""
         self.inputs, inputs = _memory("inputs", room.inputs_bytes)
         self.outputs, outputs = _memory("outputs", room.outputs_bytes)
         self.fds = (inputs, outputs)
@@ -130,6 +132,7 @@ class Box:
             with open(os.path.join(self.folder, name), "w") as file:
                 file.write(text)
         area.clear()
+        self._area = area
         self.inputs, self.outputs, room = area.inputs, area.outputs, area.room
         self.keeper, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, box = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -235,11 +238,13 @@ class Box:
         """Have the keeper kill everything that the box started, and remove its folder."""
         if self.keeper.fileno() < 0:
             return
+        self._area.spoiled = True
         with contextlib.suppress(OSError):
             self.keeper.send(b"end")
             self.keeper.settimeout(_GONE_S)
             while (message := self.keeper.recv(_LONGEST_WORD)) and message != b"gone":
                 self._note(message)
+            self._area.spoiled = message != b"gone"
         self.log.drain()
         os.close(self.log.reader)
         self.keeper.close()

@@ -118,6 +118,7 @@ class Stock:
 
     def areas(self, count: int) -> list[Area]:
         """Shared memory for so many boxes: the same each time, because where it lies moves the times."""
+        self._areas = [area for area in self._areas if not area.spoiled]
         while len(self._areas) < count:
             self._areas.append(Area(room(self.benchmarks)))
         return self._areas[:count]

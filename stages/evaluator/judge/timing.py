@@ -1,7 +1,8 @@
 """How fast is it? Contestants take turns in their own boxes, round and round, on one core.
 
-The order stays the same within a leg, so that what ran before a turn is always the same other kernel: half of the
-turns after oneself, as in A B B A, would find warm caches, and the one in the middle of three never.
+The order stays the same for half a leg and is the reverse for the other half. So a turn comes after another kernel's
+(half of the turns after oneself, as in A B B A, would find warm caches, and the one in the middle of three never), and
+of two kernels that share libraries each comes after the other as often as it goes before.
 
 A turn is K calls on K contents that none of the boxes has seen; in one round all contestants get the same. Two clocks
 measure it, and the larger one counts: the judge's wall clock around the turn, less what a null kernel takes, and the
@@ -194,7 +195,8 @@ class Race:
 
     def _each(self, move: Callable[[Contestant], object]) -> None:
         first = self.leg.number % len(self.racing)
-        for contestant in self.racing[first:] + self.racing[:first]:
+        order = self.racing[first:] + self.racing[:first]
+        for contestant in order[::-1] if 2 * self.rounds >= self.leg.rounds else order:
             self._try(contestant, move)
 
     def _try(self, contestant: Contestant, move: Callable[[Contestant], object]) -> None:
