@@ -115,8 +115,7 @@ def _checks(evaluation: Evaluation) -> list[str]:
 
 
 def _circumstances(evaluation: Evaluation) -> list[str]:
-    rows = [*evaluation.evidence.get("checked", ()), *evaluation.evidence.get("timed", ())]
-    seeds = {row["case"]: row["seeds"] for row in rows if row.get("seeds")}
+    seeds = {row["case"]: row["seeds"] for row in evaluation.evidence.get("checked", ()) if row.get("seeds")}
     lines = [f"seeds: {_some(seeds)}"] if seeds else []
     return [
         *lines,

@@ -26,7 +26,7 @@ from ksflow.stages.evaluator.box.confine import PREFIX
 from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
 from ksflow.stages.evaluator.judge.cases import Layout
 
-_SPIN_S = 0.002
+_SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _DRAINS = 64
 _ENDINGS = 20
 _LONGEST_WORD = 1 << 14
@@ -214,11 +214,10 @@ class Box:
 
     def go(self, slots: bytes, timeout_s: float) -> float:
         """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure."""
-        spin = _SPIN_S if (os.cpu_count() or 1) > 1 else 0.0
         self._silent()
         started = time.perf_counter()
         nonce = self._say(GO, slots)
-        self._answer(DONE, nonce, time.monotonic() + timeout_s, spin)
+        self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
         return time.perf_counter() - started
 
     def cpu_s(self) -> float:

@@ -80,9 +80,11 @@ class Contest:
                         box = stack.enter_context(opener(self.kernels[name], areas[(place + leg) % len(areas)]))
                         self._admit(boxes, name, box)
                 self._leg(boxes, Leg(leg, self.legs), uses)
-            self._conclude()
+            found = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
+            self.outcome.ratios = {name: row for name, row in found.items() if row}
             if self._settled(time.monotonic() - started):
                 break
+        self._conclude()
         return self.outcome
 
     def _admit(self, boxes: dict[str, Box], name: str, box: Box) -> None:
@@ -118,15 +120,13 @@ class Contest:
                 self.outcome.skipped[contestant.name] = failure.text
 
     def _conclude(self) -> None:
-        """The figures so far. Raises Rejected for a time that cannot be."""
+        """The times. Raises Rejected for one that cannot be."""
         outcome = self.outcome
         outcome.rows = [laps.row(self.first) for laps in outcome.cases]
         for row in outcome.rows:
             if row["us"] < row["floor_us"]:
                 reason = f"{row['case']}: {row['us']:g} µs, but it takes at least {row['floor_us']:.3g} µs here: "
                 raise Rejected("reject-impossible", reason + row["floor"], {"timed": outcome.rows})
-        found = {name: outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
-        outcome.ratios = {name: row for name, row in found.items() if row}
 
     def _settled(self, leg_s: float) -> bool:
         if not self.outcome.ratios or leg_s > _LEG_S:

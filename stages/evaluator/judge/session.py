@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Start
 from ksflow.stages.evaluator.judge.check import Rejected, check
 from ksflow.stages.evaluator.judge.contest import Contest, Outcome
 from ksflow.stages.evaluator.judge.overhead import Overhead
-from ksflow.stages.evaluator.judge.stock import Shelf, Stock, room
+from ksflow.stages.evaluator.judge.stock import RETIRED, Shelf, Stock, room
 
 Json = dict[str, Any]
 
@@ -22,9 +23,8 @@ _OFF = 0.02
 """A kernel that differs from itself by more than this says that nothing can be ranked now."""
 _CONTROLS = 2
 """Contests at most: another one where the first does not decide."""
-_PRIVATE = ("full", "userns", "landlock", "rlimits")
+_PRIVATE = (*levels.PRIVATE, "landlock")
 """Levels at which a box can leave nothing for a later one."""
-_REUSE = 24
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Judgement:
 
     @property
     def _uses(self) -> int:
-        return _REUSE if self.host.level in _PRIVATE else 1
+        return RETIRED if self.host.level in _PRIVATE else 1
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:

@@ -18,7 +18,7 @@ from ksflow.stages.evaluator.judge.cases import Entry, Layout, Reference
 _MEMORY = 256 << 20
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
-_OLD, _RETIRED = 8, 24
+_OLD, RETIRED = 8, 24
 _FULL_EVERY = 8
 _SAMPLED = 1 << 14
 _SLOT_MEMORY = 8 << 20
@@ -92,8 +92,8 @@ class Shelf:
         return True
 
     def feed(self, uses: int) -> Iterator[Entry]:
-        """Contents for one judgement's boxes, without end: what is at hand, the least shown first, then new ones."""
-        self.entries = [entry for entry in self.entries if entry.uses < (min(uses, _RETIRED) if self.timed else 1)]
+        """Contents for boxes that see each once, without end: what was shown less than `uses` times, then new ones."""
+        self.entries = [entry for entry in self.entries if entry.uses < (uses if self.timed else 1)]
         ready = sorted(_draw.sample(self.entries, len(self.entries)), key=lambda entry: entry.uses)
         for entry in ready:
             entry.uses += 1
