@@ -16,7 +16,7 @@ def test_right_kernel_is_accepted_and_timed(judge: Judge, kernel: Kernel) -> Non
     result = judge(kernel)
     assert result.verdict is Verdict.ACCEPT, result.reason
     assert [timing.case for timing in result.timings] == ["n30000", "n65536"]
-    assert all(0 < len(timing.samples_us) <= 48 for timing in result.timings)
+    assert all(0 < len(timing.samples_us) <= 64 for timing in result.timings)
     assert result.evidence["upstream"] == "pass"
     assert result.evidence["checked"][0]["worst"] <= 1
     assert result.isolation in LEVELS[1:]
