@@ -3,6 +3,7 @@
     KsflowError
     ├── ConfigError    the set-up is wrong: a key, a folder, a missing compiler; the user mends it
     ├── StageError     a stage could not do its work; the loop records a failed trial and goes on
+    ├── BudgetError    a model call would go beyond a budget; the run ends cleanly, and goes on next time
     └── LineageError   the git repository is not what it should be
 
 A bad kernel is not an error: it is an `Evaluation` with its verdict.
@@ -27,6 +28,10 @@ class StageError(KsflowError):
         super().__init__(f"{stage}: {reason}")
         self.stage = stage
         self.reason = reason
+
+
+class BudgetError(KsflowError):
+    """What is left of a budget does not cover the next model call."""
 
 
 class LineageError(KsflowError):

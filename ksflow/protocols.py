@@ -6,6 +6,7 @@ change what it is given, and is called again after a crash with the same values.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -17,9 +18,11 @@ from ksflow.records import (
     Kernel,
     Material,
     Note,
+    Permit,
     Plan,
     Population,
     Problem,
+    Question,
     Trial,
 )
 
@@ -95,3 +98,18 @@ def transcribe(call: Call) -> None:
 def transcript_to(keep: Callable[[Call], None]) -> None:
     """From now on, in this context, `keep` receives every model call."""
     _transcript.set(keep)
+
+
+Meter = Callable[[Question], AbstractContextManager[Permit]]
+_meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+def admit(question: Question) -> AbstractContextManager[Permit]:
+    """Leave for a model call, to be held while it lasts and until it is transcribed. Raises BudgetError; may wait."""
+    meter = _meter.get()
+    return nullcontext(Permit()) if meter is None else meter(question)
+
+
+def metered_by(meter: Meter | None) -> None:
+    """From now on, in this context, `meter` is asked before every model call."""
+    _meter.set(meter)

@@ -629,6 +629,37 @@ class Call(Record):
     cost: Cost = Cost()
     price_source: str = ""
     """Where the price was read, or empty when it is unknown."""
+    cut: bool = False
+    """The provider stopped at its token limit."""
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    """What the model was told beside the messages: temperature, max_tokens, reasoning_effort, ..."""
+    about: str = ""
+    """What it was for: `round 3`, or the id of a trial."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model call that is about to be made, and what it may cost."""
+
+    stage: str
+    model: str
+    tokens_in: int
+    """Of the prompt, estimated."""
+    tokens_out: int
+    """The most that the answer may have."""
+    usd_in: float | None = None
+    """The prompt's price; None when no price is known."""
+    usd_most: float | None = None
+    """The price of the prompt and the longest answer; None when no price is known."""
+    price_source: str = ""
+
+
+@dataclass
+class Permit:
+    """Leave to make one call. What it may cost is reserved until the call is over."""
+
+    lost: bool = False
+    """Set when nobody knows whether the provider will charge for it: it stays reserved."""
 
 
 @dataclass(frozen=True)
