@@ -6,6 +6,7 @@ feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
 
 import inspect
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ksflow import report
+from ksflow import __version__, report
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.home import shipped
 from ksflow.problem import suggest
@@ -107,6 +108,19 @@ def run_name(cfg: DictConfig) -> str:
     if any(item.startswith("run=") for item in overrides):
         return str(cfg.run)
     return re.sub(r"[^\w.=,+-]+", "_", ",".join(swept))[:120].strip(".,") or str(cfg.run)
+
+
+def asks_models(cfg: DictConfig) -> bool:
+    """Whether any stage takes a model in."""
+    stages = (cfg[name] for name in ("selector", "designer", "writer", "digester"))
+    return any("lm" in node for stage in stages for _, node in _parts(OmegaConf.create({"stage": stage}), ""))
+
+
+def settings(cfg: DictConfig) -> str:
+    """What a run was made with, as YAML: the command line, versions, the configuration. Secrets stay names."""
+    given = os.environ.get(_ARGUMENTS, "").split("\n")
+    versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
+    return OmegaConf.to_yaml({"arguments": [word for word in given if word], "versions": versions, "settings": cfg})
 
 
 def job_folder() -> Path:

@@ -13,10 +13,20 @@ def key(problem: Problem, evaluate: Evaluator) -> Key:
     return Key(problem.digest, getattr(evaluate, "judge", ""), getattr(evaluate, "fingerprint", ""))
 
 
+def prepare(problem: Problem, evaluate: Evaluator, kernel: Kernel) -> None:
+    """Let the evaluator do what needs no device (compile), while another kernel has it. Raises StageError."""
+    if hasattr(evaluate, "prepare"):
+        with boundary("evaluator"):
+            evaluate.prepare(problem, kernel)
+
+
 def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
     """The judge's word with its key and what it took. Raises StageError when the evaluator fails."""
     started = time.monotonic()
     with boundary("evaluator"):
         evaluation = evaluate(problem, kernel, against)
     judge = evaluation.judge or key(problem, evaluate).judge
-    return replace(evaluation, judge=judge, problem=problem.digest, wall_s=round(time.monotonic() - started, 3))
+    wall_s = round(time.monotonic() - started, 3)
+    if getattr(evaluate, "recorded", False):
+        wall_s = evaluation.wall_s
+    return replace(evaluation, judge=judge, problem=problem.digest, wall_s=wall_s)

@@ -1,4 +1,7 @@
-"""Logs: one line of JSON per event in the run's folder. What a person sees on the terminal is `report`'s."""
+"""Logs: one line of JSON per event in the run's folder. What a person sees on the terminal is `report`'s.
+
+Except for the questions that wait in a folder for a person's answer: nothing goes on without that person.
+"""
 
 import logging
 from pathlib import Path
@@ -34,6 +37,7 @@ def setup(folder: Path) -> None:
     handler.ksflow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
+    _tell_on_stderr("ksflow.inbox")
     logging.captureWarnings(True)
     structlog.contextvars.clear_contextvars()
     structlog.configure(
@@ -42,3 +46,18 @@ def setup(folder: Path) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _tell_on_stderr(name: str) -> None:
+    logger = logging.getLogger(name)
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                processors=[
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),
+                ]
+            )
+        )
+        logger.addHandler(handler)

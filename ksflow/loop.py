@@ -1,16 +1,17 @@
 """The round: select, design, write, evaluate, digest. It stays one screen.
 
-Everything is committed before the next thing acts on it, and a round starts by finishing what an earlier one left.
-Budgets, interruption and display live in `schedule`.
+Everything is committed before the next thing acts on it. What runs at the same time, budgets, interruption and display
+live in `schedule`; a round and its trials only take turns at the device.
 """
 
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ksflow import judging
+from ksflow import forms, judging, repeats
 from ksflow.errors import StageError, boundary
-from ksflow.lineage import Lineage
+from ksflow.lineage import Lineage, Turn
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
@@ -23,10 +24,17 @@ from ksflow.records import (
     Note,
     Origin,
     Plan,
+    Population,
     Problem,
     Trial,
 )
 from ksflow.transcript import Transcript
+
+
+def one_by_one(do: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """In turn."""
+    for item in items:
+        do(item)
 
 
 @dataclass(frozen=True)
@@ -44,11 +52,19 @@ class Lab:
     handbook: tuple[Note, ...] = ()
     """Notes that came with the target, shown before what was learnt."""
     repairs: int = 0
-    digest_every: int = 12
+    repeats: str = "skip"
+    """What becomes of code that was tried before: `skip` takes the record's verdict, `show` also sends it back to the
+    writer once, `judge` judges it again."""
     watch: Callable[[str, Trial | None], None] = lambda what, trial: None
     """Told of every step: `select`, `design`, `write`, `evaluate`, `done`, `digest`."""
     stop: Callable[[], bool] = lambda: False
-    """Asked before each trial."""
+    """Asked before each trial, and between the steps of a round."""
+    room: Callable[[int], int] = lambda wanted: wanted
+    """How many of so many experiments the budget has room for; they count as dispatched."""
+    together: Callable[[Callable[[Any], None], Iterable[Any]], None] = one_by_one
+    """Does something for several trials, at once where that is possible."""
+    device: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Held while the judge is at work: the queue for the device."""
 
     @property
     def key(self) -> Key:
@@ -56,57 +72,51 @@ class Lab:
         return judging.key(self.problem, self.evaluate)
 
 
-def round_(lab: Lab, most: int) -> None:
-    """One turn of the loop, at most `most` new experiments. Raises StageError when no plan could be made."""
-    attempt(lab, lab.lineage.unfinished())
-    if lab.stop():
-        return
-    before, notes = lab.lineage.known, lab.handbook + lab.lineage.notes()
-    started, spent = time.monotonic(), lab.transcript.total
-    lab.watch("select", None)
-    with boundary("selector"):
-        choice = lab.select(lab.problem, before)
-    lab.lineage.select(choice)
-    lab.watch("design", None)
-    with boundary("designer"):
-        plan = lab.design(lab.problem, before, choice, notes)
-    cost = _since(lab, spent, started, len(plan.picked[:most]))
-    attempt(lab, lab.lineage.dispatch(_drafts(choice, plan, cost)[:most], plan))
-    done = len(lab.lineage.known.trials)
-    if done // lab.digest_every > len(before.trials) // lab.digest_every:
-        learn(lab)
+def round_(lab: Lab, turn: Turn, learning: bool = False) -> None:
+    """One turn of the loop. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
+    with lab.transcript.about(f"round {turn.name}", turn.sample) as spent:
+        notes = lab.handbook + (learn(lab, turn) if learning else turn.notes)
+        lab.watch("select", None)
+        with boundary("selector"):
+            choice = lab.select(lab.problem, turn.known)
+        lab.lineage.select(choice, turn.name)
+        if lab.stop():
+            return
+        lab.watch("design", None)
+        with boundary("designer"):
+            plan = lab.design(lab.problem, turn.known, choice, notes)
+    trials = lab.lineage.dispatch(_drafts(choice, plan, spent.cost), plan, turn.name, lab.room)
+    lab.together(lambda trial: attempt(lab, trial, notes), trials)
 
 
-def attempt(lab: Lab, trials: Iterable[Trial]) -> None:
-    """Write and judge trials that have their ids; those left when told to stop are finished next time."""
-    for trial in trials:
-        for repairs_left in range(lab.repairs, -1, -1):
-            if lab.stop():
-                return
-            trial = judge(lab, trial if trial.kernel else write(lab, trial))
-            if trial.kernel is None or trial.score_us is not None or not repairs_left:
-                break
-            (trial,) = lab.lineage.dispatch([_repair(trial)])
+def attempt(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> None:
+    """Write and judge a trial that has its id; one left when told to stop is finished next time."""
+    for times in range(lab.repairs + 2):
+        if lab.stop():
+            return
+        trial = judge(lab, trial if trial.kernel else write(lab, trial, notes))
+        if not _goes_back(lab, trial, times):
+            return
+        again = lab.lineage.dispatch([_repair(trial)], cause=trial.id, room=lab.room)
+        if not again:
+            return
+        (trial,) = again
 
 
-def write(lab: Lab, trial: Trial) -> Trial:
+def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Trial:
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
     lab.watch("write", trial)
-    started, spent = time.monotonic(), lab.transcript.total
-    notes = lab.handbook + lab.lineage.notes()
-    try:
-        with boundary("writer"):
-            known, failed, parents = lab.lineage.known, None, trial.parents
-            if trial.origin is Origin.REPAIR:
-                failed = known.by_id[parents[0]]
-                parents = failed.parents
-            choice = known.choose(parents[0], parents[-1], "")
-            assert trial.experiment is not None
-            kernel = lab.write(lab.problem, choice, trial.experiment, notes, failed)
-        trial = replace(trial, kernel=kernel)
-    except StageError as error:
-        trial = replace(trial, failure=str(error))
-    trial = replace(trial, cost=trial.cost + _since(lab, spent, started, 1))
+    notes = lab.handbook + lab.lineage.notes() if notes is None else notes
+    with lab.transcript.about(trial.id) as spent:
+        try:
+            with boundary("writer"):
+                choice, failed = _question(lab.lineage.known, trial)
+                assert trial.experiment is not None
+                kernel = lab.write(lab.problem, choice, trial.experiment, notes, failed)
+            trial = replace(trial, kernel=kernel, form=forms.form(kernel))
+        except StageError as error:
+            trial = replace(trial, failure=str(error))
+    trial = replace(trial, cost=trial.cost + spent.cost)
     lab.lineage.write(trial)
     return trial
 
@@ -115,8 +125,12 @@ def judge(lab: Lab, trial: Trial, remarks: Json | None = None) -> Trial:
     """Have a written kernel judged against the incumbent, and commit the verdict with the remarks in its evidence."""
     if trial.kernel is not None:
         lab.watch("evaluate", trial)
-        best = lab.lineage.known.best
-        evaluation = verdict(lab, trial.kernel, (best,) if best else ())
+        evaluation = None if lab.repeats == "judge" or remarks else repeats.on_record(lab.lineage, trial, lab.stop)
+        if evaluation is None:
+            judging.prepare(lab.problem, lab.evaluate, trial.kernel)
+            with lab.device:
+                best = lab.lineage.known.best
+                evaluation = verdict(lab, trial.kernel, (best,) if best else ())
         evidence = {**evaluation.evidence, **(remarks or {})}
         trial = replace(trial, evaluation=replace(evaluation, evidence=evidence))
         lab.lineage.evaluate(trial)
@@ -129,32 +143,44 @@ def verdict(lab: Lab, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
     return judging.verdict(lab.problem, lab.evaluate, kernel, against)
 
 
-def learn(lab: Lab) -> None:
-    """Digest the run so far. Raises StageError."""
+def learn(lab: Lab, turn: Turn) -> tuple[Note, ...]:
+    """Digest the run so far; the notes that hold from now on."""
     lab.watch("digest", None)
-    material = Material((), lab.lineage.known, lab.lineage.notes())
-    with boundary("digester"):
-        lab.lineage.learn(lab.digest(lab.problem, material))
+    try:
+        with boundary("digester"):
+            notes = lab.digest(lab.problem, Material((), turn.known, turn.notes))
+    except StageError as error:
+        lab.watch(f"no notes: {error}", None)
+        return turn.notes
+    lab.lineage.learn(notes, len(turn.known.trials))
+    return notes
+
+
+def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
+    """What the experiment was designed for, and the attempt to repair where it is one."""
+    failed = first = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
+    while first and first.origin is Origin.REPAIR:
+        first = known.by_id[first.parents[0]]
+    parents = (first or trial).parents
+    return known.choose(parents[0], parents[-1], ""), failed
+
+
+def _goes_back(lab: Lab, trial: Trial, times: int) -> bool:
+    """Whether a trial goes back to the writer, which has had it back `times` times."""
+    if trial.kernel is None:
+        return False
+    if trial.repeats:
+        return lab.repeats == "show" and times <= lab.repairs
+    return trial.score_us is None and times < lab.repairs
 
 
 def _drafts(choice: Choice, plan: Plan, cost: Cost) -> list[Trial]:
     parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
     picked = [plan.experiments[index] for index in plan.picked]
-    return [Trial("", Origin.EXPERIMENT, parents, experiment, cost=cost) for experiment in picked]
+    share = cost.shared(len(picked))
+    return [Trial("", Origin.EXPERIMENT, parents, experiment, cost=share) for experiment in picked]
 
 
 def _repair(failed: Trial) -> Trial:
     parents = tuple(dict.fromkeys((failed.id, *failed.parents[:1])))
     return Trial("", Origin.REPAIR, parents, failed.experiment)
-
-
-def _since(lab: Lab, spent: Cost, started: float, shares: int) -> Cost:
-    """What was spent since then, as one of `shares` equal shares."""
-    now = lab.transcript.total
-    return Cost(
-        (now.usd - spent.usd) / shares,
-        (now.tokens_in - spent.tokens_in) // shares,
-        (now.tokens_out - spent.tokens_out) // shares,
-        (now.calls - spent.calls) // shares,
-        round((time.monotonic() - started) / shares, 3),
-    )

@@ -3,9 +3,12 @@
 What a model wrote stands in them indented and stripped of control characters, so it can pass for neither.
 """
 
+import re
 from collections.abc import Mapping
 
 from ksflow.records import Trial
+
+_STEP = re.compile(r"\d+\.\d+\n?")
 
 
 def describe(trial: Trial, label: str) -> str:
@@ -35,6 +38,21 @@ def plain(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     tail = [f"{key}: {value}" for key, value in trailers.items() if value]
     parts = [first, "\n".join(lines)[:4000].rstrip(), "\n".join(tail)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def with_step(text: str, step: str) -> str:
+    """A message with its place in the order of the run's commits, as its last trailer."""
+    paragraphs = text.rstrip("\n").split("\n\n")
+    trailers = len(paragraphs) > 1 and not paragraphs[-1].startswith(" ")
+    return f"{text}{'' if trailers else chr(10)}Step: {step}\n"
+
+
+def without_step(text: str) -> tuple[str, str]:
+    """A message as it was before `with_step`, and the step; empty where there is none."""
+    body, mark, step = text.rpartition("Step: ")
+    if not mark or not _STEP.fullmatch(step):
+        return text, ""
+    return (body[:-1] if body.endswith("\n\n") else body), step.rstrip("\n")
 
 
 def _printable(text: str) -> str:

@@ -5,8 +5,8 @@ change what it is given, and is called again after a crash with the same values.
 `StageError`, which costs a trial and never the run.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -66,7 +66,10 @@ class Evaluator(Protocol):
 
     It may carry `judge` (its name and version) and `fingerprint` (the machine's, as in `Evaluation.target`): results
     with others are stale. Without them its results are taken to stay comparable, and never come from the cache. It
-    may have `start()`, called when the first question is near.
+    may have `start()`, called when the first question is near; `prepare(problem, kernel)`, called by any thread before
+    the kernel's turn at the device, for what needs no device; `devices`, how many kernels it judges at once (1); and
+    `recorded`, where it repeats a recorded run, durations included. It is called by several threads, but never by more
+    than `devices` at a time.
     """
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
@@ -85,6 +88,24 @@ class Digester(Protocol):
         """The notes to keep from now on: all of them, the old ones it still believes included."""
 
 
+class Recording(Protocol):
+    """A recorded run, as a replay's stages see it: of one session, or of all before one is opened."""
+
+    @property
+    def anew(self) -> bool:
+        """Whether its kernels are judged anew, so that questions with times in them cannot be the same."""
+
+    def calls(self) -> tuple[Call, ...]:
+        """The model calls, in their order."""
+
+    def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
+        """(the kernel's digest, the verdict) each time the judge was asked, in their order."""
+
+
+about: ContextVar[str] = ContextVar("about", default="")
+"""What model calls in this context are for: `round 1.3`, or the id of a trial."""
+sample: ContextVar[int] = ContextVar("sample", default=0)
+"""Which of several answers to the same question is wanted: an earlier one may be had again, another is a new one."""
 _transcript: ContextVar[Callable[[Call], None] | None] = ContextVar("transcript", default=None)
 
 
@@ -100,6 +121,16 @@ def transcript_to(keep: Callable[[Call], None]) -> None:
     _transcript.set(keep)
 
 
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Meanwhile, in this context, nobody receives model calls: answers out of a cache are looked at, not used."""
+    before = _transcript.set(None)
+    try:
+        yield
+    finally:
+        _transcript.reset(before)
+
+
 Meter = Callable[[Question], AbstractContextManager[Permit]]
 _meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
@@ -110,6 +141,11 @@ def admit(question: Question) -> AbstractContextManager[Permit]:
     return nullcontext(Permit()) if meter is None else meter(question)
 
 
-def metered_by(meter: Meter | None) -> None:
-    """From now on, in this context, `meter` is asked before every model call."""
-    _meter.set(meter)
+@contextmanager
+def metered_by(meter: Meter | None) -> Iterator[None]:
+    """Meanwhile, in this context, `meter` is asked before every model call."""
+    before = _meter.set(meter)
+    try:
+        yield
+    finally:
+        _meter.reset(before)

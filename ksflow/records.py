@@ -5,7 +5,6 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 """
 
 import bisect
-import functools
 import hashlib
 import math
 import re
@@ -347,6 +346,17 @@ class Cost(Record):
             self.wall_s + other.wall_s,
         )
 
+    def shared(self, shares: int) -> "Cost":
+        """One of so many equal shares; what does not divide is left out."""
+        each = max(shares, 1)
+        return Cost(
+            self.usd / each,
+            self.tokens_in // each,
+            self.tokens_out // each,
+            self.calls // each,
+            round(self.wall_s / each, 3),
+        )
+
 
 @dataclass(frozen=True)
 class Experiment(Record):
@@ -420,6 +430,8 @@ class Trial(Record):
     cost: Cost = Cost()
     name: str = ""
     """The seed's file name, where it is a seed."""
+    form: str = ""
+    """Names the code without its layout and comments (`forms.form`): two trials of one form are repeats."""
     stale: str = ""
     """What has changed since it was judged (problem, judge, target). Found out when read, empty on disk."""
 
@@ -436,6 +448,11 @@ class Trial(Record):
     def score_us(self) -> float | None:
         """The score, where it was accepted and still holds."""
         return self.evaluation.score_us if self.evaluation and not self.stale else None
+
+    @property
+    def repeats(self) -> str:
+        """The earlier trial of the same form whose verdict was taken over; empty where it was judged itself."""
+        return str(self.evaluation.evidence.get("repeat", {}).get("of", "")) if self.evaluation else ""
 
     @property
     def verdict(self) -> str:
@@ -484,24 +501,32 @@ class Population:
 
     @cached_property
     def ranked(self) -> tuple[Trial, ...]:
-        """The accepted trials by score; of equals the earlier."""
-        accepted = (trial for trial in self.trials if trial.score_us is not None)
+        """The accepted trials by score, repeats left out; of equals the earlier."""
+        accepted = (trial for trial in self.trials if trial.score_us is not None and not trial.repeats)
         return tuple(sorted(accepted, key=_rank))
 
     @cached_property
     def best(self) -> Trial | None:
         """The champion: it beat the one before it by more than noise, as the rest did not beat it."""
-        return functools.reduce(_champion, self.trials, None)
+        return self.champions[-1] if self.trials else None
+
+    @cached_property
+    def champions(self) -> tuple["Trial | None", ...]:
+        """The champion after each trial."""
+        return _champions(None, self.trials)
 
     def plus(self, trial: Trial) -> "Population":
-        """This population and a newer trial, without ranking everything again."""
-        grown = Population((*self.trials, trial), self.stale)
+        """This population and another trial, without ranking everything again."""
+        at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
+        after = self.trials[at:]
+        grown = Population((*self.trials[:at], trial, *after), self.stale)
         ranked = list(self.ranked)
-        if trial.score_us is not None:
+        if trial.score_us is not None and not trial.repeats:
             bisect.insort(ranked, trial, key=_rank)
         grown.__dict__["ranked"] = tuple(ranked)
         grown.__dict__["by_id"] = {**self.by_id, trial.id: trial}
-        grown.__dict__["best"] = _champion(self.best, trial)
+        before = self.champions[:at]
+        grown.__dict__["champions"] = before + _champions(before[-1] if before else None, (trial, *after))
         return grown
 
     def choose(self, base: str, reference: str, rationale: str) -> Choice:
@@ -526,9 +551,17 @@ BETTER_BY = 1.03
 """How much better a score must be where two kernels were never timed side by side."""
 
 
+def _champions(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:
+    """The champion after each of the trials, where `first` was it before them."""
+    found = [first]
+    for trial in trials:
+        found.append(_champion(found[-1], trial))
+    return tuple(found[1:])
+
+
 def _champion(champion: Trial | None, trial: Trial) -> Trial | None:
     """Who is the best of the two, where `trial` is the newer."""
-    if trial.score_us is None or (champion and not _beats(trial, champion)):
+    if trial.score_us is None or trial.repeats or (champion and not _beats(trial, champion)):
         return champion
     return trial
 

@@ -15,15 +15,15 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from ksflow import evidence, work
+from ksflow import evidence, spending
 from ksflow.approval import approvals
 from ksflow.lineage import Lineage
-from ksflow.records import Approval, Population, Problem, Target, Trial
+from ksflow.records import Approval, Cost, Origin, Population, Problem, Trial
 from ksflow.schedule import Outcome, Session
 
 _LOG = structlog.get_logger("ksflow")
 _STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "stale": "dim"}
-_NOTICES = ("no plan", "stale", "not confirmed")
+_NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")
 """Steps that are said in a line of their own begin so."""
 
 
@@ -43,7 +43,6 @@ class Display:
         columns = [BarColumn(20), TextColumn("{task.description}")]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("starting", total=1.0)
-        self._now = "starting"
 
     def __enter__(self) -> "Display":
         self._bar.start()
@@ -54,14 +53,18 @@ class Display:
 
     def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
         """Show one step."""
-        self._now = f"{what} {trial.id if trial else ''}".strip()
         _LOG.info(what, **_event(trial, session))
         if what == "done" and trial:
             self._console.print(_line(trial, session), soft_wrap=True)
         elif what == "interrupt":
             self._console.print(
-                "stopping after this trial; Ctrl-C again stops now (nothing is lost)",
+                f"finishing {_doing(session) or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)",
                 style="yellow",
+                soft_wrap=True,
+            )
+        elif what == "abandon":
+            self._console.print(
+                f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up", style="yellow", soft_wrap=True
             )
         elif what.startswith(_NOTICES):
             self._console.print(what, style="yellow", soft_wrap=True)
@@ -73,8 +76,8 @@ class Display:
         elapsed = time.monotonic() - session.started
         left = f"{elapsed / share - elapsed:.0f} s left" if share > 0.05 else ""
         parts = [
-            f"round {session.rounds + 1}",
-            self._now,
+            f"round {session.rounds}",
+            _doing(session),
             f"best {best.score_us:.4g} µs {_times(best, session.baselines)}" if best else "",
             left,
             f"${session.lab.transcript.total.usd:.2f}",
@@ -101,7 +104,9 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "trials": len(experiments),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
-        "usd": sum(t.cost.usd for t in outcome.population.trials),
+        "usd": spending.spent(outcome.population).usd,
+        "tokens": _tokens(spending.spent(outcome.population)),
+        "improvements": len(spending.improvements(outcome.population)),
         "wall_s": round(outcome.wall_s, 1),
     }
 
@@ -129,10 +134,13 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     shown = [*([] if best in baselines else [best]), *found[:4]]
     console.print(_scores(problem, shown, baselines, approvals(lineage)))
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
+    repeats = f", {outcome.repeats} repeats answered from the record" if outcome.repeats else ""
     console.print(
-        f"{outcome.judged} experiments in {outcome.search_s:.0f} s ({rate:.0f} a minute), "
-        f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}"
+        f"{outcome.judged} experiments in {outcome.search_s:.0f} s ({rate:.0f} a minute; the device was busy "
+        f"{outcome.busy:.0%}){repeats}, ${outcome.cost.usd:.2f}; stopped: {outcome.reason}",
+        soft_wrap=True,
     )
+    show_spending(console, outcome.population)
     if stale := outcome.population.stale:
         console.print(f"{len(stale)} older results are stale and not ranked; `lineage` shows them")
     if confirmed := _confirmed(best):
@@ -147,6 +155,28 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
         f"  python -m ksflow lineage show {best.id} problem={problem.name} run={lineage.run}",
         soft_wrap=True,
     )
+
+
+def show_spending(console: Console, population: Population, every: bool = False) -> None:
+    """What the whole run has cost, by experiment and by improvement; `every` improvement in a row of its own."""
+    found, total = spending.improvements(population), spending.spent(population)
+    trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
+    if every and found:
+        table = Table(title="improvements", title_justify="left", box=SIMPLE_HEAD)
+        for name in ("kernel", "µs", "gain", "experiments", "cost"):
+            table.add_column(name, justify="left" if name in ("kernel", "cost") else "right", no_wrap=True)
+        for row in found:
+            cells = (row.trial.id, f"{row.trial.score_us:.4g}", f"{row.gain_percent:+.0f} %", str(row.trials))
+            table.add_row(*cells, spending.price(row.cost))
+        console.print(table)
+    if trials and spending.price(total):
+        words = [
+            f"cost of the run so far: {spending.price(total)}",
+            f"an experiment {spending.price(total.shared(trials))}",
+        ]
+        if found:
+            words.append(f"an improvement {spending.price(total.shared(len(found)))} ({len(found)} so far)")
+        console.print("; ".join(words), soft_wrap=True)
 
 
 def show_tree(
@@ -166,6 +196,8 @@ def show_tree(
         if len(trial.parents) > 1:
             label.append(f"(with {trial.parents[1]}) ", "dim")
         label.append(_what(trial, 90))
+        if trial.cost.usd:
+            label.append(f" ${trial.cost.usd:.4f}", "dim")
         nodes[trial.id] = nodes.get(trial.parents[0] if trial.parents else "", root).add(label)
     console.print(root, soft_wrap=True)
 
@@ -179,7 +211,9 @@ def show_trial(console: Console, trial: Trial, commit: str, approval: Approval |
         **dict(zip(("base", "reference"), trial.parents, strict=False)),
         "name": trial.name,
         "failure": trial.failure,
-        "cost": f"${trial.cost.usd:.4f}, {trial.wall_s:.1f} s, {trial.cost.calls} model calls",
+        "repeats": trial.repeats,
+        "cost": f"${trial.cost.usd:.4f}, {_tokens(trial.cost)} tokens, {trial.wall_s:.1f} s, "
+        f"{trial.cost.calls} model calls",
     }
     for key, value in rows.items():
         if value:
@@ -234,7 +268,8 @@ def _scores(
 ) -> Table:
     cases = [case.name for case in problem.benchmarks]
     table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("kernel", problem.score, "x baseline", *cases[:6]):
+    paid = any(trial.cost.calls for trial in trials)
+    for name in ("kernel", problem.score, "x baseline", *(["cost"] if paid else []), *cases[:6]):
         left = name == "kernel"
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for trial in [*trials, *baselines]:
@@ -244,6 +279,7 @@ def _scores(
             "\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))]),
             f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
             f"{ratio:.2f}" if ratio else "",
+            *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),
             *(f"{timings[case]:.4g}" if case in timings else "" for case in cases[:6]),
             style="bold" if trial in trials[:1] else None,
         )
@@ -272,6 +308,18 @@ def _confirmed(best: Trial) -> str:
         for row in found.get("against", ())
     ]
     return f"{doubt}timed again side by side: {best.id} is {', '.join(parts)}" if parts else doubt.strip()
+
+
+def _tokens(cost: Cost) -> int:
+    return cost.tokens_in + cost.tokens_out
+
+
+def _doing(session: Session) -> str:
+    """What is in flight, such as `select, write 00031 00032`."""
+    steps: dict[str, list[str]] = {}
+    for step, trial in sorted(session.doing.values()):
+        steps.setdefault(step, []).append(trial)
+    return ", ".join(" ".join([step, *filter(None, trials)]) for step, trials in steps.items())
 
 
 def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
@@ -305,8 +353,9 @@ def _what(trial: Trial, width: int) -> str:
     reason = trial.failure or (found.reason if found else "")
     idea = trial.experiment.description if trial.experiment else trial.name
     unranked = f"unranked: {found.unranked}" if found and found.unranked else ""
+    repeat = f"the code of {trial.repeats}" if trial.repeats else ""
     cached = f"judged on {found.evidence['cached']['date'][:10]}" if found and "cached" in found.evidence else ""
-    text = " ".join(" | ".join(part for part in (unranked, idea, reason, cached) if part).split())
+    text = " ".join(" | ".join(part for part in (repeat, unranked, idea, reason, cached) if part).split())
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
@@ -319,44 +368,3 @@ def known_baselines(population: Population, problem: Problem) -> tuple[Trial, ..
     """The trials that are the problem's baselines, fastest first."""
     digests = {seed.kernel.digest for seed in problem.seeds if seed.baseline}
     return tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)
-
-
-def show_problem(console: Console, problem: Problem, target: Target) -> None:
-    """What was understood of a problem, and what its benchmarks need at least on a target."""
-    put = Text.assemble
-    console.print(put((problem.name, "bold"), f": {problem.title} (variant {problem.variant or 'none'})"))
-    console.print(problem.description, markup=False)
-    table = Table("argument", "dtype", "role", "shape", "layout", title="data", title_justify="left")
-    for arg in problem.args:
-        table.add_row(arg.name, arg.dtype, arg.role, arg.shape, arg.layout)
-    console.print(table)
-    check, limits = problem.check, problem.limits
-    rows = {
-        "folder": problem.root,
-        "C ABI": problem.signature,
-        "defines": " ".join(f"-D{k}={v}" for k, v in problem.defines.items()),
-        "tests": ", ".join(case.name for case in problem.tests),
-        "benchmarks": ", ".join(case.name for case in problem.benchmarks),
-        "score": f"{problem.score} of the benchmarks' µs, lower is better",
-        "bound": f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|",
-        "limits": f"compile {limits.compile_s:g} s, check {limits.check_s:g} s, time {limits.time_s:g} s, "
-        f"{limits.memory_mb} MB",
-        "seeds": ", ".join(f"{s.name}{' (baseline)' if s.baseline else ''}" for s in problem.seeds),
-        "digest": problem.digest,
-        **{f"work {case.name}": work.describe(problem, case, target) for case in problem.benchmarks},
-    }
-    for key, value in rows.items():
-        console.print(f"{key}: {value}", markup=False, soft_wrap=True)
-
-
-def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bool, str]]) -> int:
-    """The admission of a problem, a line each; 0 when all hold, else 1."""
-    failed = 0
-    for name, ok, detail in rows:
-        failed += not ok
-        console.print(
-            Text.assemble(("ok   " if ok else "FAIL ", "green" if ok else "red"), f"{name}: {detail}"),
-            soft_wrap=True,
-        )
-    console.print(f"{problem.name}: {'every check holds' if not failed else f'{failed} checks failed'}")
-    return 1 if failed else 0

@@ -1,34 +1,49 @@
-"""What runs, and for how long: stale leaders and seeds, rounds until a budget is spent, then the winner once more.
+"""What runs at once, and for how long: stale leaders and seeds, rounds until a budget is spent, then the winner again.
 
-One process, one trial at a time. Ctrl-C once: the trial at hand is finished and kept, then the run ends as usual;
-twice: it ends at once, and the next run takes up what was in flight.
+A round is a thread, and so is each of its trials; they wait for models side by side and for the device in a queue.
+Ctrl-C once: what is in flight is finished and kept, then the run ends as usual. Twice: it is abandoned, and the next
+run takes it up.
 """
 
-import itertools
+import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 
-from ksflow import loop, renewal
-from ksflow.errors import ConfigError, StageError
+from ksflow import crew, crown, loop, opening
+from ksflow.budget import Meter, caps_of
+from ksflow.crew import Job
+from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.estimate import estimate
+from ksflow.lineage import Turn
 from ksflow.loop import Lab
-from ksflow.records import Cost, Evaluation, Json, Origin, Population, Seed, Trial, Verdict
+from ksflow.past import Past
+from ksflow.protocols import metered_by
+from ksflow.records import Cost, Origin, Population, Seed, Trial
+from ksflow.steps import Replayed
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up."""
-_RETIMINGS = 4
-"""Leaders that are judged again at most, before one is called the winner."""
+_A_ROUND = 3
+"""Experiments that a round is expected to bring."""
+_REPEATS = ("skip", "show", "judge")
+_STEPS = ("select", "design", "write", "evaluate", "digest", "confirm")
+_LOOK_S = 0.2
 
 
 class Schedule:
-    """Budgets of one call. Whichever is reached first ends the search; none means no limit.
+    """Budgets of one call, and how it goes about it. Whichever is reached first ends the search; none means no limit.
 
-    evaluations: experiments written and judged. repairs: how often a failed kernel goes back to the writer.
-    digest_every: trials between two digests. confirm: whether the winner is judged once more.
+    evaluations: experiments written and judged. tokens: of prompts and answers. stages: caps of a stage, as
+    `stages.writer.usd=3`, of usd, tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time.
+    repairs: how often a failed kernel goes back to the writer. repeats: code that was tried before is answered from
+    the record (`skip`), shown to its writer with that answer once (`show`), or judged again (`judge`). digest_every:
+    trials between two digests. confirm: whether the winner is judged once more.
     """
 
     def __init__(  # noqa: PLR0913 - a budget each
@@ -37,22 +52,22 @@ class Schedule:
         rounds: int | None = None,
         minutes: float | None = None,
         usd: float | None = None,
+        tokens: float | None = None,
+        stages: Mapping[str, Mapping[str, float | None]] | None = None,
+        rounds_in_flight: int = 1,
         repairs: int = 0,
+        repeats: str = "skip",
         digest_every: int = 12,
         confirm: bool = True,
     ) -> None:
-        self.budgets = {
-            "evaluations": evaluations,
-            "rounds": rounds,
-            "minutes": minutes,
-            "usd": usd,
-        }
-        for name, most in self.budgets.items():
-            if most is not None and (not isinstance(most, int | float) or not most >= 0):
-                raise ConfigError(f"loop.{name}={most} must be a number from 0 up, or null for no limit")
-        if digest_every < 1 or repairs < 0:
-            raise ConfigError("loop.digest_every must be at least 1, loop.repairs at least 0")
-        self.repairs, self.digest_every, self.confirm = repairs, digest_every, confirm
+        whole = {"evaluations": evaluations, "rounds": rounds, "minutes": minutes, "usd": usd, "tokens": tokens}
+        self.caps = caps_of(whole, stages or {})
+        if digest_every < 1 or repairs < 0 or rounds_in_flight < 1:
+            raise ConfigError("loop.digest_every and rounds_in_flight must be at least 1, loop.repairs at least 0")
+        if repeats not in _REPEATS:
+            raise ConfigError(f"loop.repeats={repeats}; valid: {', '.join(_REPEATS)}")
+        self.rounds_in_flight = rounds_in_flight
+        self.repairs, self.repeats, self.digest_every, self.confirm = repairs, repeats, digest_every, confirm
 
 
 @dataclass(frozen=True)
@@ -64,46 +79,96 @@ class Outcome:
     baselines: tuple[Trial, ...]
     reason: str
     judged: int
+    repeats: int
+    """Trials that were answered from the record."""
     search_s: float
     wall_s: float
     """Seconds of the whole call: the search, and judging the leaders again."""
+    busy: float
+    """The share of the search in which the device was at work."""
     cost: Cost
 
 
 class Session:
-    """One call of a run: its counters, its budgets, its way out. `show` is told of every step."""
+    """One call of a run: its counters, its budgets, its way out. `show` is told of every step.
 
-    def __init__(self, schedule: Schedule, lab: Lab, show: Callable[[str, Trial | None, "Session"], None]) -> None:
-        self.schedule = schedule
+    past: a recorded run to be replayed. models: whether any stage calls one, so that an estimate is worth making.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        lab: Lab,
+        show: Callable[[str, Trial | None, "Session"], None],
+        past: Past | None = None,
+        models: bool = False,
+    ) -> None:
+        self.schedule, self.past, self.models = schedule, past, models
+        self.device = crew.Queue(getattr(lab.evaluate, "devices", 1))
         self.lab = replace(
             lab,
             repairs=schedule.repairs,
-            digest_every=schedule.digest_every,
+            repeats=schedule.repeats,
             watch=self._watch,
             stop=self._stop,
+            room=self._room,
+            together=crew.together,
+            device=self.device,
         )
+        self.meter = Meter(lab.transcript, schedule.caps, self._stop)
         self.started = time.monotonic()
-        self.rounds = 0
-        self.judged = 0
+        self.rounds = self.judged = self.repeats = 0
+        self.doing: dict[int, tuple[str, str]] = {}
+        """Thread -> (step, trial): what is in flight."""
         self._show = show
+        self._changed = threading.Condition(threading.RLock())
+        self._showing = threading.RLock()
         self._interrupted = threading.Event()
-        self._baselines: tuple[str, ...] = ()
         self._searching = False
+        self._baselines: frozenset[str] = frozenset()
+        self._exact: Replayed | None = None
+        self._running: list[Job] = []
+        self._planning = self._dispatched = self._barren = self._seen = 0
+        self._judging_s, self._ended = 0.0, ""
+        self._error: BaseException | None = None
 
-    def run(self, seeds: tuple[Seed, ...]) -> Outcome:
-        """Search until a budget is spent or the user has had enough. Raises ConfigError, LineageError, StageError."""
-        with self._interruptible():
-            self._start(seeds)
+    def run(self, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
+        """Search until a budget is spent or the user has had enough. Raises ConfigError, LineageError, StageError.
+
+        settings: what is kept with the session, for whoever wants to repeat it.
+        """
+        with self._interruptible(), metered_by(self.meter.admit if self.past is None else None):
+            self._open(settings)
+            self._baselines = opening.baselines(self.lab, seeds)
+            opening.start(self.lab, seeds, self._interrupted.is_set)
+            self._baselines = opening.baselines(self.lab, seeds)
+            began, before = time.monotonic(), self.device.busy_s
             reason = self._search()
-            searched = time.monotonic() - self.started
-            if self.schedule.confirm:
-                self._confirm()
+            ended = time.monotonic()
+            busy = (self.device.busy_s - before) / max(ended - began, 1e-9)
+            if self.schedule.confirm and (self._exact is None or self._exact.missing):
+                crown.confirm(self.lab, lambda: self.baselines, self._interrupted.is_set)
+            self.lab.lineage.let_go()
         best = self.known.best
         if best is None:
-            raise ConfigError(_no_start(self.known))
-        wall = time.monotonic() - self.started
-        cost = self.lab.transcript.total
-        return Outcome(self.known, best, self.baselines, reason, self.judged, searched, wall, cost)
+            raise ConfigError(opening.no_start(self.known))
+        if self._exact and self._exact.missing:
+            raise ConfigError(
+                f"the replay came to step {self._exact.done} of {self._exact.total}, before {self._exact.missing!r}; "
+                "it takes the settings that the recorded run had: they are in its refs/ksflow/.../sessions"
+            )
+        return Outcome(
+            population=self.known,
+            best=best,
+            baselines=self.baselines,
+            reason=reason,
+            judged=self.judged,
+            repeats=self.repeats,
+            search_s=ended - self.started,
+            wall_s=time.monotonic() - self.started,
+            busy=busy,
+            cost=self.lab.transcript.total,
+        )
 
     @property
     def known(self) -> Population:
@@ -118,142 +183,176 @@ class Session:
     def used(self) -> dict[str, float]:
         """Budget -> the share of it that is used."""
         spent = {
-            "evaluations": self.judged,
-            "rounds": self.rounds,
+            "evaluations": float(self.judged),
+            "rounds": float(self.rounds),
             "minutes": (time.monotonic() - self.started) / 60,
-            "usd": self.lab.transcript.total.usd,
+            "stages.evaluator.minutes": self._judging_s / 60,
         }
-        budgets = self.schedule.budgets
-        return {name: spent[name] / most if most else 1.0 for name, most in budgets.items() if most is not None}
+        caps = self.schedule.caps
+        shares = {name: spent[name] / most if most else 1.0 for name, most in caps.items() if name in spent}
+        return {**shares, **self.meter.used()}
 
-    # -- inside ----------------------------------------------------------------------------------
+    # -- the search ------------------------------------------------------------------------------
 
-    def _start(self, seeds: tuple[Seed, ...]) -> None:
-        lab, lineage = self.lab, self.lab.lineage
-        lineage.expect(lab.key)
-        lineage.population()
-        self._find_baselines(seeds)
-        self._renew(seeds)
-        loop.attempt(lab, lineage.unfinished())
-        lost = [t for t in self.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
-        loop.attempt(lab, lineage.again(lost))
-        while not lineage.store.claim(lineage.branch_of("seeds")):
-            time.sleep(0.1)
-        known = {trial.kernel.digest for trial in lineage.everything() if trial.kernel}
-        new = [seed for seed in seeds if seed.kernel.digest not in known]
-        drafts = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new]
-        planted = lineage.plant(drafts)
-        lineage.store.release(lineage.branch_of("seeds"))
-        self._find_baselines(seeds)
-        loop.attempt(lab, planted)
-        while not lineage.population().ranked and lineage.busy() and not self._interrupted.is_set():
-            time.sleep(0.2)  # another process is judging the seeds
-        if not self.known.ranked:
-            raise ConfigError(_no_start(self.known))
-
-    def _find_baselines(self, seeds: tuple[Seed, ...]) -> None:
-        digests = {seed.kernel.digest for seed in seeds if seed.baseline}
-        everything = self.lab.lineage.everything()
-        self._baselines = tuple(t.id for t in everything if t.kernel and t.kernel.digest in digests)
-
-    def _renew(self, seeds: tuple[Seed, ...]) -> None:
-        """Judge again what has become stale and matters; the rest stays stale."""
-        stale, lineage = self.known.stale, self.lab.lineage
-        due = {trial.id: trial for trial in renewal.due(self.known, {seed.kernel.digest for seed in seeds})}
-        if due:
-            changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
-            self._watch(
-                f"stale: {len(stale)} results are from before a change ({changed}); "
-                f"{len(due)} of them, seeds and leaders, are judged again first",
-                None,
-            )
-        judged = self.judged
-        for trial in lineage.again(due.values()):
-            was = due[trial.id].evaluation
-            if was and not self._stop():
-                loop.judge(self.lab, trial, {"renewed": renewal.before(was)})
-        self.judged = judged  # no experiments of this call
+    def _open(self, settings: str) -> None:
+        lineage = self.lab.lineage
+        if self.past is None:
+            lineage.session(settings)
+        elif getattr(self.lab.evaluate, "recorded", False):
+            self._exact = lineage.session(settings, self.past.exactly)
+        else:
+            lineage.session(settings, self.past.judged_anew)
 
     def _search(self) -> str:
-        barren, self._searching = 0, True
-        while not self._stop():
-            before = self.judged
-            try:
-                loop.round_(self.lab, self._room())
-            except StageError as error:
-                if error.stage == "evaluator":
-                    raise
-                self._watch(f"no plan: {error}", None)
+        """Rounds side by side, until nothing more may begin and nothing is in flight. Why it ended."""
+        self._estimate()
+        self._searching, self._seen = True, self.lab.lineage.digested
+        while self._advance():
+            pass
+        if self._error:
+            raise self._error
+        return self._ended or self._spent() or "interrupted"
+
+    def _estimate(self) -> None:
+        """Say what the search may cost, and that the caps can be kept. ConfigError."""
+        if self.models and self.past is None:
+            most = self.schedule.caps.get("evaluations")
+            found = estimate(self.lab, None if most is None else int(most))
+            for question in found.questions:
+                self.meter.check(question)
+            if found.questions:
+                self._watch(str(found), None)
+
+    def _advance(self) -> bool:
+        """Begin a round, or wait for one; False when all is over."""
+        with self._changed:
+            self._running = [job for job in self._running if not job.over]
+            if not self._may_begin():
+                if self._running:
+                    self._changed.wait(_LOOK_S)
+                return bool(self._running)
+        for trial in self.lab.lineage.unfinished():
+            self._dispatched += 1
+            self._begin(partial(loop.attempt, self.lab, trial))
+        try:
+            turn = self.lab.lineage.begin()
+        except BudgetError as error:  # a recording that has no more rounds
+            self._ended = str(error)
+            return True
+        every, known = self.schedule.digest_every, len(turn.known.trials)
+        learning, self._seen = known // every > self._seen // every, known
+        with self._changed:
             self.rounds += 1
-            barren = 0 if self.judged > before else barren + 1
-            if barren == _BARREN_ROUNDS:
-                return f"{barren} rounds in a row brought no trial"
-        return self._spent() or "interrupted"
+            self._planning += 1
+        self._begin(partial(self._round, turn, learning))
+        return True
 
-    def _confirm(self) -> None:
-        """Judge the winner again in fresh processes, beside the runner-up and each baseline: luck does not win."""
-        again: set[str] = set()
-        for _ in range(_RETIMINGS):
-            best = self.known.best
-            if best is None or best in self.baselines or best.id in again or self._interrupted.is_set():
-                break
-            again.add(best.id)
-            rivals = (t for t in self.known.ranked if t is not best and t not in self.baselines)
-            self._again(best, tuple(itertools.islice(rivals, 1)))
+    def _may_begin(self) -> bool:
+        if self._stop() or self._ended:
+            return False
+        if self._exact is not None:
+            return True
+        most = self.schedule.caps.get("rounds")
+        return (
+            len(self._running) < self.schedule.rounds_in_flight
+            and (most is None or self.rounds < most)
+            and self._left() > self._planning * _A_ROUND
+        )
 
-    def _beside(self, best: Trial, rivals: tuple[Trial, ...]) -> Evaluation:
-        """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines."""
-        assert best.kernel is not None
-        now = loop.verdict(self.lab, best.kernel, rivals or self.baselines)
-        if not (rivals and self.baselines and now.accepted):
-            return now
-        again = loop.verdict(self.lab, best.kernel, self.baselines)
-        if not again.accepted and again.verdict is not Verdict.HARNESS:
-            return again
-        return replace(now, evidence={**now.evidence, "against": _newest(now, again)})
+    def _begin(self, work: Callable[[], None]) -> None:
+        self._running.append(Job(work, self._over))
 
-    def _again(self, best: Trial, rivals: tuple[Trial, ...]) -> None:
-        """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
-        self._watch("confirm", best)
-        assert best.evaluation is not None
-        now, before = self._beside(best, rivals), best.evaluation
-        if now.accepted and now.unranked:  # the machine was busy for a moment
-            now = self._beside(best, rivals)
-        if "renewed" in before.evidence:
-            now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
-        if now.verdict is Verdict.HARNESS:
-            self._watch(f"not confirmed: {now.reason}", None)
-            return
-        if now.accepted and now.unranked:
-            why, rows = now.unranked, [row for row in _newest(now, before) if row["id"] in self._baselines]
-            label, now = "unconfirmed", replace(before, evidence={**before.evidence, "unconfirmed": why})
-            now = replace(now, evidence={**now.evidence, "against": _joined(rows, before)})
-        elif now.accepted:
-            label, now = "confirmed", replace(now, evidence={**now.evidence, "against": _newest(now, before)})
-        else:
-            label = "refuted"
-        self.lab.lineage.evaluate(replace(best, evaluation=now), label)
+    def _round(self, turn: Turn, learning: bool) -> None:
+        planned = threading.Event()
 
-    def _room(self) -> int:
-        most = self.schedule.budgets["evaluations"]
-        return 3 if most is None else max(int(most) - self.judged, 1)
+        def together(do: Callable[[Trial], None], trials: Iterable[Trial]) -> None:
+            self._planned(planned)
+            crew.together(do, trials)
 
-    def _spent(self) -> str | None:
-        full = [name for name, share in self.used().items() if share >= 1]
-        return f"{full[0]}={self.schedule.budgets[full[0]]:g} used up" if full else None
+        before = self.judged
+        try:
+            loop.round_(replace(self.lab, together=together), turn, learning)
+        except StageError as error:
+            if error.stage == "evaluator":
+                raise
+            self._watch(f"no plan: {error}", None)
+        finally:
+            self._planned(planned)
+            self._count(self.judged > before)
+
+    def _planned(self, event: threading.Event) -> None:
+        """A round needs no more room than it has taken."""
+        with self._changed:
+            self._planning -= not event.is_set()
+            event.set()
+            self._changed.notify_all()
+
+    def _count(self, fruitful: bool) -> None:
+        with self._changed:
+            self._barren = 0 if fruitful else self._barren + 1
+            if self._barren >= _BARREN_ROUNDS and self.past is None:
+                self._ended = self._ended or f"{self._barren} rounds in a row brought no trial"
+
+    def _over(self, job: Job) -> None:
+        """A thread has come to its end."""
+        with self._changed:
+            self.doing.pop(threading.get_ident(), None)
+            if isinstance(job.error, BudgetError):
+                self._ended = self._ended or (str(job.error) if self._exact is None else "")
+            elif job.error is not None:
+                self._error = self._error or job.error
+            self._changed.notify_all()
+
+    # -- budgets ---------------------------------------------------------------------------------
+
+    def _left(self) -> float:
+        """Experiments that may yet be dispatched."""
+        most = self.schedule.caps.get("evaluations")
+        return math.inf if most is None or self._exact is not None else max(most - self._dispatched, 0)
+
+    def _room(self, wanted: int) -> int:
+        """How many of so many experiments may be dispatched; they are counted from here on."""
+        with self._changed:
+            granted = int(min(self._left(), wanted))
+            self._dispatched += granted
+            return granted
+
+    def _spent(self, but: str = "") -> str | None:
+        full = [name for name, share in self.used().items() if share >= 1 and name != but]
+        return f"{full[0]}={self.schedule.caps[full[0]]:g} used up" if full else None
 
     def _stop(self) -> bool:
-        return self._interrupted.is_set() or (self._searching and self._spent() is not None)
+        if self._interrupted.is_set() or self._error:
+            return True
+        return self._searching and self._exact is None and bool(self._ended or self._spent(but="rounds"))
+
+    # -- what is seen ----------------------------------------------------------------------------
 
     def _watch(self, what: str, trial: Trial | None) -> None:
-        if what == "done" and trial and trial.origin is not Origin.SEED:
+        with self._changed:
+            me = threading.get_ident()
+            if what == "done" and trial:
+                self.doing.pop(me, None)
+                self._judging_s += trial.evaluation.wall_s if trial.evaluation else 0.0
+                if trial.origin is not Origin.SEED:
+                    self._tally(trial)
+            elif what in _STEPS:
+                self.doing[me] = (what, trial.id if trial else "")
+        with self._showing:  # not the other: showing reads the lineage, and whoever writes there asks for room
+            self._show(what, trial, self)
+
+    def _tally(self, trial: Trial) -> None:
+        if trial.repeats:
+            self.repeats += 1
+            self._dispatched -= 1
+        elif trial.evaluation is None or "renewed" not in trial.evaluation.evidence:
             self.judged += 1
-        self._show(what, trial, self)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
         def interrupt(number: int, frame: FrameType | None) -> None:
             if self._interrupted.is_set():
+                self._show("abandon", None, self)
                 raise KeyboardInterrupt
             self._interrupted.set()
             self._show("interrupt", None, self)
@@ -266,17 +365,3 @@ class Session:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-def _newest(now: Evaluation, before: Evaluation) -> list[Json]:
-    """The rows of both, of two about the same trial the newer."""
-    return _joined(now.evidence.get("against", []), before)
-
-
-def _joined(rows: list[Json], before: Evaluation) -> list[Json]:
-    return list({row["id"]: row for row in (*before.evidence.get("against", ()), *rows)}.values())
-
-
-def _no_start(population: Population) -> str:
-    rows = [f"{t.name or t.id}: {t.verdict} {t.evaluation.reason}" for t in population.trials if t.evaluation]
-    return f"no seed is accepted by the judge, so there is nothing to start from ({'; '.join(rows) or 'no seeds'})"

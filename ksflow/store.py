@@ -100,6 +100,19 @@ class Store:
         found = re.findall(rf"^{key}: (\S+)$", self.header(commit)[1], re.MULTILINE)
         return str(found[-1]) if found else ""
 
+    def history(self, *prefixes: str) -> list[str]:
+        """Every commit below refs that start so (each prefix ends in a slash)."""
+        with tempfile.TemporaryFile() as tips:
+            tips.write("".join(f"{tip}\n" for tip in set(self.refs(*prefixes).values())).encode())
+            tips.seek(0)
+            return str(self._repo.git.rev_list("--stdin", istream=tips)).split()
+
+    def told(self, commit: str) -> tuple[str, int, str]:
+        """A commit's tree, its date (seconds since 1970) and its message."""
+        head, _, text = self.read(commit).decode(errors="replace").partition("\n\n")
+        found = re.search(r"^tree (\w+)$.*^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE | re.DOTALL)
+        return (found[1], int(found[2]), text) if found else ("", 0, text)
+
     def commits(self, prefix: str) -> list[str]:
         """The commits whose ids start so (four hexadecimal digits or more)."""
         if not re.fullmatch(r"[0-9a-f]{4,40}", prefix):
@@ -183,6 +196,15 @@ class Store:
         if name not in self._held and self._lock(name, fcntl.F_WRLCK):
             self._held.add(name)
         return name in self._held
+
+    def holds(self, name: str) -> bool:
+        """Whether this process has the claim."""
+        return name in self._held
+
+    def release_all(self) -> None:
+        """Give every claim back."""
+        for name in tuple(self._held):
+            self.release(name)
 
     def release(self, name: str) -> None:
         """Give a claim back."""

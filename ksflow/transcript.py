@@ -1,40 +1,71 @@
-"""Every model call, kept in git before its answer is used, and what the calls have cost so far.
+"""Every model call, kept in git before its answer is used, and what the calls have cost.
 
 Keys never get here: the callers send none, and whatever in the environment looks like a secret is struck out.
 """
 
 import os
 import re
-from dataclasses import replace
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 from ksflow.lineage import Lineage
-from ksflow.protocols import transcript_to
+from ksflow.protocols import about, sample, transcript_to
 from ksflow.records import Call, Cost
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
+@dataclass
+class Account:
+    """What the calls about one thing have cost."""
+
+    cost: Cost = field(default_factory=Cost)
+
+
+_account: ContextVar[Account | None] = ContextVar("account", default=None)
+
+
 class Transcript:
-    """Keeps calls in a lineage. `total` only grows."""
+    """Keeps calls in a lineage, from any number of threads. `total` and `stages` only grow."""
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
         self._secrets = [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= 8]
+        self._lock = threading.Lock()
         self.total = Cost()
+        self.stages: dict[str, Cost] = defaultdict(Cost)
         transcript_to(self.keep)
 
     def keep(self, call: Call) -> None:
         """Commit one call."""
-        self.total = self.total + call.cost
+        account = _account.get()
         messages = tuple({key: self._redact(text) for key, text in message.items()} for message in call.messages)
-        self._lineage.record(
-            replace(
-                call,
-                messages=messages,
-                answer=self._redact(call.answer),
-                error=self._redact(call.error),
-            )
-        )
+        answer, error = self._redact(call.answer), self._redact(call.error)
+        with self._lock:
+            self.total = self.total + call.cost
+            self.stages[call.stage.partition("=")[0]] += call.cost
+            if account:
+                account.cost = account.cost + call.cost
+        self._lineage.record(replace(call, messages=messages, answer=answer, error=error, about=about.get()))
+
+    @contextmanager
+    def about(self, what: str, wanted: int = 0) -> Iterator[Account]:
+        """Calls made meanwhile in this context are about `what`, and are charged to the account.
+
+        `wanted`: which of several answers to the same questions (`protocols.sample`).
+        """
+        account = Account()
+        before = _account.set(account), about.set(what), sample.set(wanted)
+        try:
+            yield account
+        finally:
+            _account.reset(before[0])
+            about.reset(before[1])
+            sample.reset(before[2])
 
     def _redact(self, text: str) -> str:
         for secret in self._secrets:

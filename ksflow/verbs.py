@@ -7,12 +7,13 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import compose, doctor, judging, log, report, trust
+from ksflow import briefing, compose, doctor, judging, log, report, trust
 from ksflow.approval import approvals
 from ksflow.errors import ConfigError
 from ksflow.export import write_best
 from ksflow.lineage import Lineage
 from ksflow.loop import Lab
+from ksflow.past import Past
 from ksflow.problem import kernel_file
 from ksflow.records import Problem, Seed, Trial
 from ksflow.schedule import Outcome, Session
@@ -36,6 +37,7 @@ def _job(cfg: DictConfig) -> float:
     if hasattr(evaluate, "start"):
         evaluate.start()
     problem: Problem = compose.build(cfg.problem)
+    recorded: Past | None = compose.build(cfg.recorded) if cfg.recorded else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
         lab = Lab(
@@ -50,7 +52,8 @@ def _job(cfg: DictConfig) -> float:
             handbook=compose.build(cfg.knowledge)(target=compose.build(cfg.target)),
         )
         with report.Display(console) as show:
-            outcome = Session(compose.build(cfg.loop), lab, show).run(_seeds(cfg, problem))
+            session = Session(compose.build(cfg.loop), lab, show, recorded, compose.asks_models(cfg))
+            outcome = session.run(_seeds(cfg, problem), compose.settings(cfg))
         _finish(cfg, console, outcome, problem, lineage)
         summary = report.summary(outcome, problem, lineage)
         (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
@@ -83,12 +86,12 @@ def problem(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     found: Problem = compose.build(cfg.problem)
     if verb == "show":
-        report.show_problem(console, found, compose.build(cfg.target))
+        briefing.show_problem(console, found, compose.build(cfg.target))
         return 0
     evaluate = compose.build(cfg.evaluator)
     if not hasattr(evaluate, "admit"):
         raise ConfigError(f"evaluator {type(evaluate).__name__} cannot check a problem; use evaluator=local")
-    return report.show_checks(console, found, evaluate.admit(found))
+    return briefing.show_checks(console, found, evaluate.admit(found))
 
 
 def lineage(words: list[str], overrides: list[str]) -> int:
@@ -107,6 +110,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         match words:
             case []:
                 report.show_tree(console, trials.values(), report.known_baselines(tree.known, found), approvals(tree))
+                report.show_spending(console, tree.known, every=True)
             case ["show", name]:
                 trial = _trial(trials, name)
                 report.show_trial(console, trial, tree.commit_of(name), approvals(tree).get(name))

@@ -7,6 +7,7 @@ import pytest
 from ksflow.compose import build, compose
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
+from ksflow.lineage import Lineage
 
 OPTIONS = sorted(
     (folder.name, file.stem)
@@ -15,6 +16,7 @@ OPTIONS = sorted(
     for file in folder.glob("*.yaml")
 )
 KEYS = ("GEMINI_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY")
+KEYS += ("AZURE_API_KEY", "AZURE_API_BASE", "VERTEXAI_PROJECT", "AWS_REGION")
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +26,23 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "not-a-real-key")
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lineage that has a session to be replayed."""
+    path = tmp_path_factory.mktemp("recorded") / "lineage.git"
+    lineage = Lineage(path, "fp8_gemm")
+    lineage.session("")
+    lineage.close()
+    return path
+
+
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
-def test_every_option_builds(group: str, option: str) -> None:
-    model = ["model=dummy"] if option in ("llm", "mix") else []
+def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
+    if option in ("replay", "recorded"):
+        cfg = compose(["llm=replay", f"lineage.path={recorded}", f"{group}={option}"])
+        assert all(build(cfg[part]) for part in ("selector", "designer", "writer", "digester", "evaluator", "recorded"))
+        return
+    model = ["model=dummy"] if option in ("llm", "mix", "rewrite", "diff") else []
     cfg = compose([f"{group}={option}", *model])
     for part in ("selector", "designer", "writer", "digester", "problem", "target", "loop"):
         assert build(cfg[part]) is not None
@@ -49,13 +65,18 @@ def test_every_problem_folder_has_an_option() -> None:
         (["lineage.pth=x"], r"no key lineage.pth.*did you mean path\?"),
         (["designer=tune,random"], r"Ambiguous value|sweep"),
         (["loop.evaluations=abc"], "loop.evaluations=abc"),
+        (["evaluator=recorded"], "evaluator=recorded repeats a recorded run: use llm=replay"),
+        (["llm=dummy", "model=replay"], "model=replay repeats a recorded run: use llm=replay"),
+        (["loop.stages.writr.usd=3"], r"loop.stages.writr: .*selector, designer, writer"),
+        (["loop.stages.writer.dollars=3"], r"loop.stages.writer.dollars: valid kinds: usd, tokens"),
+        (["loop.repeats=never"], "loop.repeats=never; valid: skip, show, judge"),
         (["problem=softmax", "problem.cases=big"], "no case set 'big'"),
     ],
 )
 def test_a_mistyped_word_is_answered_in_one_line(arguments: list[str], message: str) -> None:
     def composed_and_built() -> None:
         cfg = compose(arguments)
-        build(cfg.problem), build(cfg.loop)
+        build(cfg.problem), build(cfg.loop), build(cfg.writer), build(cfg.evaluator)
 
     with pytest.raises(ConfigError, match=message) as caught:
         composed_and_built()
@@ -63,21 +84,21 @@ def test_a_mistyped_word_is_answered_in_one_line(arguments: list[str], message: 
 
 
 def test_parameters_the_yaml_does_not_list_can_be_set() -> None:
-    assert build(compose(["loop.evaluations=3"]).loop).budgets["evaluations"] == 3
+    assert build(compose(["loop.evaluations=3"]).loop).caps["evaluations"] == 3
     assert build(compose(["problem.cases=tests"]).problem).benchmarks[0].name == "64x64x128"
 
 
 def test_the_command_line_wins_over_a_preset() -> None:
     cfg = compose(["llm=gemini", "selector=tournament"])
     assert cfg.selector._target_.endswith("tournament.Tournament")
-    assert cfg.writer._target_.endswith("LlmWriter")
-    assert "gemini" in cfg.writer.lm.model
+    assert cfg.writer._target_.endswith("Rewrite")
+    assert "gemini" in cfg.writer.lm.provider
 
 
 def test_one_stage_can_have_its_own_model() -> None:
     cfg = compose(["llm=gemini", "model@writer.lm=openai", "designer.lm.temperature=0.25"])
-    assert "gemini" in cfg.designer.lm.model
-    assert "openai" in cfg.writer.lm.model
+    assert "gemini" in cfg.designer.lm.provider
+    assert "openai" in cfg.writer.lm.provider
     assert cfg.designer.lm.temperature == 0.25
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from ksflow.errors import ConfigError, StageError
 from ksflow.lineage import Lineage
 from ksflow.loop import Lab
 from ksflow.problem import load
+from ksflow.protocols import admit, transcribe
 from ksflow.records import (
+    Call,
     Choice,
     Cost,
     Evaluation,
@@ -26,6 +29,7 @@ from ksflow.records import (
     Plan,
     Population,
     Problem,
+    Question,
     Seed,
     Trial,
     Verdict,
@@ -178,55 +182,172 @@ def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> N
         broken = "idea" in kernel.main and "repaired" not in kernel.main
         return rejected() if broken else evaluate(problem, kernel, against)
 
-    outcome = Run(lineage, evaluate=judge)(evaluations=2, repairs=1)
+    outcome = Run(lineage, evaluate=judge)(evaluations=4, repairs=1)
     repairs = [t for t in outcome.population.trials if t.origin is Origin.REPAIR]
-    assert len(repairs) == 1  # the attempt and its repair both count
+    assert len(repairs) == 1  # three attempts and a repair: each counts
     assert repairs[0].score_us is not None
     assert outcome.population.by_id[repairs[0].parents[0]].verdict == "reject-incorrect"
 
 
-def test_ctrl_c_finishes_the_trial_at_hand_and_the_next_run_the_rest(lineage: Lineage) -> None:
+def test_a_repair_of_a_repair_starts_from_the_same_base(lineage: Lineage) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def mend(problem: Problem, choice: Choice, tried: Experiment, notes: Notes, failed: Trial | None = None) -> Kernel:
+        asked.append((choice.base.id, failed.id if failed else ""))
+        return kernel(f"int broken = {len(asked)};")
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        return rejected() if "broken" in kernel.main else evaluate(problem, kernel, against)
+
+    Run(lineage, write=mend, evaluate=judge, design=one_idea)(evaluations=3, repairs=2)
+    assert asked == [("00001", ""), ("00001", "00003"), ("00001", "00004")]
+
+
+def one_idea(problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
+    return Plan(("a",), (Experiment(f"idea {len(population.trials)}", "it ran", (0.0, 1.0), 1.0),), (0,))
+
+
+def test_ctrl_c_finishes_what_has_begun_and_the_next_run_the_rest(lineage: Lineage) -> None:
+    def interrupted(*arguments: Any) -> Plan:
+        os.kill(os.getpid(), signal.SIGINT)
+        return design(*arguments)
+
+    run = Run(lineage, design=interrupted)
+    outcome = run(evaluations=30)
+    assert outcome.reason == "interrupted"
+    assert outcome.judged == 0
+    assert ("interrupt", "") in run.events
+    assert [t.id for t in lineage.unfinished()] == ["00003", "00004", "00005"]  # the plan is kept
+    lineage.let_go()
+    again = Run(lineage)(evaluations=3)
+    assert again.population.by_id["00005"].score_us is not None
+    assert again.judged == 3  # those that were left, and no other
+
+
+def test_ctrl_c_lets_the_trials_of_a_round_come_to_their_verdicts(lineage: Lineage) -> None:
     calls = []
 
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         calls.append(kernel.main)
-        if len(calls) == 4:  # the second experiment
+        if len(calls) == 3:  # the first experiment
             os.kill(os.getpid(), signal.SIGINT)
         return evaluate(problem, kernel, against)
 
     outcome = Run(lineage, evaluate=judge)(evaluations=30)
     assert outcome.reason == "interrupted"
-    assert outcome.judged == 2
-    assert [t.id for t in lineage.unfinished()] == ["00005"]
-    again = Run(lineage)(evaluations=1)
-    assert again.population.by_id["00005"].score_us is not None
-    assert again.judged == 1  # the one that was left, and no other
+    assert outcome.judged == 3
+    assert not lineage.unfinished()
 
 
 def test_what_was_learnt_is_kept(lineage: Lineage) -> None:
-    Run(lineage)(evaluations=4, digest_every=3)
-    assert lineage.notes()[0].text == "6 trials"
+    Run(lineage)(evaluations=6, digest_every=3)
+    assert lineage.notes()[0].text == "5 trials"  # those there were when a round began
+
+
+class Ideas:
+    """A designer that never has an idea twice, though several rounds know the same."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
+        self.count += 5
+        experiments = tuple(
+            Experiment(f"idea {number}", "it ran", (float(number), 1000.0 - number), 20.0)
+            for number in range(self.count, self.count + 5)
+        )
+        return Plan(("a",), experiments, portfolio(experiments))
+
+
+class Paid:
+    """A writer whose calls take `seconds` and cost half a dollar, as any model's: admitted, then transcribed."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds, self.at_once, self.most = seconds, 0, 0
+
+    def __call__(self, *arguments: Any, **rest: Any) -> Kernel:
+        with admit(Question("writer", "m", 10, 4, 0.1, 0.5)):
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            time.sleep(self.seconds)
+            self.at_once -= 1
+            transcribe(Call("writer", "m", (), "x", cost=Cost(usd=0.5, tokens_in=10, tokens_out=4, calls=1)))
+        return write(*arguments, **rest)
 
 
 def test_costs_of_calls_reach_the_trials(lineage: Lineage) -> None:
-    from ksflow.protocols import transcribe
-    from ksflow.records import Call
-
-    def paid(*arguments: Any, **rest: Any) -> Kernel:
-        transcribe(Call("writer", "m", (), "x", cost=Cost(usd=0.5, tokens_in=10, tokens_out=4, calls=1)))
-        return write(*arguments, **rest)
-
-    outcome = Run(lineage, write=paid)(evaluations=2)
+    outcome = Run(lineage, write=Paid())(evaluations=2)
     assert [t.cost.usd for t in outcome.population.trials[2:]] == [0.5, 0.5]
     assert outcome.cost.usd == 1.0
-    assert Run(lineage, write=paid)(evaluations=50, usd=1).cost.usd == 1.0
+
+
+@pytest.mark.parametrize(
+    ("caps", "reason", "calls"),
+    [
+        ({"usd": 1.9}, "usd=1.9 used up", 3),
+        ({"tokens": 60}, "tokens=60 used up", 4),
+        ({"stages": {"writer": {"calls": 2}}}, "stages.writer.calls=2 used up", 2),
+        ({"stages": {"designer": {"calls": 2}}, "evaluations": 5}, "evaluations=5 used up", 5),
+    ],
+)
+def test_no_cap_is_exceeded_and_what_was_paid_for_is_kept(
+    lineage: Lineage, caps: dict[str, Any], reason: str, calls: int
+) -> None:
+    """Three writers at once: what the others may yet cost is reserved."""
+    ideas = Ideas()
+    outcome = Run(lineage, write=Paid(0.02), design=ideas)(**{"evaluations": 50, "rounds_in_flight": 2, **caps})
+    assert outcome.reason == reason
+    assert outcome.cost.calls == calls
+    assert outcome.judged == calls
+    again = Run(lineage, write=Paid(), design=ideas)(
+        evaluations=50, usd=0.5
+    )  # those without a kernel are written first
+    assert again.judged == 1
+
+
+def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineage) -> None:
+    writer, judging, most = Paid(0.05), [0], [0]
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        judging[0] += 1
+        most[0] = max(most[0], judging[0])
+        time.sleep(0.01)
+        judging[0] -= 1
+        return evaluate(problem, kernel, against)
+
+    outcome = Run(lineage, write=writer, evaluate=judge, design=Ideas())(evaluations=18, rounds_in_flight=3)
+    assert outcome.judged == 18
+    assert writer.most >= 6
+    assert most == [1]  # one device
+
+
+def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage) -> None:
+    judged: list[str] = []
+
+    def same(problem: Problem, choice: Choice, tried: Experiment, notes: Notes, failed: Trial | None = None) -> Kernel:
+        return kernel(f"int   x = {7 if failed else 1};  // {tried.description}\n")
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        judged.append(kernel.main)
+        return evaluate(problem, kernel, against)
+
+    outcome = Run(lineage, write=same, evaluate=judge)(evaluations=6, confirm=False)
+    trials = outcome.population.trials[2:]
+    assert sum("int   x = 1" in text for text in judged) == 1
+    assert outcome.judged == 1
+    assert outcome.repeats == len(trials) - 1 > 0
+    assert {t.evaluation.evidence["repeat"]["of"] for t in trials[1:] if t.evaluation} == {trials[0].id}
+    assert {t.score_us for t in trials} == {trials[0].score_us}
+    assert len(outcome.population.ranked) == 3  # two seeds and the first of the repeats
+    shown = Run(lineage, write=same, evaluate=judge)(evaluations=1, repeats="show", confirm=False)
+    repaired = next(t for t in shown.population.trials if t.origin is Origin.REPAIR)
+    assert repaired.kernel is not None
+    assert "x = 7" in repaired.kernel.main
 
 
 def test_secrets_in_the_environment_do_not_reach_the_transcript(
     lineage: Lineage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ksflow.records import Call
-
     monkeypatch.setenv("SOME_API_KEY", "sk-very-secret")
     Transcript(lineage).keep(Call("writer", "m", ({"role": "user", "content": "sk-very-secret"},), "sk-very-secret"))
     stored = lineage.store.read("refs/ksflow/toy/main/calls:call.json")

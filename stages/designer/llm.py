@@ -6,43 +6,50 @@ import dspy
 
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.lm import Model, render
+from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.views import tried
 from ksflow.tunables import assign
+
+_LONGEST = 10_000  # characters of description and rubric
 
 
 class Design(dspy.Signature):  # type: ignore[misc]
-    """You are an expert in high-performance kernels, and you design the next experiments on one of
-    them.
+    """You design the next experiments on a high-performance kernel.
 
-    You are given the task with its reference implementation, the base kernel (correct, measured,
-    and the only code that will be changed), the one-step analysis of how it came about with its
-    times per shape, a second kernel to learn from, what was tried on the base already, and a
-    findings document. The findings are the source of truth about the hardware and its instructions:
-    where they say something, do not contradict it from memory; where they are silent, prefer what
-    does not depend on the answer, or make finding out the point of an experiment.
+    You are given the task with its reference implementation, the base kernel (correct, timed, and the only code that
+    will be changed), the one-step analysis of how it came about with its times per shape, the same of a second kernel
+    to learn from, what was tried already, and a findings document. The findings are the source of truth about the
+    hardware: do not contradict them from memory; where they are silent, prefer what does not depend on the answer, or
+    make finding out the point of an experiment. The code you see works: what it does is possible on this machine.
 
-    First find the avenues: distinct directions in which the base could become faster. Ask what
-    bounds each shape (arithmetic, bandwidth, latency, launch and set-up), and range widely: data
-    layout and packing, tiling for every level of memory, vector and matrix instructions, precision
-    of intermediate stages, overlap of loads and arithmetic, unrolling, fusion, splitting the
-    reduction, specialising by shape, removing work altogether.
+    Times come from a machine with noise. Their intervals say what is a difference; a floor says what the hardware's
+    peak rates allow, so a time far above it has something to gain and one near it has not.
 
-    Then turn the most promising into experiments. Each one is a self-contained change that one
-    engineer can make to the base in one go, described so that nothing is left to guess: what to
-    change, where, with which sizes, and why it should help on which shapes. The experiments must
-    differ in substance from each other and from what was tried. Predict soberly: the range is what
-    you would bet on, and an experiment whose lower end is negative is fine if its upper end is
-    worth it. The numerical contract is fixed: a change that cannot meet the task's error bound is
-    not an optimisation.
+    First the avenues: distinct directions in which the base could become faster. Say for each shape what bounds it
+    (arithmetic, bandwidth, latency, set-up), and range widely: data layout and packing, tiling for every level of
+    memory, vector and matrix instructions, precision of intermediate stages, overlap of loads and arithmetic,
+    unrolling, fusion, splitting the reduction, specialising by shape, removing work altogether.
+
+    Then the experiments: the most promising avenues as self-contained changes that one engineer makes to the base in
+    one go. Each has a description (what to change, where, with which sizes, why it helps and on which shapes; nothing
+    left to guess), a rubric, a predicted gain [lowest, highest] and an innovation from 0 to 100. They differ in
+    substance from each other and from what was tried; what failed is not repeated unless the experiment removes the
+    reason it failed. Predict what you would bet on: a range may begin below zero. Three are run: the most innovative,
+    of the rest the one with the highest maximum, of the rest the one with the highest minimum. So offer a bold one,
+    one with a large possible gain, and a safe one. A change that cannot meet the task's error bound is not an
+    optimisation.
     """
 
     task: str = dspy.InputField(desc="the task, its numerical contract, the shapes and the score")
     reference_implementation: str = dspy.InputField(desc="what the task computes; not the judge")
-    findings: str = dspy.InputField(desc="what is known about the hardware and the techniques")
+    findings: str = dspy.InputField(
+        desc="what is known about the hardware and the techniques, with how far to trust it"
+    )
     base_code: str = dspy.InputField(desc="the base kernel; `tune:` comments list values that a tuner searches")
     base_analysis: str = dspy.InputField(desc="the one-step analysis of the base")
     reference_analysis: str = dspy.InputField(desc="the same of the kernel to learn from")
-    tried: str = dspy.InputField(desc="experiments on the base and recent ones elsewhere, with outcomes")
+    tried: str = dspy.InputField(desc="experiments on the base and the latest elsewhere, newest first, with outcomes")
     wanted: str = dspy.InputField(desc="how many avenues and experiments")
     avenues: tuple[str, ...] = dspy.OutputField(
         desc='a list of strings, one for each avenue: ["Pack B so that ...", "..."]'
@@ -61,17 +68,25 @@ class Design(dspy.Signature):  # type: ignore[misc]
 class LlmDesigner:
     """Ten avenues, five experiments, three picked: the paper's numbers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a key of the configuration
         self,
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
+        adapter: str = "sections",
         avenues: int = 10,
         experiments: int = 5,
+        tokens: int = 4000,
+        findings: int = render.FINDINGS,
         seed: int = 0,
     ) -> None:
-        """`avenues` and `experiments` are the least that is accepted. `prompt`: see `Program`."""
+        """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
+        `findings` the notes, in tokens. `prompt`, `adapter`: see `Program`.
+        """
         self.program = Program("designer", Design, lm, attempts, prompt, seed)
+        self.program.adapter = valid("designer", adapter)
+        self.tokens = tokens
+        self.findings = findings
         self.avenues = avenues
         self.experiments = experiments
 
@@ -85,11 +100,11 @@ class LlmDesigner:
         inputs = {
             "task": render.task(problem),
             "reference_implementation": problem.reference,
-            "findings": render.findings(notes),
+            "findings": render.findings(notes, self.findings),
             "base_code": render.listing(choice.base.kernel),
             "base_analysis": render.analysis(choice.base, choice.base_step),
             "reference_analysis": render.analysis(choice.reference, choice.reference_step),
-            "tried": _tried(population, choice),
+            "tried": tried(population, choice, self.tokens),
             "wanted": f"{self.avenues} avenues and {self.experiments} experiments",
         }
 
@@ -105,25 +120,20 @@ class LlmDesigner:
         ):
             if len(found) < least:
                 raise ValueError(f"{name}: {least} were asked for, {len(found)} given")
-        if len({tried.description for tried in experiments}) < len(experiments):
+        if len({experiment.description for experiment in experiments}) < len(experiments):
             raise ValueError("experiments: two have the same description")
-        for index, tried in enumerate(experiments):
-            _check(index, tried, choice)
+        for index, experiment in enumerate(experiments):
+            _check(index, experiment, choice)
         return Plan(avenues, experiments, portfolio(experiments))
 
 
-def _check(index: int, tried: Experiment, choice: Choice) -> None:
-    if not tried.description.strip() or not tried.rubric.strip():
+def _check(index: int, experiment: Experiment, choice: Choice) -> None:
+    if not experiment.description.strip() or not experiment.rubric.strip():
         raise ValueError(f"experiments.{index}: description and rubric must say something")
-    if tried.changes and choice.base.kernel is not None:
+    if len(experiment.description) + len(experiment.rubric) > _LONGEST:
+        raise ValueError(f"experiments.{index}: description and rubric are longer than {_LONGEST} characters")
+    if experiment.changes and choice.base.kernel is not None:
         try:
-            assign(choice.base.kernel.main, tried.changes)
+            assign(choice.base.kernel.main, experiment.changes)
         except ValueError as error:
             raise ValueError(f"experiments.{index}.changes: {error}") from error
-
-
-def _tried(population: Population, choice: Choice, room: int = 40) -> str:
-    on_base = [trial for trial in population.trials if choice.base.id in trial.parents[:1]]
-    recent = [trial for trial in population.trials if trial.experiment][-room // 4 :]
-    shown = {trial.id: trial for trial in (*on_base[-room:], *recent)}
-    return render.outcomes(shown.values(), population)

@@ -7,25 +7,26 @@ import dspy
 
 from ksflow.records import Document, Material, Note, Problem, Status, Trial
 from ksflow.stages.lm import Model, render
+from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
 
 
 class Digest(dspy.Signature):  # type: ignore[misc]
-    """You keep the findings document of a team that optimises one kernel: short notes that its
-    engineers trust.
+    """You keep the findings document of a team that optimises one kernel: short notes that its engineers rely on as the
+    source of truth about the hardware.
 
-    From the documents, keep what someone who writes this kernel on this hardware needs and cannot
-    guess: names and exact semantics of instructions, sizes, layouts, limits, alignment, costs, and
-    pitfalls, with short code where the syntax matters. Leave out what does not bear on the task. Do
-    not add what the documents do not say. From the outcomes, keep what a measurement taught: which
-    technique gained or lost how much on which shapes, and which errors the compiler or the judge
-    met and why.
+    From the documents, keep what someone who writes this kernel on this hardware needs and cannot guess: names and
+    exact semantics of instructions, sizes, layouts, limits, alignment, costs and pitfalls, with short code where the
+    syntax matters. Leave out what does not bear on the task. Do not add what the documents do not say.
 
-    One note is one subject, in at most 200 words, and stands without the document. Its status says
-    how far it goes: `documented` is what a document says, `measured` is what an outcome showed,
-    `assumed` is an inference of yours, `refuted` is a claim that an outcome contradicts. Return
-    only notes that are new or improved. A note with the title of a current one replaces it, so
-    correct that one instead of adding a second on its subject.
+    From the outcomes, keep what a measurement taught: which technique gained or lost how much on which shapes, what the
+    compiler or the judge refused and why, and what to do instead. A failed kernel is worth a note when its reason holds
+    for others. A difference within noise, or of an unranked trial, is no finding; one trial shows less than three.
+
+    One note is one subject, in at most 200 words, and stands without the document. Its status says how far it goes:
+    `documented` is what a document says, `measured` is what an outcome showed, `assumed` is an inference of yours,
+    `refuted` is a claim that an outcome contradicts. Return only notes that are new or improved. A note with the
+    title of a current one replaces it: correct that one instead of adding a second on its subject.
     """
 
     task: str = dspy.InputField(desc="the task that the notes are for")
@@ -44,17 +45,23 @@ class Digest(dspy.Signature):  # type: ignore[misc]
 class LlmDigester:
     """Reads long documents in pieces, one call for each; old notes stay unless replaced."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a key of the configuration
         self,
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
+        adapter: str = "sections",
         piece_kb: int = 60,
         outcomes: int = 60,
+        findings: int = render.FINDINGS,
         seed: int = 0,
     ) -> None:
-        """`piece_kb` bounds what one call reads, `outcomes` how many trials it sees."""
+        """`piece_kb` bounds what one call reads, `outcomes` how many trials it sees, `findings` the current notes, in
+        tokens. `prompt`, `adapter`: see `Program`.
+        """
         self.program = Program("digester", Digest, lm, attempts, prompt, seed)
+        self.program.adapter = valid("digester", adapter)
+        self.findings = findings
         self.piece = piece_kb * 1000
         self.outcomes = outcomes
 
@@ -84,7 +91,7 @@ class LlmDigester:
         old = {source for note in notes for source in note.sources}
         inputs = {
             "task": render.summary(problem),
-            "current": render.findings(notes),
+            "current": render.findings(notes, self.findings),
             "documents": piece or "(none)",
             "outcomes": render.outcomes(trials, material.population),
         }

@@ -1,5 +1,4 @@
-"""What the llm variants of the stages share: the model, the adapter, the bounded retries, the
-dummy.
+"""What the llm variants of the stages share: the model, the adapter, the bounded retries, stand-ins for a provider.
 
 Importing this package does not import dspy.
 """

@@ -3,26 +3,34 @@
 It knows the sections of the stages' signatures, not the stages.
 """
 
+import difflib
 import hashlib
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 from ksflow.tunables import assign, tunables
 
 Sections = dict[str, str]
+Made = dict[str, Any]
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]$", re.MULTILINE)
+_SECTIONS, _JSON = "Answer with the sections ", "Answer with one JSON object with the keys "
+_MARK = re.compile(r"\n(?:static const unsigned dummy|DUMMY)_[0-9a-fA-F]{8} = 1;?\n\Z")
 
 
 def answer(prompt: str) -> str:
-    """A complete answer to a question in the adapter's layout."""
-    question, _, request = prompt.rpartition("Answer with the sections ")
-    wanted = request.split("\n")[0]  # what follows is why an earlier answer was refused
-    names = [name for name in re.findall(r"\[\[ ## (\w+) ## \]\]", wanted) if name != "completed"]
+    """A complete answer to a question, in the layout that it asks for."""
+    request = _JSON if prompt.rfind(_JSON) > prompt.rfind(_SECTIONS) else _SECTIONS
+    question, _, wanted = prompt.rpartition(request)
+    line = wanted.split("\n")[0]  # what follows is why an earlier answer was refused
+    names = re.findall(r"\w+", line.partition(", then ")[0])
     given = sections(question)
     make = _MAKERS.get(tuple(names))
     made = make(given) if make else dict.fromkeys(names, "dummy")
-    return "\n".join([*(f"[[ ## {name} ## ]]\n{made[name]}" for name in names), "[[ ## completed ## ]]"])
+    if request is _JSON:
+        return json.dumps({name: made[name] for name in names}, ensure_ascii=False)
+    return "\n".join([*(f"[[ ## {name} ## ]]\n{_text(made[name])}" for name in names), "[[ ## completed ## ]]"])
 
 
 def sections(question: str) -> Sections:
@@ -41,20 +49,24 @@ def draw(given: Sections, *more: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:4], "big")
 
 
-def _select(given: Sections) -> Sections:
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _select(given: Sections) -> Made:
     ids = re.findall(r"^\| (\d+) \|", given["population"], re.MULTILINE)
     base = ids[draw(given) % min(3, len(ids))]
     others = [id for id in ids if id != base] or [base]
     reference = others[draw(given, base) % len(others)]
     why = f"Dummy: {base} is among the fastest of {len(ids)}, {reference} is another."
-    return {"base": base, "reference": reference, "rationale": why}
+    return {"rationale": why, "base": base, "reference": reference}
 
 
-def _design(given: Sections) -> Sections:
+def _design(given: Sections) -> Made:
     avenues, experiments = (int(number) for number in re.findall(r"\d+", given["wanted"])[:2])
     return {
-        "avenues": json.dumps([f"Dummy avenue {index + 1}" for index in range(avenues)]),
-        "experiments": json.dumps([_experiment(given, index) for index in range(experiments)]),
+        "avenues": [f"Dummy avenue {index + 1}" for index in range(avenues)],
+        "experiments": [_experiment(given, index) for index in range(experiments)],
     }
 
 
@@ -78,37 +90,82 @@ def _experiment(given: Sections, index: int) -> dict[str, object]:
     return made
 
 
-def _write(given: Sections) -> Sections:
-    code = given["base_code"]
+def _write(given: Sections) -> Made:
+    code, done = _changed(given, given["base_code"])
+    return {"report": f"Dummy writer: {done}; nothing else was changed.", "code": code}
+
+
+def _edit(given: Sections) -> Made:
+    code = given[given["edits_apply_to"]]
+    new, done = _changed(given, code)
+    style = _unified if "unified" in given["edit_format"] else _block
+    edits = style(*(re.split("\r?\n", text.removesuffix("\n").removesuffix("\r")) for text in (code, new)))
+    return {"report": f"Dummy writer: {done}; nothing else was changed.", "edits": edits}
+
+
+def _changed(given: Sections, code: str) -> tuple[str, str]:
+    """The code with the experiment's tunables assigned, or marked; and what was done."""
     wanted = re.search(r"^Tunables to assign: (.+)$", given["experiment"], re.MULTILINE)
     changes = dict(pair.split("=", 1) for pair in wanted[1].split(", ")) if wanted else {}
     try:
         code = assign(code, changes)
     except ValueError:
         changes = {}
-    if not changes or not given["failed"].startswith("(none"):
-        comment = "#" if "Language: python" in given["interface"] else "//"
-        code = f"{code.rstrip()}\n{comment} dummy {draw(given):08x}\n"
-    done = ", ".join(f"{name} is now {value}" for name, value in changes.items()) or "a mark"
-    return {"report": f"Dummy writer: {done}; nothing else was changed.", "code": code}
+    if changes and given["failed"].startswith("(none"):
+        return code, ", ".join(f"{name} is now {value}" for name, value in changes.items())
+    python = "Language: python" in given["interface"]
+    number = f"{draw(given):08x}"
+    mark = f"DUMMY_{number.upper()} = 1" if python else f"static const unsigned dummy_{number} = 1;"
+    plain = _MARK.sub("\n", f"{code.rstrip()}\n")
+    return f"{plain}{mark}\n", "a mark"
 
 
-def _digest(given: Sections) -> Sections:
+def _block(old: list[str], new: list[str]) -> str:
+    """One search/replace block around all that differs, with as many lines above it as make it occur once."""
+    first = _shared(old, new)
+    same = _shared(old[first:][::-1], new[first:][::-1])
+    start, end = first, len(old) - same
+    while _times(old[start:end], old) != 1:
+        start, end = (start - 1, end) if start else (start, end + 1)
+    text = [*old[start:first], *new[first : len(new) - same], *old[len(old) - same : end]]
+    opened, divided, closed = (sign * 15 for sign in "<=>")  # no code has lines like these
+    return "\n".join([f"{opened} SEARCH", *old[start:end], divided, *text, f"{closed} REPLACE"])
+
+
+def _shared(one: list[str], other: list[str]) -> int:
+    """How many lines at the start are the same."""
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def _times(part: list[str], lines: list[str]) -> int:
+    """How often the lines of `part` occur; none at all counts as everywhere."""
+    return sum(lines[index : index + len(part)] == part for index in range(len(lines)))
+
+
+def _unified(old: list[str], new: list[str]) -> str:
+    """A unified diff with the whole file as context."""
+    return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[2:])
+
+
+def _digest(given: Sections) -> Made:
     sources = dict.fromkeys(re.findall(r"^### source: (.+)$", given["documents"], re.MULTILINE))
     made = [_note(f"Dummy finding on {source}", "It was read.", source, "documented") for source in sources]
     if tried := re.findall(r"^- (\d+) from (.+)$", given["outcomes"], re.MULTILINE):
         id, text = tried[-1]
         made.append(_note("Dummy finding on the last trial", text, id, "measured"))
-    return {"notes": json.dumps(made)}
+    return {"notes": made}
 
 
 def _note(title: str, text: str, source: str, status: str) -> dict[str, object]:
     return {"title": title, "text": text, "sources": [source], "status": status}
 
 
-_MAKERS: dict[tuple[str, ...], Callable[[Sections], Sections]] = {
-    ("base", "reference", "rationale"): _select,
+_MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
+    ("rationale", "base", "reference"): _select,
     ("avenues", "experiments"): _design,
     ("report", "code"): _write,
+    ("report", "edits"): _edit,
     ("notes",): _digest,
 }

@@ -35,6 +35,8 @@ class DummyEngine:
     each time.
     """
 
+    price_source = "dummy"
+
     def __init__(self, bad: str = "", times: int | None = None) -> None:
         """`bad` names a way of `BAD` to spoil answers: the first `times` of them, or all."""
         if bad and bad not in BAD:

@@ -8,16 +8,22 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.stages.lm.adapter import KernelAdapter, Malformed
-from ksflow.stages.lm.client import Attempt, ask
+from ksflow.protocols import sample
+from ksflow.stages.lm.adapter import Malformed, make
+from ksflow.stages.lm.attempt import Attempt, Filtered
+from ksflow.stages.lm.client import ask
 from ksflow.stages.lm.model import Model
 from ksflow.stages.lm.prompts import load
+from ksflow.stages.lm.replay import Replay, replayed
 
 T = TypeVar("T")
 
 
 class Program:
     """A stage's question to a model. `predict` is the part that a prompt optimiser compiles."""
+
+    adapter: str = "sections"
+    """How questions and answers are laid out: a name of `adapter.ADAPTERS`."""
 
     def __init__(
         self,
@@ -34,6 +40,7 @@ class Program:
         if attempts < 1:
             raise ConfigError(f"{stage}.attempts must be at least 1, not {attempts}")
         self.stage = stage
+        self.label = f"{stage}=llm"
         self.model = lm
         self.attempts = attempts
         self.seed = seed
@@ -50,16 +57,20 @@ class Program:
         """What `accept` makes of the output fields; its ValueError is told to the model, which is
         asked again.
 
-        `key` is what sets this question apart from an earlier one with the same words: the same key
+        `key` (and `protocols.sample`) set this question apart from an earlier one with the same words: the same key
         gets the same answer out of the cache, another key a new one.
         """
         expected = set(self.predict.signature.input_fields)
         assert set(inputs) == expected, f"{self.stage}: inputs {set(inputs) ^ expected}"
         refused = ""
         for attempt in range(self.attempts):
-            asked = Attempt(f"{self.stage}=llm", self.model)
+            asked = Attempt(self.label, self.model)
             try:
                 return accept(self._ask(asked, inputs, refused, self._rollout(inputs, key, attempt)))
+            except Filtered:
+                if attempt + 1 == self.attempts:
+                    raise
+                continue
             except Malformed as error:
                 refused = error.reason
             except AdapterParseError:
@@ -68,13 +79,18 @@ class Program:
                 refused = str(error)
             refused += " (it reached the provider's token limit)" if asked.cut else ""
         reason = self.model.redact(refused)[:1000]
-        raise StageError(f"{self.stage}=llm", f"malformed answer after {self.attempts} attempts: {reason}")
+        raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
 
     def _ask(self, asked: Attempt, inputs: Mapping[str, str], refused: str, rollout: int) -> dict[str, Any]:
-        client = self.model.client
-        adapter = KernelAdapter(refused)
+        adapter = make(self.adapter, refused)
         signature = self.predict.signature
         asked.sent = adapter.format(signature, self.predict.demos, dict(inputs))
+        if isinstance(self.model.engine, Replay):
+            recorded = replayed(asked, self.model.engine)
+            if not recorded:
+                raise Malformed(signature, recorded, "the answer is empty")
+            return adapter.parse(signature, recorded)
+        client = self.model.client
 
         def question() -> dict[str, Any]:
             with dspy.context(lm=client, adapter=adapter, trace=None, disable_history=False):
@@ -91,6 +107,7 @@ class Program:
             str(self.seed),
             key,
             str(attempt),
+            str(sample.get()),
             *inputs.values(),
         ]
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).digest()

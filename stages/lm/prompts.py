@@ -50,18 +50,24 @@ def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
             f"{path} was compiled for {record['stage']} {record['signature']}, this is "
             f"{stage} {now}: compile it again, or set {stage}.prompt=null"
         )
-    predict.load_state({**record["state"], "lm": None})
+    try:
+        predict.load_state({**record["state"], "lm": None})
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ConfigError(
+            f"{path} holds no prompt for {stage}: {type(error).__name__} {error}; compile it again"
+        ) from error
 
 
 def _read(path: Path, stage: str) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         known = sorted(file.stem for file in path.parent.glob("*.json"))
         raise ConfigError(f"{stage}.prompt: cannot read {path}; there are: {', '.join(known) or 'none'}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     keys = {"stage", "signature", "state"}
-    if not (isinstance(record, dict) and keys <= set(record) and set(record["state"]) <= _STATE):
+    state = record.get("state") if isinstance(record, dict) and keys <= set(record) else None
+    if not (isinstance(state, dict) and set(state) <= _STATE):
         raise ConfigError(f"{path} is not a compiled prompt; ksflow.stages.lm.prompts.save writes one")
     return record

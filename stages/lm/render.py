@@ -1,11 +1,23 @@
-"""Records as prompt text. Pure functions: the same values give the same words, so answers can be
-cached.
+"""Records as prompt text. Pure functions: the same values give the same words, so answers can be cached.
+
+Failures are in `failures`, populations in `views`.
 """
 
-import json
 from collections.abc import Iterable, Mapping
+from typing import TypeGuard
 
-from ksflow.records import Experiment, Kernel, Note, Population, Problem, Status, Step, Trial
+from ksflow.records import (
+    Evaluation,
+    Experiment,
+    Json,
+    Kernel,
+    Note,
+    Population,
+    Problem,
+    Status,
+    Step,
+    Trial,
+)
 
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {
@@ -14,9 +26,12 @@ _MEANING = {
     Status.ASSUMED: "Assumed, not checked",
     Status.REFUTED: "Refuted: do not rely on these",
 }
-_FINDINGS = 60_000  # characters of findings a prompt has room for
+CHARACTERS = 4
+"""Of a token, by and large."""
+FINDINGS = 15_000
+"""Tokens of findings that a prompt has room for, unless a stage says otherwise."""
+_COUNT = 50  # characters of the line that counts what is left out
 _REPORT = 4_000  # characters of a writer's report
-_EVIDENCE = 6_000  # characters of a judge's evidence
 
 
 def task(problem: Problem) -> str:
@@ -61,9 +76,17 @@ def listing(kernel: Kernel | None) -> str:
     """A kernel's text; of several files each under its name, the main one first."""
     if kernel is None:
         return "(there is no code)"
-    if len(kernel.files) == 1:
-        return kernel.main
-    return "\n".join(f"===== {name} =====\n{text}" for name, text in kernel.files.items())
+    return kernel.main if len(kernel.files) == 1 else _files(kernel.files)
+
+
+def others(kernel: Kernel) -> str:
+    """The files of a kernel beside the main one."""
+    _, *names = kernel.files
+    return _files({name: kernel.files[name] for name in names}) or "(none)"
+
+
+def _files(files: Mapping[str, str]) -> str:
+    return "\n".join(f"===== {name} =====\n{text}" for name, text in files.items())
 
 
 def experiment(tried: Experiment) -> str:
@@ -81,47 +104,108 @@ def experiment(tried: Experiment) -> str:
 
 def analysis(trial: Trial, step: Step) -> str:
     """The one-step analysis: what was tried to get this kernel, and what that did per shape."""
-    head = [f"Kernel {trial.id}, score {_us(trial.score_us)}."]
+    head = [f"Kernel {trial.id}, score {us(trial.score_us)}."]
     if step.experiment is None:
         head.append("A seed: it is not the outcome of an experiment.")
     else:
         head += [f"Made from {step.parent} by this experiment:", experiment(step.experiment)]
     if step.report:
         head.append(f"Its writer's report: {step.report[:_REPORT]}")
-    rows = [
-        [case, _us(step.before_us.get(case)), _us(us), _gain(step.before_us.get(case), us)]
-        for case, us in step.after_us.items()
+    if trial.evaluation:
+        head += _standing(trial.evaluation)
+    return "\n".join([*head, times(trial, step)])
+
+
+def times(trial: Trial, step: Step) -> str:
+    """A row for each shape: the parent's time, this one's with its interval, the gain, the floor and how far it is."""
+    timed = rows(trial.evaluation, "timed")
+    found = {str(row.get("case")): row for row in timed}
+    lines = []
+    for case, now in step.after_us.items():
+        row, before = found.get(case, {}), step.before_us.get(case)
+        lines.append([case, us(before), f"{us(now)}{_interval(row)}", _gain(before, now), *_floor(row, now)])
+    titles = [
+        "shape",
+        f"parent {step.parent}".strip(),
+        f"this {trial.id}",
+        "gain",
+        "floor",
+        "time / floor",
+        "floor set by",
     ]
-    titles = ["shape", f"parent {step.parent}".strip(), f"this {trial.id}", "gain"]
-    return "\n".join([*head, table(titles, rows)])
+    filled = [index for index in range(len(titles)) if index < 4 or any(line[index] for line in lines)]
+    notes = []
+    if any("[" in line[2] for line in lines):
+        notes.append("In brackets: the 95 % interval. A difference inside the intervals is noise.")
+    if 5 in filled:
+        notes.append("The floor is the least time the hardware's peak rates allow; time / floor 1.0 is the roofline.")
+    shown = table([titles[index] for index in filled], [[line[index] for index in filled] for line in lines])
+    return "\n".join([shown, *notes])
 
 
-def failure(failed: Trial | None) -> str:
-    """An attempt to repair, with the judge's evidence; empty when there is none."""
-    if failed is None:
-        return "(none: this is a first attempt)"
-    found = failed.evaluation
-    evidence = json.dumps(found.evidence, default=str, ensure_ascii=False) if found else ""
-    return (
-        f"Attempt {failed.id} at this experiment failed: {failed.verdict}. "
-        f"{found.reason if found else failed.failure}\n"
-        f"Evidence: {evidence[:_EVIDENCE]}\nIts code:\n{listing(failed.kernel)}"
-    )
+def rows(evaluation: Evaluation | None, name: str) -> list[Json]:
+    """A table in the judge's evidence; empty where it has none."""
+    found = evaluation.evidence.get(name) if evaluation else None
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
-def findings(notes: Iterable[Note], room: int = _FINDINGS) -> str:
-    """The notes, the most trusted first; what has no room is counted."""
-    blocks = []
-    left = sorted(notes, key=lambda note: _TRUST.index(note.status))
-    for index, note in enumerate(left):
+def _standing(evaluation: Evaluation) -> list[str]:
+    """What the judge says of its times beside another kernel's, and whether they can be trusted."""
+    lines = [
+        f"Timed side by side with {row['id']}: x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] as fast"
+        f"{' (no difference beyond noise)' if row['low'] < 1 < row['high'] else ''}."
+        for row in rows(evaluation, "against")
+        if "id" in row and all(is_number(row.get(key)) for key in ("speedup", "low", "high"))
+    ]
+    if evaluation.unranked:
+        lines.append(
+            f"Unranked: the machine was too noisy when it was judged ({short(evaluation.unranked, 200)}). "
+            "Its times may be off by more than their intervals: do not build on small differences."
+        )
+    return lines
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of the evidence can be computed with."""
+    return isinstance(value, int | float)
+
+
+def interval_us(row: Json) -> tuple[float, float] | None:
+    """The interval of a timed row, where the judge gives one."""
+    ends = row.get("interval_us")
+    if isinstance(ends, list | tuple) and len(ends) == 2 and all(map(is_number, ends)):
+        return ends[0], ends[1]
+    return None
+
+
+def _interval(row: Json) -> str:
+    ends = interval_us(row)
+    return f" [{figure(ends[0])}, {figure(ends[1])}]" if ends else ""
+
+
+def _floor(row: Json, now: float) -> tuple[str, str, str]:
+    floor = row.get("floor_us")
+    if not is_number(floor) or not floor > 0:
+        return "", "", ""
+    return us(floor), figure(round(now / floor, 2)), short(str(row.get("floor", "")), 80)
+
+
+def findings(notes: Iterable[Note], tokens: int = FINDINGS) -> str:
+    """The notes that have room in `tokens`, the most trusted first; the others are counted."""
+    room = CHARACTERS * tokens - _COUNT
+    shown, left_out = [], 0
+    for note in sorted(notes, key=lambda note: _TRUST.index(note.status)):
         chips = f" (for {', '.join(note.targets)})" if note.targets else ""
-        text = f"### {note.title}{chips}\n{_MEANING[note.status]}. Sources: "
-        blocks.append(f"{text}{'; '.join(note.sources)}\n{note.text.strip()}")
-        room -= len(blocks[-1])
-        if room < 0:
-            blocks[-1] = f"({len(left) - index} more notes have no room here)"
-            break
-    return "\n\n".join(blocks) or "(there are no findings yet)"
+        head = f"### {note.title}{chips}\n{_MEANING[note.status]}. Sources: {'; '.join(note.sources)}"
+        block = f"{head}\n{note.text.strip()}"
+        if len(block) + 2 > room:
+            left_out += 1
+            continue
+        room -= len(block) + 2
+        shown.append(block)
+    if left_out:
+        shown.append(f"({left_out} more notes have no room here)")
+    return "\n\n".join(shown) or "(there are no findings yet)"
 
 
 def outcome(trial: Trial, population: Population) -> str:
@@ -131,7 +215,8 @@ def outcome(trial: Trial, population: Population) -> str:
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
         gain = _gain(base.score_us if base else None, trial.score_us)
-        return f"{line}{_us(trial.score_us)}{f', {gain}' if gain else ''}"
+        doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
+        return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
     return f"{line}{trial.verdict} {short(reason, 300)}".rstrip()
 
@@ -153,8 +238,14 @@ def short(text: str, room: int = 160) -> str:
     return line if len(line) <= room else f"{line[: room - 3]}..."
 
 
-def _us(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g} us"
+def us(value: float | None) -> str:
+    """A time with its unit."""
+    return "-" if value is None else f"{figure(value)} us"
+
+
+def figure(value: float) -> str:
+    """Four digits, and no exponent for what is large."""
+    return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
 
 
 def _gain(before: float | None, after: float) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ksflow.errors import StageError
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.stages.writer.source import with_main
 from ksflow.tunables import assign, values
 
 STAGE = "writer=tune"
@@ -35,8 +36,7 @@ class Tune:
             text = assign(base.main, experiment.changes)
         except ValueError as error:
             raise StageError(STAGE, f"{choice.base.id}: {error}") from error
-        files = {name: text if body is base.main else body for name, body in base.files.items()}
-        return replace(base, files=files, report=_report(values(base.main), experiment.changes))
+        return replace(base, files=with_main(base, text), report=_report(values(base.main), experiment.changes))
 
 
 def _report(before: Mapping[str, str], changes: Mapping[str, str]) -> str:

@@ -1,10 +1,7 @@
-"""A small world for the llm stages, and a real server that stands in for a provider."""
+"""A small world for the llm stages, and a server that stands in for a provider."""
 
-import json
-import socket
-import threading
+import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -24,8 +21,8 @@ from ksflow.records import (
     Trial,
     Verdict,
 )
-from ksflow.stages.lm import Model
-from ksflow.stages.lm.answers import answer
+from ksflow.stages.selector.llm import LlmSelector
+from lm.server import Provider
 
 CODE = """// A kernel.
 constexpr int MR = 8;  // tune: 4 6 8 12 | tile: rows
@@ -33,72 +30,12 @@ extern "C" void custom_kernel(const float *a, float *c, int64_t m, const int64_t
 """
 
 
-class Provider:
-    """An OpenAI-compatible server on the loopback interface. `reply` makes (status, text) of a prompt."""
-
-    def __init__(self) -> None:
-        self.reply: Callable[[str], tuple[int, str]] = lambda prompt: (200, answer(prompt))
-        self.requests: list[dict] = []
-        self.paths: list[str] = []
-        self.keys: list[str | None] = []
-        self.finish = "stop"
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            wbufsize = -1
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.requests.append(request)
-                outer.paths.append(self.path)
-                outer.keys.append(self.headers.get("Authorization"))
-                messages = request.get("messages", [{}])
-                status, text = outer.reply(messages[-1].get("content", ""))
-                body = json.dumps(outer.body(status, text)).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/v1"
-
-    def body(self, status: int, text: str) -> dict:
-        if status != 200:
-            return {"error": {"message": text, "type": "error", "code": None}}
-        message = {"role": "assistant", "content": text}
-        return {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": "gpt-5",
-            "choices": [{"index": 0, "message": message, "finish_reason": self.finish}],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500},
-        }
-
-    def model(self, **changes: object) -> Model:
-        settings: dict = {"model": "openai/local", "api_base": self.url, "retries": 0, **changes}
-        return Model(**settings)
-
-
 @pytest.fixture
 def provider(tmp_path, monkeypatch) -> Iterator[Provider]:
     monkeypatch.setenv("DSPY_CACHEDIR", str(tmp_path / "dspy"))
     made = Provider()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -172,3 +109,18 @@ def population() -> Population:
 @pytest.fixture
 def choice(population) -> Choice:
     return population.choose("00002", "00001", "because")
+
+
+@pytest.fixture
+def select(problem, population) -> Callable[..., Choice]:
+    """Asks a model, as the selector does."""
+    return lambda model, **settings: LlmSelector(model, **settings)(problem, population)
+
+
+def until(true: Callable[[], object], seconds: float = 5) -> None:
+    """Wait for it, no longer than that."""
+    for _ in range(int(seconds * 100)):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")

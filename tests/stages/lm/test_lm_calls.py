@@ -4,11 +4,8 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.protocols import transcript_to
@@ -17,7 +14,7 @@ from ksflow.stages.lm.answers import answer
 from ksflow.stages.lm.engines import BAD, DummyEngine
 from ksflow.stages.lm.prompts import load, save, signature_hash
 from ksflow.stages.selector.llm import LlmSelector, Select
-from ksflow.stages.writer.llm import LlmWriter, Write
+from ksflow.stages.writer.rewrite import Rewrite, Write
 
 
 def dummy(bad: str = "", times: int | None = None) -> Model:
@@ -46,7 +43,7 @@ def test_retries_are_bounded(provider, calls, problem, population):
 def test_the_same_question_again_is_free(provider, calls, problem, population):
     """Malformed answers included: a replay asks nothing twice and ends the same."""
     provider.reply = lambda prompt: (200, "prose" if len(provider.requests) < 2 else answer(prompt))
-    model = provider.model(model="openai/gpt-5")
+    model = provider.model(name="gpt-5")
     first = LlmSelector(model)(problem, population)
     second = LlmSelector(model)(problem, population)
     assert first == second
@@ -141,36 +138,11 @@ def test_providers_errors_are_one_sentence(provider, calls, problem, population,
     assert calls[0].messages
 
 
-MODELS = sorted((Path(__file__).parents[3] / "conf" / "model").glob("*.yaml"))
-
-
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_every_model_configuration_reaches_the_wire(path, provider, calls, problem, population, monkeypatch):
-    """Temperature, token limit and key are what the provider's dialect can say."""
-    raw = OmegaConf.load(path)
-    if not raw:
-        return
-    if "key" in raw:
-        monkeypatch.setenv(raw.key, "sk-test")
-    settings = instantiate(OmegaConf.create({"lm": {**raw, "_target_": "builtins.dict"}}))["lm"]
-    settings.pop("engine", None)
-    if path.stem == "dummy":
-        LlmSelector(instantiate(raw))(problem, population)
-        assert calls[0].answer
-        return
-    provider.reply = lambda prompt: (400, "not today")
-    model = Model(**{**settings, "api_base": provider.url, "retries": 0})
-    with pytest.raises(StageError, match="not today"):
-        LlmSelector(model)(problem, population)
-    assert len(provider.requests) == 1
-    assert settings["model"].split("/")[-1] in provider.paths[0] + str(provider.requests[0])
-
-
 def test_no_server_is_a_stage_error(calls, problem, population):
     model = Model("openai/local", api_base="http://127.0.0.1:9/v1", retries=0)
     with pytest.raises(StageError, match="cannot be reached"):
         LlmSelector(model)(problem, population)
-    assert "LMTransportError" in calls[0].error
+    assert "cannot be reached" in calls[0].error
 
 
 def test_a_deadline_holds_whatever_the_provider_does(provider, calls, problem, population):
@@ -201,7 +173,7 @@ def test_every_way_to_spoil_an_answer_is_refused_or_harmless(bad, problem, choic
     experiment = population.trials[1].experiment
     stages = (
         lambda model: LlmSelector(model, attempts=1)(problem, population),
-        lambda model: LlmWriter(model, attempts=1)(problem, choice, experiment, ()),
+        lambda model: Rewrite(model, attempts=1)(problem, choice, experiment, ()),
     )
     outcomes = []
     for stage in stages:
@@ -231,7 +203,7 @@ def test_histories_stay_empty(problem, population):
 
 def test_threads_keep_their_models_apart(provider, problem, population):
     provider.reply = lambda prompt: (200, answer(prompt))
-    models = [provider.model(model=f"openai/m{index}") for index in range(4)]
+    models = [provider.model(name=f"m{index}") for index in range(4)]
     threads = [threading.Thread(target=LlmSelector(model), args=(problem, population)) for model in models]
     for thread in threads:
         thread.start()
@@ -251,7 +223,7 @@ def test_a_compiled_prompt_is_used(tmp_path, problem, population, calls):
 
 
 def test_a_prompt_compiled_for_another_signature_is_refused(tmp_path):
-    writer = LlmWriter(dummy())
+    writer = Rewrite(dummy())
     save(writer.program.predict, "selector", tmp_path / "other.json")
     with pytest.raises(ConfigError, match=r"compile it again, or set selector\.prompt=null"):
         LlmSelector(dummy(), prompt=str(tmp_path / "other.json"))
@@ -275,7 +247,7 @@ def test_an_unknown_prompt_is_a_sentence():
 
 def test_a_stage_without_a_model_says_so():
     with pytest.raises(ConfigError, match="writer=llm needs a model: choose one with llm="):
-        LlmWriter({})
+        Rewrite({})
 
 
 def test_dspy_is_not_imported_before_it_is_needed():

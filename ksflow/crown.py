@@ -1,0 +1,78 @@
+"""The winner once more: luck does not win. In fresh processes, beside the runner-up and each baseline."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+from ksflow import loop
+from ksflow.loop import Lab
+from ksflow.records import Evaluation, Json, Trial, Verdict
+
+_RETIMINGS = 4
+"""Leaders that are judged again at most, before one is called the winner."""
+
+
+def confirm(lab: Lab, baselines: Callable[[], tuple[Trial, ...]], interrupted: Callable[[], bool]) -> None:
+    """Judge the leader again, and whoever leads then, until the leader is one that was judged again."""
+    again: set[str] = set()
+    for _ in range(_RETIMINGS):
+        known, others = lab.lineage.known, baselines()
+        best = known.best
+        if best is None or best in others or best.id in again or interrupted():
+            break
+        again.add(best.id)
+        rivals = (trial for trial in known.ranked if trial is not best and trial not in others)
+        _again(lab, best, tuple(itertools.islice(rivals, 1)), others)
+
+
+def _again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> None:
+    """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
+    lab.watch("confirm", best)
+    assert best.evaluation is not None
+    now, before = _beside(lab, best, rivals, baselines), best.evaluation
+    if now.accepted and now.unranked:  # the machine was busy for a moment
+        now = _beside(lab, best, rivals, baselines)
+    if "renewed" in before.evidence:
+        now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
+    if now.verdict is Verdict.HARNESS:
+        lab.watch(f"not confirmed: {now.reason}", None)
+        return
+    if now.accepted and now.unranked:
+        ids = {trial.id for trial in baselines}
+        why, rows = now.unranked, [row for row in _newest(now, before) if row["id"] in ids]
+        label, now = "unconfirmed", replace(before, evidence={**before.evidence, "unconfirmed": why})
+        now = replace(now, evidence={**now.evidence, "against": _joined(rows, before)})
+    elif now.accepted:
+        label, now = "confirmed", replace(now, evidence={**now.evidence, "against": _newest(now, before)})
+    else:
+        label = "refuted"
+    lab.lineage.evaluate(replace(best, evaluation=now), label)
+
+
+def _beside(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
+    """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines."""
+    now = _asked(lab, best, rivals or baselines)
+    if not (rivals and baselines and now.accepted):
+        return now
+    again = _asked(lab, best, baselines)
+    if not again.accepted and again.verdict is not Verdict.HARNESS:
+        return again
+    return replace(now, evidence={**now.evidence, "against": _newest(now, again)})
+
+
+def _asked(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
+    """The judge's word, which is kept before it is acted on."""
+    assert trial.kernel is not None
+    with lab.device:
+        said = loop.verdict(lab, trial.kernel, against)
+    lab.lineage.heard(trial, said)
+    return said
+
+
+def _newest(now: Evaluation, before: Evaluation) -> list[Json]:
+    """The rows of both, of two about the same trial the newer."""
+    return _joined(now.evidence.get("against", []), before)
+
+
+def _joined(rows: list[Json], before: Evaluation) -> list[Json]:
+    return list({row["id"]: row for row in (*before.evidence.get("against", ()), *rows)}.values())

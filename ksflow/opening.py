@@ -1,0 +1,70 @@
+"""How a session begins: what an earlier one left undone, what has become stale, and the seeds."""
+
+import time
+from collections.abc import Callable
+
+from ksflow import loop, renewal
+from ksflow.errors import ConfigError
+from ksflow.loop import Lab
+from ksflow.records import Origin, Population, Seed, Trial, Verdict
+
+
+def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) -> None:
+    """Bring the population up to date. Raises ConfigError when there is nothing to start from."""
+    lineage = lab.lineage
+    lineage.expect(lab.key)
+    lineage.population()
+    _renew(lab, seeds)
+    for trial in (*lineage.unfinished(Origin.SEED), *lineage.again(_lost(lineage.known)), *_planted(lab, seeds)):
+        if not lab.stop():
+            loop.judge(lab, trial)
+    while not lineage.population().ranked and lineage.busy() and not interrupted():
+        time.sleep(0.2)  # another process is judging the seeds
+    if not lineage.known.ranked:
+        raise ConfigError(no_start(lineage.known))
+
+
+def baselines(lab: Lab, seeds: tuple[Seed, ...]) -> frozenset[str]:
+    """The ids of the trials that are baselines."""
+    digests = {seed.kernel.digest for seed in seeds if seed.baseline}
+    return frozenset(t.id for t in lab.lineage.everything() if t.kernel and t.kernel.digest in digests)
+
+
+def no_start(population: Population) -> str:
+    """Why a search cannot begin."""
+    rows = [f"{t.name or t.id}: {t.verdict} {t.evaluation.reason}" for t in population.trials if t.evaluation]
+    return f"no seed is accepted by the judge, so there is nothing to start from ({'; '.join(rows) or 'no seeds'})"
+
+
+def _lost(population: Population) -> list[Trial]:
+    """Trials that the judge could say nothing about."""
+    return [t for t in population.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
+
+
+def _planted(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
+    """Those seeds that the lineage does not have yet, in it now."""
+    lineage = lab.lineage
+    while not lineage.store.claim(lineage.branch_of("seeds")):
+        time.sleep(0.1)
+    known = {trial.kernel.digest for trial in lineage.everything() if trial.kernel}
+    new = [seed for seed in seeds if seed.kernel.digest not in known]
+    planted = lineage.plant([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new])
+    lineage.store.release(lineage.branch_of("seeds"))
+    return planted
+
+
+def _renew(lab: Lab, seeds: tuple[Seed, ...]) -> None:
+    """Judge again what has become stale and matters; the rest stays stale."""
+    stale, lineage = lab.lineage.known.stale, lab.lineage
+    due = {trial.id: trial for trial in renewal.due(lineage.known, {seed.kernel.digest for seed in seeds})}
+    if due:
+        changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
+        lab.watch(
+            f"stale: {len(stale)} results are from before a change ({changed}); "
+            f"{len(due)} of them, seeds and leaders, are judged again first",
+            None,
+        )
+    for trial in lineage.again(due.values()):
+        was = due[trial.id].evaluation
+        if was and not lab.stop():
+            loop.judge(lab, trial, {"renewed": renewal.before(was)})

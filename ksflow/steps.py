@@ -1,0 +1,99 @@
+"""The order of a session's commits, and their dates. Live they come as they come; a replay keeps to what was recorded.
+
+A session is one call of a run. Each of its commits ends with `Step: <session>.<number>`, so the order in which several
+threads wrote is on record. A replay lets every commit wait until it is its turn, and gives it the date it had. Commits
+are told apart by what they say (tree and message), which a replay makes anew.
+"""
+
+import math
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ksflow.errors import BudgetError, LineageError
+
+_STUCK_S = 60.0
+"""A recorded step that nothing produces for so long will not come."""
+
+
+class Step(NamedTuple):
+    """One commit of a session as it was recorded."""
+
+    number: int
+    tree: str
+    text: str
+    """The message without its step."""
+    date: int
+
+
+class Live:
+    """Steps as they come. `clock` gives the dates (seconds since 1970)."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.done = 0
+        self.rounds = math.inf
+        """Rounds that may begin."""
+
+    def turn(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
+        """(number, date) for a commit that is about to be made."""
+        return self.done + 1, int(self._clock())
+
+    def ids(self, cause: str) -> tuple[str, ...] | None:
+        """The ids that a round or a repair may take; None where it is free to choose."""
+        return None
+
+
+class Remade(Live):
+    """Steps as they come, with the rounds and the ids of a recorded session: its kernels are judged anew."""
+
+    def __init__(self, clock: Callable[[], float], ids: Mapping[str, tuple[str, ...]], rounds: int) -> None:
+        super().__init__(clock)
+        self._ids = ids
+        self.rounds = rounds
+
+    def ids(self, cause: str) -> tuple[str, ...] | None:
+        """The ids that a round or a repair took; none where there was none."""
+        return self._ids.get(cause, ())
+
+
+class Replayed:
+    """Steps in the order and with the dates of a recorded session."""
+
+    def __init__(self, steps: Iterable[Step], ids: Mapping[str, tuple[str, ...]]) -> None:
+        """`ids`: the ids that each round (by its name) and each repair (by the failed trial) took."""
+        self._ids = ids
+        self._left: dict[tuple[str, str], deque[Step]] = defaultdict(deque)
+        self._text: dict[int, str] = {}
+        for step in sorted(steps):
+            self._left[step.tree, step.text].append(step)
+            self._text[step.number] = step.text.partition("\n")[0]
+        self.done = 0
+        self.rounds = math.inf  # the first that was not recorded finds no turn
+
+    @property
+    def missing(self) -> str:
+        """The first recorded step that was not made again; empty when all were."""
+        return self._text.get(self.done + 1, "")
+
+    @property
+    def total(self) -> int:
+        """Recorded steps."""
+        return len(self._text)
+
+    def ids(self, cause: str) -> tuple[str, ...] | None:
+        """The ids that a round or a repair took; none where there was none."""
+        return self._ids.get(cause, ())
+
+    def turn(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
+        """(number, date), once it is this commit's turn. BudgetError when the recording has no such commit."""
+        left = self._left[tree, text]
+        if not left:
+            raise BudgetError(f"the recording ends before {text.partition(chr(10))[0]!r}")
+        step = left.popleft()
+        while self.done + 1 != step.number:
+            before = self.done
+            if not changed.wait(_STUCK_S) and self.done == before:
+                raise LineageError(f"the replay waits for a step that nothing makes: {self.missing!r}")
+        return step.number, step.date

@@ -1,0 +1,99 @@
+"""An engine that answers from a recorded run, and asks nobody."""
+
+import contextvars
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.protocols import Recording, about, admit
+from ksflow.records import Call, Question
+from ksflow.stages.lm.attempt import LATE, Attempt, failure
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class Replay:
+    """The recorded calls, each to be had once: by what was asked, and of several by what it was for. Safe for threads.
+
+    Where the recorded kernels are judged anew, questions hold other times than they did: then what a call was for
+    (`protocols.about`) decides alone.
+    """
+
+    price_source = "replay"
+
+    def __init__(self, past: Recording | None) -> None:
+        """`past` is the run: its calls are read when the first question is asked. ConfigError without one."""
+        if past is None:
+            raise ConfigError("model=replay repeats a recorded run: use llm=replay, and recorded.run= for its name")
+        self.past = past
+        self._left: list[tuple[str, Call]] | None = None
+        """Each with the digest of what was asked."""
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "Replay()"
+
+    def take(self, stage: str, messages: Messages) -> tuple[Call, ...]:
+        """What came of the question; empty when it was not asked.
+
+        The first call is the outcome; a second is an answer that came too late, and what it cost.
+        """
+        with self._lock:
+            if self._left is None:
+                self._left = [(_digest(call.messages), call) for call in self.past.calls()]
+            asked = _digest(messages)
+            outcome = self._pick(stage, asked, late=False)
+            if outcome is None:
+                return ()
+            late = outcome.error.startswith("no answer within") and self._pick(stage, asked, late=True)
+            return (outcome, late) if late else (outcome,)
+
+    def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
+        assert self._left is not None
+        purpose, found = about.get(), None
+        for index, (digest, call) in enumerate(self._left):
+            if call.stage != stage or (call.error == LATE) != late:
+                continue
+            same, meant = digest == asked, call.about == purpose
+            if meant and (same or self.past.anew):
+                return self._left.pop(index)[1]
+            found = index if same and found is None else found
+        return None if found is None else self._left.pop(found)[1]
+
+
+def replayed(attempt: Attempt, engine: Replay) -> str:
+    """The recorded answer, transcribed as it was. Raises what the recorded run raised.
+
+    Where that ended: BudgetError, or StageError where its kernels are judged anew.
+    """
+    calls = engine.take(attempt.stage, attempt.call().messages)
+    if not calls and engine.past.anew:
+        raise StageError(attempt.stage, "the recorded run was not asked for this")
+    if not calls:
+        raise BudgetError(f"the recording has no answer to this question of {attempt.stage}")
+    first = calls[0]
+    attempt.cut = first.cut
+    with nullcontext() if first.price_source == "cache" else admit(_question(first)):
+        attempt.keep(replace(first, about=""))
+    for late in calls[1:]:  # it came when it came: a replay must not wait for that here
+        keep = contextvars.copy_context().run
+        threading.Thread(target=keep, args=(attempt.keep, replace(late, about="")), daemon=True).start()
+    if first.error:
+        raise failure(attempt.stage, first.error)
+    return first.answer
+
+
+def _question(call: Call) -> Question:
+    cost = call.cost
+    return Question(
+        call.stage, call.model, cost.tokens_in, cost.tokens_out, cost.usd, cost.usd, call.price_source or "replay"
+    )
+
+
+def _digest(messages: Messages) -> str:
+    text = json.dumps([[message["role"], message["content"]] for message in messages])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,100 @@
+"""A model edits the base's main file, or the failed attempt's, and its edits are applied exactly."""
+
+from typing import Any
+
+import dspy
+
+from ksflow.errors import ConfigError
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.stages.lm import Model, render
+from ksflow.stages.lm.adapter import valid
+from ksflow.stages.lm.program import Program
+from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, write
+from ksflow.stages.writer.patch import apply
+
+_RULES = """
+Whole lines count, every character of them, indentation and trailing blanks too. What you quote must occur exactly once
+in the file: quote enough lines around the place. Every edit quotes the file as it is given, not as your earlier edits
+left it. Edits come in the file's order and do not overlap. Write nothing between them."""
+
+STYLES = {
+    "blocks": f"""Search/replace blocks, each:
+<<<<<<< SEARCH
+lines of the file as they are
+=======
+lines as they shall be
+>>>>>>> REPLACE
+{_RULES}
+
+To delete lines, leave the second part empty. To insert, quote a line beside the place and repeat it. Where the code
+itself holds a line of seven =, < or > like these, make all three markers of that block longer: <<<<<<<<< SEARCH,
+=========, >>>>>>>>> REPLACE.""",
+    "unified": f"""A unified diff of the one file: hunks that each begin with a line @@ -start,count +start,count @@,
+then lines that begin with a space (stays), - (goes) or + (comes).
+{_RULES}
+
+Line numbers need not be right. Give three lines of context where there are so many.""",
+}
+"""How edits are asked for. Both are read, whichever it was."""
+
+
+class Edit(Given):
+    __doc__ = f"""You are an expert kernel engineer. Carry out one experiment on a working kernel by editing its main
+    file.
+
+    The base compiles, it is correct, and it was timed. Change what the experiment asks for and nothing else. The
+    reference kernel works too: take techniques from it where they serve the experiment. Do what the description says
+    so that the rubric is met; if a detail of it cannot work, do the nearest thing that can, and say so in the report.
+    Without a failed attempt your edits apply to `base_code`. With one they apply to `failed_code`, not to the base:
+    mend what the evidence shows, and keep the experiment.
+    {CRAFT}"""
+
+    edit_format: str = dspy.InputField(desc="how to write the edits")
+    edits_apply_to: str = dspy.InputField(desc="the section that holds the file to edit")
+    edits: str = dspy.OutputField(
+        desc="the edits, in the format of `edit_format`, of the file that `edits_apply_to` names"
+    )
+
+
+class Diff:
+    """Edits of the base's main file, or of the failed attempt's; its other files stay."""
+
+    def __init__(  # noqa: PLR0913 - each is a key of the configuration
+        self,
+        lm: Model | None = None,
+        attempts: int = 3,
+        prompt: str | None = None,
+        adapter: str = "sections",
+        style: str = "blocks",
+        max_kb: int = 200,
+        findings: int = render.FINDINGS,
+        seed: int = 0,
+    ) -> None:
+        """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
+        if style not in STYLES:
+            raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
+        self.program = Program("writer", Edit, lm, attempts, prompt, seed)
+        self.program.label = "writer=diff"
+        self.program.adapter = valid("writer", adapter)
+        self.style = style
+        self.limits = Limits(findings, max_kb)
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        order = Order(problem, choice, experiment, notes, failed)
+        edited = order.attempt or order.base
+
+        def code(answer: dict[str, Any]) -> str:
+            return apply(edited.main, answer["edits"])
+
+        more = {
+            "edit_format": STYLES[self.style],
+            "edits_apply_to": "failed_code" if order.attempt else "base_code",
+        }
+        return write(self.program, order, self.limits, code, **more)

@@ -1,0 +1,60 @@
+"""A model writes the whole new kernel, in the base's language and file."""
+
+from typing import Any
+
+import dspy
+
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.stages.lm import Model, render
+from ksflow.stages.lm.adapter import valid
+from ksflow.stages.lm.program import Program
+from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, write
+
+
+class Write(Given):
+    __doc__ = f"""You are an expert kernel engineer. Carry out one experiment on a working kernel and return the whole
+    new file.
+
+    Start from the base: it compiles, it is correct, and it was timed. Keep what the experiment does not ask to
+    change. The reference kernel works too: take techniques from it where they serve the experiment. Do what the
+    description says so that the rubric is met; if a detail of it cannot work, do the nearest thing that can, and say
+    so in the report. Where a failed attempt is given, mend what the evidence shows, and keep the experiment.
+    {CRAFT}"""
+
+    code: str = dspy.OutputField(desc="the complete new source file, exactly as it is to be saved")
+
+
+class Rewrite:
+    """The answer replaces the base's main file; its other files stay."""
+
+    def __init__(  # noqa: PLR0913 - each is a key of the configuration
+        self,
+        lm: Model | None = None,
+        attempts: int = 3,
+        prompt: str | None = None,
+        adapter: str = "sections",
+        max_kb: int = 200,
+        findings: int = render.FINDINGS,
+        seed: int = 0,
+    ) -> None:
+        """`max_kb` bounds the new file, `findings` the notes, in tokens. `prompt`, `adapter`: see `Program`."""
+        self.program = Program("writer", Write, lm, attempts, prompt, seed)
+        self.program.label = "writer=rewrite"
+        self.program.adapter = valid("writer", adapter)
+        self.limits = Limits(findings, max_kb)
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        return write(self.program, Order(problem, choice, experiment, notes, failed), self.limits, _code)
+
+
+def _code(answer: dict[str, Any]) -> str:
+    """The answer's code, ended by a line break as files are."""
+    code = str(answer["code"])
+    return code if code.endswith("\n") else f"{code}\n"

@@ -1,0 +1,156 @@
+"""A folder as a model: questions are files, and so are answers."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ksflow.compose import build, compose
+from ksflow.errors import ConfigError, StageError
+from ksflow.stages.lm import inbox
+from ksflow.stages.lm.answers import answer
+from ksflow.stages.lm.inbox import inbox_model
+from ksflow.stages.selector.llm import LlmSelector
+from lm.conftest import until
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch) -> None:
+    monkeypatch.setattr(inbox, "POLL_S", 0.02)
+
+
+class Person:
+    """Answers every question in a folder with what `say` makes of it."""
+
+    def __init__(self, folder, say=answer, hand_in=None) -> None:
+        self.folder, self.say = folder, say
+        self.hand_in = hand_in or (lambda path, text: path.write_text(text))
+        self.read: list[str] = []
+        self.gone = threading.Event()
+        threading.Thread(target=self.work, daemon=True).start()
+
+    def work(self) -> None:
+        while not self.gone.wait(0.02):
+            for path in sorted(self.folder.glob("*-*.md")):
+                reply = path.with_suffix(".answer.md")
+                if ".answer" not in path.name and not reply.exists():
+                    try:
+                        text = path.read_text()
+                    except FileNotFoundError:
+                        continue  # taken meanwhile
+                    self.read.append(text)
+                    self.hand_in(reply, self.say(text))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "inbox"
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def test_a_question_is_a_file_and_its_answer_another(folder, calls, problem, population):
+    person = Person(folder)
+    assert LlmSelector(inbox_model(str(folder)))(problem, population).rationale
+    person.gone.set()
+    (call,) = calls
+    assert (call.model, call.cost.usd, call.cost.calls, call.price_source) == ("inbox", 0.0, 1, "inbox")
+    text = person.read[0]
+    for message in call.messages:
+        assert message["content"] in text
+    question, reply = sorted(names(folder / "done"), key=len)
+    assert question.startswith("selector-")
+    assert reply == question.replace(".md", ".answer.md")
+    assert reply in text.split("## system")[0]
+    assert (folder / "done" / reply).read_text() == call.answer
+    assert names(folder) == []
+
+
+def test_an_answer_that_is_written_slowly_or_moved_there_is_taken_whole(folder, calls, problem, population):
+    def slowly(path, text):
+        path.touch()
+        for start in range(0, len(text), len(text) // 8 + 1):
+            with path.open("a") as file:
+                file.write(text[start : start + len(text) // 8 + 1])
+            time.sleep(0.01)
+
+    def moved(path, text):
+        draft = path.with_name("draft")
+        draft.write_text(text)
+        draft.rename(path)
+
+    for seed, hand_in in enumerate((slowly, moved)):
+        person = Person(folder, hand_in=hand_in)
+        assert LlmSelector(inbox_model(str(folder)), seed=seed)(problem, population).rationale
+        person.gone.set()
+    assert len(names(folder / "done")) == 4
+
+
+def test_a_malformed_answer_is_a_new_question_with_the_reason(folder, calls, problem, population):
+    person = Person(folder, lambda text: answer(text) if "was refused" in text else "prose")
+    LlmSelector(inbox_model(str(folder)))(problem, population)
+    person.gone.set()
+    assert len(person.read) == 2
+    assert "was refused: the last line must be" in person.read[1]
+    assert len(names(folder / "done")) == 4
+
+
+def test_after_a_crash_the_question_finds_its_answer(folder, calls, problem, population):
+    model = inbox_model(str(folder), deadline_s=0.5)
+    with pytest.raises(StageError, match=r"no answer within 0\.5 s"):
+        LlmSelector(model)(problem, population)
+    (question,) = names(folder)
+    text = (folder / question).read_text()
+    time.sleep(0.1)
+    (folder / question.replace(".md", ".answer.md")).write_text(answer(text))
+    time.sleep(0.1)
+    assert len(names(folder)) == 2  # who waited has gone
+    assert LlmSelector(inbox_model(str(folder)))(problem, population).rationale
+    assert names(folder) == []
+
+
+def test_equal_questions_at_once_are_asked_one_after_the_other(folder, problem, population):
+    person = Person(folder)
+    selectors = [LlmSelector(model, seed=index) for model in (inbox_model(str(folder)),) for index in range(3)]
+    made = []
+    threads = [threading.Thread(target=lambda each=each: made.append(each(problem, population))) for each in selectors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    person.gone.set()
+    assert len(made) == 3
+    assert len(names(folder / "done")) == 6
+
+
+def test_a_folder_that_cannot_be_is_a_sentence(tmp_path, problem, population):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"the inbox .* cannot be used: .*set model\.folder"):
+        LlmSelector(inbox_model(str(tmp_path / "file" / "inbox")))(problem, population)
+
+
+def test_the_folder_is_a_key_of_the_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert build(compose(["llm=inbox"]).selector).program.model.engine.folder == tmp_path / "runs" / "inbox"
+    cfg = compose(["llm=inbox", "model.folder=elsewhere", "model.name=me"])
+    model = build(cfg.writer.lm)
+    assert (model.engine.folder, model.model, model.deadline_s) == (tmp_path / "elsewhere", "me", None)
+
+
+def test_ctrl_c_ends_the_wait(folder):
+    """And leaves the question, for the next time."""
+    code = (
+        "import dspy; from ksflow.stages.lm.inbox import inbox_model; from ksflow.stages.lm.program import Program;"
+        f"Program('writer', dspy.Signature('a -> b'), inbox_model({str(folder)!r}))({{'a': '1'}}, print)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+        until(lambda: folder.exists() and names(folder), 20)
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=10)
+    assert b"KeyboardInterrupt" in said
+    assert names(folder)[0].startswith("writer-")

@@ -1,0 +1,238 @@
+"""Rate limits across threads and stages; and what is asked before, and told after, each try at a provider."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from ksflow.errors import BudgetError, StageError
+from ksflow.protocols import metered_by
+from ksflow.records import Permit, Question
+from ksflow.stages.lm import limits
+from ksflow.stages.lm.answers import answer
+from ksflow.stages.lm.limits import Window
+from ksflow.stages.lm.prices import price
+from lm.conftest import until
+from lm.server import TOKENS_IN, TOKENS_OUT, Reply
+
+PERIOD_S = 0.5
+RETRY = {"Retry-After": "0"}
+
+
+@pytest.fixture
+def short(monkeypatch) -> None:
+    """A minute is half a second."""
+    monkeypatch.setattr(limits, "PERIOD_S", PERIOD_S)
+
+
+def together(count: int, work) -> None:
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_requests_within_any_minute_stay_under_the_limit(short):
+    window, times = Window(), []
+    together(8, lambda index: (window.enter(1, requests_limit=3), times.append(time.monotonic())))
+    times.sort()
+    assert all(later - earlier > PERIOD_S * 0.9 for earlier, later in zip(times, times[3:], strict=False))
+    assert times[-1] - times[0] < 3 * PERIOD_S
+
+
+def test_tokens_are_counted_as_feared_and_then_as_they_were(short):
+    window = Window()
+    first = window.enter(90, tokens_limit=100)
+    started = time.monotonic()
+    threading.Timer(0.1, window.settle, (first, 10)).start()
+    window.enter(80, tokens_limit=100)
+    assert time.monotonic() - started < PERIOD_S * 0.8
+    started = time.monotonic()
+    window.enter(1000, tokens_limit=100)
+    assert time.monotonic() - started > PERIOD_S * 0.8
+
+
+def test_stages_with_the_same_model_share_its_limit_and_others_do_not(short, provider, calls, select):
+    times = []
+    provider.reply = lambda prompt: times.append(time.monotonic()) or Reply(answer(prompt))
+    limited = [provider.model(requests_per_minute=2) for _ in range(3)]
+    limits.window(limited[0])._passes.clear()
+    together(4, lambda index: select(limited[index % 3], seed=index))
+    assert times[2] - times[0] > PERIOD_S * 0.8
+    started = time.monotonic()
+    select(provider.model(name="other", requests_per_minute=2))
+    assert time.monotonic() - started < PERIOD_S
+
+
+def test_waiting_for_the_limit_counts_towards_no_deadline(monkeypatch, provider, calls, select):
+    monkeypatch.setattr(limits, "PERIOD_S", 2 * PERIOD_S)
+    model = provider.model(name="patient", requests_per_minute=1, deadline_s=0.6, cache=False)
+    for _ in range(3):
+        select(model)
+    assert [call.error for call in calls] == ["", "", ""]
+    assert calls[-1].cost.wall_s > PERIOD_S * 0.8
+
+
+class Meter:
+    """Keeps what it was asked, what became of it, and how many calls were kept by then."""
+
+    def __init__(self, calls: list, refuse: int = 10**9) -> None:
+        self.calls = calls
+        self.refuse = refuse
+        self.questions: list[Question] = []
+        self.permits: list[Permit] = []
+        self.kept: list[int] = []
+
+    @contextmanager
+    def __call__(self, question: Question) -> Iterator[Permit]:
+        if len(self.questions) >= self.refuse:
+            raise BudgetError("1 $ is left; raise loop.usd")
+        assert threading.current_thread() is threading.main_thread()
+        self.questions.append(question)
+        permit = Permit()
+        try:
+            yield permit
+        finally:
+            self.permits.append(permit)
+            self.kept.append(len(self.calls))
+
+
+@pytest.fixture
+def meter(calls) -> Iterator[Meter]:
+    made = Meter(calls)
+    with metered_by(made):
+        yield made
+
+
+def test_leave_is_asked_for_each_call_to_a_provider(provider, meter, select):
+    """With what it may cost; and it lasts until the call is in the transcript. The cache needs none."""
+    model = provider.model(name="gpt-5", max_tokens=20000)
+    provider.reply = lambda prompt: Reply("prose" if len(provider.requests) < 2 else answer(prompt))
+    for _ in range(2):
+        select(model)
+    assert len(meter.calls) == 4
+    assert meter.kept == [1, 2]
+    question, call = meter.questions[0], meter.calls[0]
+    assert (question.stage, question.model, question.tokens_out) == (call.stage, "openai/gpt-5", 20000)
+    text = sum(len(message["content"]) for message in call.messages)
+    assert text / 4 < question.tokens_in < text / 2
+    rate = price(model)
+    assert question.usd_in == pytest.approx(question.tokens_in * rate.usd_in)
+    assert question.usd_most == pytest.approx(question.usd_in + 20000 * rate.usd_out)
+    assert question.price_source == call.price_source
+    assert not any(permit.lost for permit in meter.permits)
+
+
+def test_without_leave_nothing_is_sent_and_the_budgets_error_comes_out(provider, calls, meter, select):
+    meter.refuse = 0
+    with pytest.raises(BudgetError, match=r"raise loop\.usd"):
+        select(provider.model(retries=3))
+    assert not provider.requests
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost"), [("stall", True), ("truncate", True), ("cut", True), ("garble", True), ("", False)]
+)
+def test_a_call_that_nobody_knows_the_charge_of_stays_reserved(fault, lost, provider, meter, select):
+    provider.reply = lambda prompt: Reply(answer(prompt), 200 if fault else 500, fault=fault)
+    with pytest.raises(StageError):
+        select(provider.model(deadline_s=0.3 if fault == "stall" else 10))
+    assert [permit.lost for permit in meter.permits] == [lost]
+
+
+def test_a_server_that_is_not_there_charges_nothing(meter, select, provider):
+    with pytest.raises(StageError, match="cannot be reached"):
+        select(provider.model(api_base="http://127.0.0.1:9/v1"))
+    assert [permit.lost for permit in meter.permits] == [False]
+
+
+def test_a_try_after_one_that_was_lost_needs_leave_of_its_own(provider, meter, select, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    provider.reply = lambda prompt: Reply(
+        answer(prompt), status=500 if len(provider.requests) == 1 else 200, fault="cut" * (len(provider.requests) == 2)
+    )
+    select(provider.model(retries=3))
+    assert len(provider.requests) == 3
+    assert [permit.lost for permit in meter.permits] == [True, False]
+
+
+def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select):
+    """And nothing is asked again once nobody waits."""
+    late = threading.Event()
+    provider.reply = lambda prompt: late.wait(5) and Reply(answer(prompt))
+    model = provider.model(name="gpt-5", deadline_s=0.3, retries=3)
+    with pytest.raises(StageError, match=r"no answer within 0\.3 s"):
+        select(model)
+    assert [permit.lost for permit in meter.permits] == [True]
+    late.set()
+    until(lambda: len(calls) == 2)
+    assert [call.error for call in calls] == ["no answer within 0.3 s", "answered after the deadline"]
+    assert calls[1].cost.usd > 0
+    assert (calls[1].cost.tokens_in, calls[1].cost.tokens_out) == (TOKENS_IN, TOKENS_OUT)
+    assert calls[1].answer
+    assert select(model).rationale
+    assert calls[2].price_source == "cache"
+    assert len(provider.requests) == 1
+
+
+def test_no_retry_after_the_deadline(provider, calls, select):
+    provider.reply = lambda prompt: Reply("slow down", 429, headers={"Retry-After": "0.6"})
+    with pytest.raises(StageError, match="no answer within"):
+        select(provider.model(deadline_s=0.4, retries=3))
+    time.sleep(0.6)
+    assert len(provider.requests) == len(calls) == 1
+
+
+def test_prices_by_configuration_win_and_are_named(provider, calls, select):
+    model = provider.model(name="gpt-5", usd_per_mtok_in=2.0, usd_per_mtok_out=10.0)
+    select(model)
+    assert calls[0].cost.usd == pytest.approx(TOKENS_IN * 2e-6 + TOKENS_OUT * 10e-6)
+    assert calls[0].price_source == "configuration"
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "usd_in"),
+    [
+        ("gemini/gemini-2.5-pro", "lm15", 1.25),
+        ("openai/gpt-5", "lm15", 1.25),
+        ("anthropic/claude-sonnet-4-5", "lm15", 3.0),
+        ("azure/gpt-5", "litellm", 1.25),
+        ("vertex_ai/gemini-2.5-pro", "litellm", 1.25),
+        ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", "litellm", 3.3),
+    ],
+)
+def test_the_price_list_knows_the_presets(name, engine, usd_in, provider):
+    rate = price(provider.model(name=name, provider="", engine=engine))
+    assert rate.usd_in * 1e6 == pytest.approx(usd_in)
+    assert rate.usd_out > rate.usd_in
+    assert rate.source.startswith("DSPy's price list ")
+
+
+def test_a_long_prompt_has_its_own_price_and_an_unknown_model_none(provider):
+    gemini = provider.model(name="gemini-2.5-pro", provider="gemini")
+    assert price(gemini, 300_000).usd_in > price(gemini, 100_000).usd_in
+    assert price(provider.model()) is None
+
+
+def test_a_provider_that_counts_no_tokens_was_called_all_the_same(provider, calls, select):
+    """What it cost is unknown then, unless it is nothing by configuration."""
+    provider.reply = lambda prompt: Reply(answer(prompt), counted=False)
+    select(provider.model(name="gpt-5"))
+    select(provider.model(name="gpt-5", usd_per_mtok_in=0, usd_per_mtok_out=0), seed=1)
+    assert [(call.cost.calls, call.cost.usd, call.price_source) for call in calls] == [
+        (1, 0.0, ""),
+        (1, 0.0, "configuration"),
+    ]
+
+
+def test_a_refused_try_frees_its_room_for_tokens(provider, calls, select):
+    provider.reply = lambda prompt: Reply(answer(prompt), 429 if len(provider.requests) == 1 else 200, headers=RETRY)
+    model = provider.model(name="narrow", tokens_per_minute=22_000, max_tokens=16_000, retries=1)
+    started = time.monotonic()
+    select(model)
+    assert time.monotonic() - started < 5
