@@ -208,7 +208,7 @@ def test_two_processes_share_a_lineage_without_losing_a_trial(lineage: Lineage) 
         assert worker.exitcode == 0
     trials = lineage.population().trials
     assert len(trials) == 48
-    assert [trial.id for trial in trials] == [f"{number:05d}" for number in range(1, 49)]
+    assert len({trial.id for trial in trials}) == 48
     for trial in trials:  # each id holds what its own process wrote
         assert trial.kernel is not None
         assert trial.experiment is not None

@@ -22,6 +22,8 @@ from ksflow.work import floor_us
 
 _GRACE_S = 120.0
 _LANGUAGES = ("python", "cpp")
+_SEATS = 2
+"""Cores for the judge and its boxes."""
 _CONTROLS = ("claims", "always")
 
 
@@ -29,11 +31,17 @@ class LocalEvaluator:
     """Judges kernels on this machine's CPU.
 
     isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
-    control: time the incumbent against itself with `claims` of being faster only, or `always`.
+    control: time the incumbent against itself with `claims` of being faster only, or `always`. overlap: compile while
+    another kernel is timed; None does so where there are more cores than the judge and its boxes sit on.
     """
 
     def __init__(
-        self, target: Target, isolation_floor: str = "rlimits", attempts: int = 2, control: str = "claims"
+        self,
+        target: Target,
+        isolation_floor: str = "rlimits",
+        attempts: int = 2,
+        control: str = "claims",
+        overlap: bool | None = None,
     ) -> None:
         if control not in _CONTROLS:
             raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
@@ -52,6 +60,7 @@ class LocalEvaluator:
         self.target = target
         self.attempts = attempts
         self.control = control
+        self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
         self._lock = threading.Lock()
         found = compiler.find()
         self.judge = f"local-{VERSION}"
@@ -94,6 +103,11 @@ class LocalEvaluator:
     def start(self) -> None:
         """Have the judge load what it needs, which takes a second or two, before it is asked."""
         self._wake()
+
+    def prepare(self, problem: Problem, kernel: Kernel) -> None:
+        """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
+        if self.overlap and kernel.language in problem.languages and kernel.language in _LANGUAGES:
+            self._build(problem, kernel)
 
     def admit(self, problem: Problem) -> tuple[tuple[str, bool, str], ...]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers and every seed."""

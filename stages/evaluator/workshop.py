@@ -14,7 +14,7 @@ import socket
 import time
 from typing import Any
 
-from ksflow.stages.evaluator import wire
+from ksflow.stages.evaluator import seats, wire
 from ksflow.stages.evaluator.box import native, root
 from ksflow.stages.evaluator.box.confine import PREFIX, prepare
 from ksflow.stages.evaluator.box.keeper import keep
@@ -36,9 +36,12 @@ def main() -> None:
     os.umask(0o022)
     native.set_dumpable(False)
     prepare()
+    cores = os.sched_getaffinity(0)
     with contextlib.suppress(wire.Closed):
         while True:
             request = wire.receive(_REQUESTS)
+            os.sched_setaffinity(0, cores)
+            os.sched_setaffinity(0, seats.spare() or cores)  # a kernel may be being timed
             answer = Work(request).run() if request["op"] == "make" else {}
             wire.send(_ANSWERS, {**answer, "id": request["id"]})
 

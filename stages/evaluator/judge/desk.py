@@ -6,6 +6,7 @@ import socket
 import traceback
 from typing import Any
 
+from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.awake import Awake
 from ksflow.stages.evaluator.judge.overhead import Overhead
@@ -29,15 +30,9 @@ class Seats:
             self.judge = {next(filter(self._take, ordered[:-1]), ordered[0])}
 
     def _take(self, core: int) -> bool:
-        """A name that only one process can hold, and that is free again when it ends."""
-        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            name.bind(f"\0ksflow-core-{core}")
-        except OSError:
-            name.close()
-            return False
-        self._held.append(name)
-        return True
+        held = seats.take(core)
+        self._held += [held] if held else []
+        return held is not None
 
 
 class Desk:

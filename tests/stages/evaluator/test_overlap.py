@@ -1,0 +1,54 @@
+"""Compiling the next kernel while another is judged, and keeping off the cores that judges sit on."""
+
+import os
+import threading
+
+import pytest
+
+from ksflow.home import cache
+from ksflow.records import Problem, Verdict
+from ksflow.stages.evaluator import seats
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import toy
+
+
+def test_a_kernel_is_compiled_while_another_is_judged(
+    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "overlap", True)
+    slow = toy.python("return torch.add(data[0], data[1], out=data[2])", "import time, torch\ntime.sleep(1.5)")
+    judged = []
+    judging = threading.Thread(target=lambda: judged.append(evaluator(problem, slow, ())))
+    judging.start()
+    before = set(cache("build").glob("*/*.so"))
+    evaluator.prepare(problem, toy.cpp("for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i] + 0 * 41;"))
+    assert judging.is_alive()
+    assert len(set(cache("build").glob("*/*.so")) - before) == 1
+    judging.join()
+    assert judged[0].verdict is Verdict.ACCEPT
+
+
+def test_without_cores_to_spare_nothing_is_compiled_ahead(
+    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "overlap", False)
+    before = set(cache("build").glob("*/*"))
+    evaluator.prepare(problem, toy.cpp("for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i] + 0 * 43;"))
+    assert set(cache("build").glob("*/*")) == before
+
+
+def test_a_core_that_a_judge_sits_on_is_not_spare() -> None:
+    core = 4095 if 4095 not in os.sched_getaffinity(0) else 4094
+    held = seats.take(core)
+    assert held is not None
+    assert seats.take(core) is None
+    held.close()
+    again = seats.take(core)
+    assert again is not None
+    again.close()
+    mine = min(os.sched_getaffinity(0))
+    taken = seats.take(mine)
+    assert mine not in seats.spare()
+    if taken:
+        taken.close()
