@@ -112,9 +112,12 @@ class Lineage:
         return self.known
 
     @property
-    @_alone
     def known(self) -> Population:
-        """The population as last read, with what this process wrote since."""
+        """The population as last read, with what this process wrote since. Does not wait for whoever is writing."""
+        return self._known or self._ranked()
+
+    @_alone
+    def _ranked(self) -> Population:
         if self._known is None:
             trials = [self._trials[name] for name in sorted(self._trials)]
             finished = (t for t in trials if not t.stale and _finished(t))
