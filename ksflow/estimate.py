@@ -32,7 +32,7 @@ class Estimate:
         if not self.questions:
             return ""
         rounds = self.rounds
-        times, span = (1, "a round") if rounds is None else (rounds, f"{rounds} rounds")
+        times, span = rounds or 1, f"{rounds} rounds" if rounds and rounds > 1 else "a round"
         calls = sum(map(_times, self.questions)) * times
         tokens = sum(_times(q) * q.tokens_in for q in self.questions) * times
         price = _price(self.questions, times)

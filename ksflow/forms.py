@@ -1,23 +1,27 @@
 """What a kernel's text comes to when layout and comments are taken away: two of one form are the same code.
 
-A cheap, lexical notion: names, order and numbers count. Text that cannot be read as its language keeps its lines, so
-the worst that can happen is that a repeat goes unnoticed.
+A cheap, lexical notion: names, order and numbers count, and so does what stands in strings. The worst that can happen
+is that a repeat goes unnoticed.
 """
 
 import hashlib
-import io
 import re
-import tokenize
 
 from ksflow.records import Kernel
 
 # What is not closed ends with the text or the line: every match succeeds, so hostile text takes no longer than other.
-_LEXEME = re.compile(
-    r"""(?P<text>R"(?P<end>[^()\\\s"]{0,16})\((?:.*?\)(?P=end)"|.*)|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)"""
+_TEXT = r""""(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
+_C_LIKE = re.compile(
+    rf"""(?P<text>R"(?P<end>[^()\\\s"]{{0,16}})\((?:.*?\)(?P=end)"|.*)|{_TEXT})"""
     r"""|(?P<layout>(?:\s|//(?:\\\r?\n|[^\n])*|/\*(?:.*?\*/|.*))+)""",
     re.DOTALL,
 )
-_LAYOUT = (tokenize.COMMENT, tokenize.NL)
+_LONG = "|".join(rf"{quotes}(?:\\.|[^\\])*?(?:{quotes}|\Z)" for quotes in ('"""', "'''"))
+_PYTHON = re.compile(
+    rf"(?P<text>{_LONG}|{_TEXT})"
+    r"|(?P<blank>[ \t\f]+(?=[^\s#]))|(?P<rest>[ \t\f]*(?:\#[^\n]*)?(?:\r?\n|\Z))(?P<indent>[ \t]*)",
+    re.DOTALL,
+)
 
 
 def form(kernel: Kernel) -> str:
@@ -30,21 +34,20 @@ def form(kernel: Kernel) -> str:
 
 
 def _c_like(text: str) -> str:
-    return _LEXEME.sub(_shortened, text).strip()
-
-
-def _shortened(found: re.Match[str]) -> str:
     """Strings stay; layout is a blank, or a line end where it holds one: the preprocessor reads lines."""
-    return found["text"] or ("\n" if "\n" in found["layout"] else " ")
+    return _C_LIKE.sub(lambda found: found["text"] or ("\n" if "\n" in found["layout"] else " "), text).strip()
 
 
 def _python(text: str) -> str:
-    try:
-        tokens = [
-            (token.type, token.string.strip() or token.type)
-            for token in tokenize.generate_tokens(io.StringIO(text).readline)
-            if token.type not in _LAYOUT
-        ]
-    except (tokenize.TokenError, SyntaxError, ValueError, RecursionError):
-        return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
-    return repr(tokens) if len(tokens) > 1 else ""
+    """Strings and indentation stay; empty lines and comments go, other blanks are one."""
+    lines: list[list[str]] = [[]]
+    end = 0
+    for found in _PYTHON.finditer(text):
+        lines[-1].append(text[end : found.start()])
+        end = found.end()
+        if found["rest"] is None:
+            lines[-1].append(found["text"] or " ")
+        else:
+            lines.append([found["indent"]])
+    lines[-1].append(text[end:])
+    return "\n".join(filter(str.strip, map("".join, lines)))

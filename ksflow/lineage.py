@@ -287,7 +287,7 @@ class Lineage:
         given = self._steps.ids(cause)
         count = room(len(drafts) if given is None else min(len(given), len(drafts)))
         for _ in range(_TRIES if count else 0):
-            ids = self._free(count) if given is None else given[:count]
+            ids = self._free(count) if given is None else self._claimed(given[:count])
             trials = tuple(replace(draft, id=name) for draft, name in zip(drafts, ids, strict=False))
             files["trials.json"] = schema.dump("trials", trials)
             opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
@@ -393,6 +393,11 @@ class Lineage:
             if not self.store.holds(claim) and self.store.claim(claim):
                 free.append(f"{top:05d}")
         return free
+
+    def _claimed(self, ids: Sequence[str]) -> Sequence[str]:
+        if not all(self.store.claim(self._claim(name)) for name in ids):
+            raise LineageError(f"{self.store.path}: another process replays run {self.run}; name another with run=")
+        return ids
 
     def _taken(self, trial: str) -> bool:
         """Whether another process has the claim."""

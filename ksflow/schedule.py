@@ -153,10 +153,7 @@ class Session:
         if best is None:
             raise ConfigError(opening.no_start(self.known))
         if self._exact and self._exact.missing:
-            raise ConfigError(
-                f"the replay came to step {self._exact.done} of {self._exact.total}, before {self._exact.missing!r}; "
-                "it takes the settings that the recorded run had: they are in its refs/ksflow/.../sessions"
-            )
+            raise ConfigError(self._exact.astray)
         return Outcome(
             population=self.known,
             best=best,
@@ -283,6 +280,7 @@ class Session:
     def _planned(self, event: threading.Event) -> None:
         """A round needs no more room than it has taken."""
         with self._changed:
+            self.doing.pop(threading.get_ident(), None)
             self._planning -= not event.is_set()
             event.set()
             self._changed.notify_all()

@@ -15,6 +15,8 @@ from ksflow.errors import BudgetError, LineageError
 
 _STUCK_S = 60.0
 """A recorded step that nothing produces for so long will not come."""
+_ASTRAY_S = 3.0
+"""The same where something was made that is not on record."""
 
 
 class Step(NamedTuple):
@@ -70,6 +72,7 @@ class Replayed:
             self._left[step.tree, step.text].append(step)
             self._text[step.number] = step.text.partition("\n")[0]
         self.done = 0
+        self._strayed = False
         self.rounds = math.inf  # the first that was not recorded finds no turn
 
     @property
@@ -78,9 +81,12 @@ class Replayed:
         return self._text.get(self.done + 1, "")
 
     @property
-    def total(self) -> int:
-        """Recorded steps."""
-        return len(self._text)
+    def astray(self) -> str:
+        """What to tell a user when recorded steps are missing."""
+        return (
+            f"the replay came to step {self.done} of {len(self._text)}, before {self.missing!r}; "
+            "it takes the settings that the recorded run had: they are in its refs/ksflow/.../sessions"
+        )
 
     def ids(self, cause: str) -> tuple[str, ...] | None:
         """The ids that a round or a repair took; none where there was none."""
@@ -90,10 +96,13 @@ class Replayed:
         """(number, date), once it is this commit's turn. BudgetError when the recording has no such commit."""
         left = self._left[tree, text]
         if not left:
+            self._strayed = True
             raise BudgetError(f"the recording ends before {text.partition(chr(10))[0]!r}")
-        step = left.popleft()
+        step, waited = left.popleft(), 0.0
         while self.done + 1 != step.number:
             before = self.done
-            if not changed.wait(_STUCK_S) and self.done == before:
-                raise LineageError(f"the replay waits for a step that nothing makes: {self.missing!r}")
+            changed.wait(_ASTRAY_S)
+            waited = 0.0 if self.done > before else waited + _ASTRAY_S
+            if waited >= (_ASTRAY_S if self._strayed else _STUCK_S):
+                raise LineageError(self.astray)
         return step.number, step.date

@@ -1,0 +1,66 @@
+"""Repeats are noticed whatever their layout, and different code is never taken for the same."""
+
+import time
+
+import pytest
+
+from ksflow.forms import form
+from ksflow.records import Kernel
+
+
+def of(text: str, language: str = "cpp") -> str:
+    return form(Kernel(language, {"kernel": text}))
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "other"),
+    [
+        ("cpp", "int x = 1;\n", "int  x = 1; // a note\n\n"),
+        ("cpp", "/* a\n note */ int x;", "int x;"),
+        ("cpp", "int x;\r\nint y;\r\n", "int x;\nint y;\n"),
+        ("hip", "int x; // /* not a comment\nint y;", "int x;\nint y;"),
+        ("python", "# head\nx = 1  # a note\n\n\ny=2\n", "x = 1\ny=2\n"),
+        ("python", "if a:  # a note\n\n  # another\n  x = 1\n", "if a:\n  x  =  1"),
+    ],
+)
+def test_layout_and_comments_make_no_difference(language: str, one: str, other: str) -> None:
+    assert of(one, language) == of(other, language)
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "other"),
+    [
+        ("cpp", 'f("a  b");', 'f("a b");'),
+        ("cpp", 'f("//x");', 'f("//y");'),
+        ("cpp", 'f(R"(a  b)");', 'f(R"(a b)");'),
+        ("cpp", "#define A 1\nint x;", "#define A 1 int x;"),
+        ("cpp", "int x = 1;", "int x = 2;"),
+        ("cpp", "int ab;", "int a b;"),
+        ("cpp", "// one", "// two"),
+        ("python", "if a:\n  x = 1\ny = 1\n", "if a:\n  x = 1\n  y = 1\n"),
+        ("python", "x = '# a'\n", "x = '# b'\n"),
+        ("python", "x = '''\n# a\n'''", "x = '''\n# b\n'''"),
+        ("python", "x = '''a  b'''", "x = '''a b'''"),
+        ("python", "def f(:\n", "def g(:\n"),
+    ],
+)
+def test_code_that_differs_differs(language: str, one: str, other: str) -> None:
+    assert of(one, language) != of(other, language)
+
+
+def test_names_and_language_count() -> None:
+    assert form(Kernel("cpp", {"a": "int x;"})) != form(Kernel("cpp", {"b": "int x;"}))
+    assert form(Kernel("cpp", {"a": "int x;"})) != form(Kernel("hip", {"a": "int x;"}))
+
+
+@pytest.mark.parametrize(
+    "text", ["/*", '"', "//\\\n", 'R"(', "'\\", 'R"', "//", " \\", "(", "  \n", "f'{", "'''", "#\n ", " #"]
+)
+def test_hostile_text_takes_no_longer_than_other(text: str) -> None:
+    def took(count: int, language: str) -> float:
+        started = time.perf_counter()
+        of(text * (count // len(text)) + "x", language)
+        return time.perf_counter() - started
+
+    for language in ("cpp", "python"):
+        assert took(400_000, language) < 2 + 40 * took(20_000, language)

@@ -1,0 +1,160 @@
+"""Runs with models, as typed: budgets, estimates, interruption, a person as the model. The server is on loopback."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lm.server import Provider, Reply
+from test_cli import DRY, ksflow
+
+from ksflow.stages.lm.answers import answer
+
+SERVER = [*DRY, "llm=openai_compatible", "model.name=gpt-5", "model.cache=false"]
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    made = Provider()
+    yield made
+    made.close()
+
+
+def test_a_run_says_what_it_may_cost_and_what_it_did_cost(tmp_path: Path, provider: Provider) -> None:
+    provider.reply = lambda prompt: time.sleep(0.1) or Reply(answer(prompt))
+    done = ksflow(tmp_path, *SERVER, "loop.evaluations=6", "loop.rounds_in_flight=2", LLM_URL=provider.url)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert re.search(r"estimate for 2 rounds of 3: 1\d model calls, \d+k tokens of prompts; \$0.\d+, up to \$\d", said)
+    assert re.search(r"cost of the run so far: \$0.\d+, \d+.\dk tokens; an experiment \$0.0\d+", said)
+    assert provider.busiest >= 3  # the writers of a round
+    tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry").stdout
+    assert re.search(r"00005 .* \$0\.0\d+", tree)
+    log = subprocess.run(
+        ["git", "-C", tmp_path / "runs/lineage.git", "log", "-1", "--format=%B", "softmax/dry/00005"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert re.search(r"^Cost-usd: 0\.0\d+$", log, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["loop.usd=0.001"], r"loop.usd=0.001 does not cover one call of selector=llm, which may take .*max_tokens"),
+        (
+            ["loop.usd=5", "model.name=own"],
+            r"loop.usd cannot be kept: no price is known for openai/own; set usd_per_mt",
+        ),
+        (["loop.stages.writer.usd=0.01"], r"loop.stages.writer.usd=0.01 does not cover one call of writer=rewrite"),
+    ],
+)
+def test_a_cap_that_cannot_be_kept_is_said_before_the_first_call(
+    tmp_path: Path, provider: Provider, arguments: list[str], message: str
+) -> None:
+    done = ksflow(tmp_path, *SERVER, *arguments, LLM_URL=provider.url)
+    assert done.returncode == 2
+    assert re.search(message, done.stderr.splitlines()[-1])
+    assert not provider.requests
+
+
+def test_money_runs_out_cleanly(tmp_path: Path, provider: Provider) -> None:
+    """Every call is taken to cost what it may: 1,000 tokens of answer at $10 for a million."""
+    settings = [
+        "model.name=own",
+        "model.max_tokens=4000",
+        "model.usd_per_mtok_in=0",
+        "model.usd_per_mtok_out=10",
+        "loop.usd=0.1",
+    ]
+    done = ksflow(tmp_path, *SERVER, *settings, "loop.rounds_in_flight=3", LLM_URL=provider.url)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "stopped: usd=0.1 used up" in said
+    spent = len(provider.requests) * 500 * 10 / 1e6
+    assert 0.1 - 0.04 - 1e-9 <= spent <= 0.1 + 1e-9  # the next call might have been as long as it may
+    assert "winner" in said
+    before = len(provider.requests)
+    again = ksflow(tmp_path, *SERVER, "loop.evaluations=3", "loop.confirm=false", LLM_URL=provider.url)
+    assert again.returncode == 0
+    assert len(provider.requests) - before < 3 * 5  # what was planned is written first
+
+
+def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_path: Path, provider: Provider) -> None:
+    asked = threading.Event()
+
+    def stall(prompt: str) -> Reply:
+        writing = "[[ ## report ## ]]" in prompt.rpartition("Answer with the sections")[2]
+        if writing:
+            asked.set()
+        return Reply(answer(prompt), fault="stall" if writing else "")
+
+    provider.reply = stall
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ksflow", *SERVER, "loop.evaluations=3"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LLM_URL": provider.url, "COLUMNS": "160"},
+    )
+    assert asked.wait(60)
+    time.sleep(0.3)  # the other two writers are asked as well
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    said = " ".join(said.split())
+    assert "finishing write 00005 00006 00007; Ctrl-C again abandons it" in said
+    assert "abandoned: write 00005 00006 00007; the next run takes it up" in said
+    provider.reply = lambda prompt: Reply(answer(prompt))
+    before = len(provider.requests)
+    again = ksflow(tmp_path, *SERVER, "loop.evaluations=3", "loop.confirm=false", LLM_URL=provider.url)
+    assert again.returncode == 0, again.stderr
+    assert len(provider.requests) - before == 3  # the three that were planned, and no other question
+
+
+def test_a_person_can_be_the_model(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ksflow", *DRY, "llm=inbox", "loop.evaluations=3", "loop.confirm=false"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    folder, answered = tmp_path / "runs/inbox", 0
+    while process.poll() is None:
+        for question in folder.glob("*-*.md"):
+            reply = question.with_suffix(".answer.md")
+            if ".answer" not in question.name and not reply.exists():
+                reply.write_text(answer(question.read_text()))
+                answered += 1
+        time.sleep(0.05)
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert answered >= 5
+    assert "runs/inbox/selector-" in said  # where to answer is said on the console
+    assert len(list((folder / "done").glob("*.answer.md"))) == answered
+    assert not list(folder.glob("*.md"))
+
+
+def test_a_refused_key_ends_the_run_with_one_line(tmp_path: Path, provider: Provider) -> None:
+    provider.reply = lambda prompt: (401, "who are you")
+    arguments = [*SERVER, "loop.evaluations=3", "loop.rounds_in_flight=3"]
+    done = ksflow(tmp_path, *arguments, LLM_URL=provider.url, LLM_API_KEY="sk-not-a-key-at-all")
+    assert done.returncode == 2
+    assert "refused the key" in done.stderr.splitlines()[-1]
+    assert "sk-not-a-key" not in done.stderr
+    kept = subprocess.run(
+        ["git", "-C", tmp_path / "runs/lineage.git", "log", "-p", "--all"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "who are you" in kept
+    assert "sk-not-a-key" not in kept

@@ -1,0 +1,91 @@
+"""A recorded run happens again: bit for bit with its verdicts, or with kernels that are judged anew."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_cli import ksflow
+
+from ksflow.errors import BudgetError, LineageError
+from ksflow.lineage import Lineage
+from ksflow.steps import Replayed, Step
+
+SOFTMAX = "problem=softmax"
+LIVE = ["recipe=dry_run", SOFTMAX, "llm=dummy", "loop.repairs=1", "loop.rounds_in_flight=3"]
+AGAIN = [SOFTMAX, "llm=replay", "recorded.run=dry", "loop.repairs=1"]
+
+
+def refs(folder: Path, run: str) -> dict[str, str]:
+    """What every ref of a run points to."""
+    git = ["git", "-C", folder / "runs/lineage.git", "for-each-ref", "--format=%(refname) %(objectname)"]
+    rows = subprocess.run(git, capture_output=True, text=True, check=True).stdout.splitlines()
+    pairs = (row.split() for row in rows if f"/softmax/{run}/" in row)
+    return {ref.replace(f"/{run}/", "/*/"): commit for ref, commit in pairs}
+
+
+def test_sessions_with_rounds_in_flight_are_the_same_commits_again(tmp_path: Path) -> None:
+    for evaluations in (9, 4):
+        assert ksflow(tmp_path, *LIVE, f"loop.evaluations={evaluations}").returncode == 0
+    assert len(refs(tmp_path, "dry")) > 13
+    for _ in range(2):
+        done = ksflow(tmp_path, *AGAIN)
+        assert done.returncode == 0, done.stderr
+    assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
+    third = ksflow(tmp_path, *AGAIN)
+    assert third.returncode == 2
+    assert "all 2 sessions of run dry of softmax" in third.stderr
+    assert "name a new one with run=" in third.stderr
+
+
+def test_rules_are_replayed_too_and_other_settings_are_noticed(tmp_path: Path) -> None:
+    rules = ["selector=tournament", "designer=rules", "writer=tune", "digester=rules"]
+    live = ["recipe=dry_run", SOFTMAX, *rules, "loop.evaluations=9", "loop.rounds_in_flight=2"]
+    assert ksflow(tmp_path, *live).returncode == 0
+    assert ksflow(tmp_path, *AGAIN[:3], *rules).returncode == 0
+    assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
+    other = ksflow(tmp_path, *AGAIN[:3], *rules, "selector=fastest", "run=other")
+    assert other.returncode == 2
+    assert "it takes the settings that the recorded run had" in other.stderr
+    settings = ["git", "-C", tmp_path / "runs/lineage.git", "show", "refs/ksflow/softmax/dry/sessions:session.yaml"]
+    assert "- selector=tournament" in subprocess.run(settings, capture_output=True, text=True, check=True).stdout
+
+
+def test_recorded_kernels_are_judged_anew(tmp_path: Path) -> None:
+    """Their times are others, so the questions are, and still each kernel gets its id and its parents."""
+    assert ksflow(tmp_path, *LIVE, "loop.evaluations=9").returncode == 0
+    done = ksflow(tmp_path, *AGAIN, "evaluator=fake", "evaluator.seed=3", "run=anew")
+    assert done.returncode == 0, done.stderr
+
+    def kernels(run: str) -> dict[str, tuple[object, ...]]:
+        lineage = Lineage(tmp_path / "runs/lineage.git", "softmax", run)
+        trials = lineage.everything()
+        lineage.close()
+        return {t.id: (t.kernel, t.parents, t.cost, t.score_us) for t in trials if t.origin.value == "experiment"}
+
+    before, now = kernels("dry"), kernels("anew")
+    assert len(now) >= len(before) // 2
+    same = [name for name in now if now[name][0] is not None]
+    assert same
+    assert all(now[name][:3] == before[name][:3] for name in same)
+    assert any(now[name][3] != before[name][3] for name in same)
+
+
+def test_without_a_recording_it_is_one_line(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, *AGAIN)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "no lineage at runs/lineage.git" in done.stderr
+
+
+def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: Lineage) -> None:
+    steps = Replayed([Step(1, "tree", "first\n", 5), Step(2, "tree", "second\n", 6)], {})
+    changed = lineage._changed
+    with changed:
+        assert steps.turn("tree", "first\n", changed) == (1, 5)
+        with pytest.raises(BudgetError, match="the recording ends before 'third'"):
+            steps.turn("tree", "third\n", changed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ksflow.steps._ASTRAY_S", 0.05)
+            with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the settings"):
+                steps.turn("tree", "second\n", changed)
+    assert steps.missing == "first"
