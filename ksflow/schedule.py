@@ -228,9 +228,11 @@ class Session:
                 if self._running:
                     self._changed.wait(_LOOK_S)
                 return bool(self._running)
-        for trial in self.lab.lineage.unfinished():
-            self._dispatched += 1
-            self._begin(partial(loop.attempt, self.lab, trial))
+        if left := self.lab.lineage.unfinished():
+            self._dispatched += len(left)
+            for trial in left:
+                self._begin(partial(loop.attempt, self.lab, trial))
+            return True
         try:
             turn = self.lab.lineage.begin()
         except BudgetError as error:  # a recording that has no more rounds

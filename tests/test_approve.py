@@ -32,6 +32,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_an_approval_is_a_tag_that_every_table_shows(folder: Path) -> None:
     commit = git(folder, "rev-parse", "softmax/dry/00004").strip()
     done = ksflow(folder, "approve", commit[:10], "note=read it; it is right", "evaluator=fake", **ME)
@@ -54,6 +55,7 @@ def test_an_approval_is_a_tag_that_every_table_shows(folder: Path) -> None:
     assert {"00004": said} in [summary["approved"] for summary in summaries]
 
 
+@pytest.mark.slow
 def test_an_approval_tells_which_commit_it_is_for(folder: Path) -> None:
     assert ksflow(folder, "approve", "softmax/dry/00004", "evaluator=fake", **ME).returncode == 0
     approved = git(folder, "rev-parse", "softmax/dry/00004").strip()
@@ -62,6 +64,7 @@ def test_an_approval_tells_which_commit_it_is_for(folder: Path) -> None:
     assert f"(as of commit {approved[:10]})" in ksflow(folder, "lineage", *RUN).stdout
 
 
+@pytest.mark.slow
 def test_an_approval_is_not_replaced_unasked(folder: Path) -> None:
     assert ksflow(folder, "approve", "00004", *RUN, "note=first", **ME).returncode == 0
     twice = ksflow(folder, "approve", "00004", *RUN, "note=second", **ME)

@@ -58,6 +58,7 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     assert "tune:" in changed.stdout
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
     done = ksflow(tmp_path, "-m", *DRY, "loop.evaluations=4", "designer=rules,random", "selector=fastest,tournament")
     assert done.returncode == 0, done.stderr
@@ -174,6 +175,7 @@ def test_the_model_path_runs_without_a_model_and_keeps_its_calls(tmp_path: Path)
         assert stage in log
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_lineage_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ksflow", *DRY, "loop.evaluations=10", "loop.confirm=false"]
     both = [subprocess.Popen([*command, f"rng={rng}"], cwd=tmp_path, stderr=subprocess.PIPE) for rng in (1, 2)]
@@ -212,6 +214,7 @@ def test_a_corrupt_lineage_is_one_line(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_no_compiler_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -79,6 +79,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: list[str], message: st
     assert message in line
 
 
+@pytest.mark.slow
 def test_a_committed_kernel_is_judged_again_and_its_record_compared(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *DRY, "loop.evaluations=2").returncode == 0
     store = tmp_path / "runs/lineage.git"
@@ -149,6 +150,7 @@ def test_an_abbreviation_of_two_commits_is_refused(tmp_path: Path) -> None:
     assert f"'{start}' may be {start}" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_real_kernel_is_judged_verified_and_told_from_a_wrong_one(tmp_path: Path) -> None:
     (tmp_path / "wrong.cpp").write_text(WRONG)
     cache = {"KSFLOW_CACHE": str(tmp_path / "cache")}

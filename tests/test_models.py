@@ -65,6 +65,7 @@ def test_a_cap_that_cannot_be_kept_is_said_before_the_first_call(
     assert not provider.requests
 
 
+@pytest.mark.slow
 def test_money_runs_out_cleanly(tmp_path: Path, provider: Provider) -> None:
     """Every call is taken to cost what it may: 1,000 tokens of answer at $10 for a million."""
     settings = [
@@ -118,7 +119,9 @@ def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_pat
     assert "abandoned: write 00005 00006 00007; the next run takes it up" in said
     provider.reply = lambda prompt: Reply(answer(prompt))
     before = len(provider.requests)
-    again = ksflow(tmp_path, *SERVER, "loop.evaluations=3", "loop.confirm=false", LLM_URL=provider.url)
+    again = ksflow(
+        tmp_path, *SERVER, "loop.evaluations=3", "loop.confirm=false", "loop.repeats=judge", LLM_URL=provider.url
+    )
     assert again.returncode == 0, again.stderr
     assert len(provider.requests) - before == 3  # the three that were planned, and no other question
 

@@ -37,6 +37,7 @@ def test_sessions_with_rounds_in_flight_are_the_same_commits_again(tmp_path: Pat
     assert "name a new one with run=" in third.stderr
 
 
+@pytest.mark.slow
 def test_rules_are_replayed_too_and_other_settings_are_noticed(tmp_path: Path) -> None:
     rules = ["selector=tournament", "designer=rules", "writer=tune", "digester=rules"]
     live = ["recipe=dry_run", SOFTMAX, *rules, "loop.evaluations=9", "loop.rounds_in_flight=2"]
@@ -50,6 +51,7 @@ def test_rules_are_replayed_too_and_other_settings_are_noticed(tmp_path: Path) -
     assert "- selector=tournament" in subprocess.run(settings, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_recorded_kernels_are_judged_anew(tmp_path: Path) -> None:
     """Their times are others, so the questions are, and still each kernel gets its id and its parents."""
     assert ksflow(tmp_path, *LIVE, "loop.evaluations=9").returncode == 0

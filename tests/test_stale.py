@@ -119,6 +119,7 @@ def test_a_branch_is_read_for_the_key_that_is_asked(lineage: Lineage) -> None:
     assert lineage.known.best is None
 
 
+@pytest.mark.slow
 def test_a_changed_problem_shows_in_tables_and_the_run_goes_on(tmp_path: Path) -> None:
     dry = [*DRY, "loop.confirm=false"]
     assert ksflow(tmp_path, *dry, "loop.evaluations=3").returncode == 0

@@ -1,7 +1,6 @@
 """What a prompt shows of populations, kernels, failures and notes: bounded, in a fixed order, what matters first."""
 
 import random
-import time
 from dataclasses import replace
 
 import pytest
@@ -50,7 +49,7 @@ def world(problem: Problem, count: int, shapes: int) -> tuple[Problem, Populatio
 
 @pytest.mark.parametrize("shapes", [2, 18, 60])
 @pytest.mark.parametrize("count", [10, 1000, 5000])
-def test_a_view_is_bounded_quick_and_holds_what_matters(problem, count, shapes):
+def test_a_view_is_bounded_and_holds_what_matters(problem, count, shapes):
     many, population = world(problem, count, shapes)
     assert population.ranked
     assert population.best
@@ -76,12 +75,7 @@ def holds_what_matters(problem: Problem, population: Population, tokens: int) ->
     assert seen.failures.startswith(f"- {failed} from ")
     if left := len(population.ranked) - len(seen.shown):
         assert f"({left} more accepted kernels are not shown" in seen.table
-    took = []
-    for _ in range(3):
-        started = time.perf_counter()
-        assert view(problem, population, tokens) == seen
-        took.append(time.perf_counter() - started)
-    assert min(took) < 0.05
+    assert view(problem, population, tokens) == seen
 
 
 def test_failures_of_one_kind_are_counted(problem):
