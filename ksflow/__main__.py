@@ -29,6 +29,9 @@ Groups (group=option) and their options:
 Often used keys:
   problem.path=FOLDER   your own problem              seed=FILE            your own kernel as a seed
   loop.evaluations=60   experiments to judge          loop.minutes=NULL    or a time limit
+  loop.usd=5            what models may cost          loop.stages.writer.usd=3, or tokens, calls, minutes
+  loop.rounds_in_flight=8  rounds at the same time    loop.repairs=2       failed kernels go back to the writer
+  model.name=NAME       the model of a provider       recorded.run=main    what llm=replay repeats
   run=main              name of the run to go on with lineage.path=runs/lineage.git
   cache=false           `evaluate` again what it knows
 

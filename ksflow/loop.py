@@ -52,7 +52,7 @@ class Lab:
     handbook: tuple[Note, ...] = ()
     """Notes that came with the target, shown before what was learnt."""
     repairs: int = 0
-    repeats: str = "skip"
+    repeats: str = "show"
     """What becomes of code that was tried before: `skip` takes the record's verdict, `show` also sends it back to the
     writer once, `judge` judges it again."""
     watch: Callable[[str, Trial | None], None] = lambda what, trial: None
@@ -167,7 +167,7 @@ def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
 
 def _goes_back(lab: Lab, trial: Trial, times: int) -> bool:
     """Whether a trial goes back to the writer, which has had it back `times` times."""
-    if trial.kernel is None:
+    if trial.kernel is None or not getattr(lab.write, "repairs", True):
         return False
     if trial.repeats:
         return lab.repeats == "show" and times <= lab.repairs

@@ -48,7 +48,7 @@ class Designer(Protocol):
 
 
 class Writer(Protocol):
-    """Turns an experiment into a whole new kernel."""
+    """Turns an experiment into a whole new kernel. One with `repairs = False` is never given a failed attempt."""
 
     def __call__(
         self,

@@ -31,7 +31,7 @@ _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up."""
 _A_ROUND = 3
 """Experiments that a round is expected to bring."""
-_REPEATS = ("skip", "show", "judge")
+_REPEATS = ("show", "skip", "judge")
 _STEPS = ("select", "design", "write", "evaluate", "digest", "confirm")
 _LOOK_S = 0.2
 
@@ -42,8 +42,8 @@ class Schedule:
     evaluations: experiments written and judged. tokens: of prompts and answers. stages: caps of a stage, as
     `stages.writer.usd=3`, of usd, tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time.
     repairs: how often a failed kernel goes back to the writer. repeats: code that was tried before is answered from
-    the record (`skip`), shown to its writer with that answer once (`show`), or judged again (`judge`). digest_every:
-    trials between two digests. confirm: whether the winner is judged once more.
+    the record, and shown to its writer with that answer once (`show`) or not (`skip`), or is judged again (`judge`).
+    digest_every: trials between two digests. confirm: whether the winner is judged once more.
     """
 
     def __init__(  # noqa: PLR0913 - a budget each
@@ -56,7 +56,7 @@ class Schedule:
         stages: Mapping[str, Mapping[str, float | None]] | None = None,
         rounds_in_flight: int = 1,
         repairs: int = 0,
-        repeats: str = "skip",
+        repeats: str = "show",
         digest_every: int = 12,
         confirm: bool = True,
     ) -> None:

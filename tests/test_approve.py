@@ -74,6 +74,7 @@ def test_an_approval_is_not_replaced_unasked(folder: Path) -> None:
     assert "Ada Lovelace: second" in ksflow(folder, "lineage", *RUN).stdout
 
 
+@pytest.mark.slow
 def test_what_is_not_accepted_or_stale_is_not_approved(folder: Path) -> None:
     landscape = folder / "landscape.json"
     rows = [{"values": {"FORM": "scalar"}, "us": {"512x1024": 9.0}}]

@@ -69,7 +69,7 @@ def test_every_problem_folder_has_an_option() -> None:
         (["llm=dummy", "model=replay"], "model=replay repeats a recorded run: use llm=replay"),
         (["loop.stages.writr.usd=3"], r"loop.stages.writr: .*selector, designer, writer"),
         (["loop.stages.writer.dollars=3"], r"loop.stages.writer.dollars: valid kinds: usd, tokens"),
-        (["loop.repeats=never"], "loop.repeats=never; valid: skip, show, judge"),
+        (["loop.repeats=never"], "loop.repeats=never; valid: show, skip, judge"),
         (["problem=softmax", "problem.cases=big"], "no case set 'big'"),
     ],
 )

@@ -95,6 +95,7 @@ def test_a_committed_kernel_is_judged_again_and_its_record_compared(tmp_path: Pa
     assert _git(store, "for-each-ref") == before
 
 
+@pytest.mark.slow
 def test_a_record_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
     landscape, slow = tmp_path / "landscape.json", {"512x1024": 100.0, "2048x256": 100.0, "64x8192": 100.0}
     landscape.write_text(json.dumps([{"values": {"FORM": "scalar"}, "us": slow}]))
@@ -116,6 +117,7 @@ def test_a_record_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
     assert "the record is stale (target changed since): only the verdicts are compared" in other.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -133,6 +135,7 @@ def test_an_unknown_commit_is_one_line(tmp_path: Path, word: str, message: str) 
     assert message in done.stderr or word.startswith("--")
 
 
+@pytest.mark.slow
 def test_an_abbreviation_of_two_commits_is_refused(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *DRY, "loop.evaluations=0").returncode == 0
     store = tmp_path / "runs/lineage.git"

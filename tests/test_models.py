@@ -53,7 +53,11 @@ def test_a_run_says_what_it_may_cost_and_what_it_did_cost(tmp_path: Path, provid
             ["loop.usd=5", "model.name=own"],
             r"loop.usd cannot be kept: no price is known for openai/own; set usd_per_mt",
         ),
-        (["loop.stages.writer.usd=0.01"], r"loop.stages.writer.usd=0.01 does not cover one call of writer=rewrite"),
+        pytest.param(
+            ["loop.stages.writer.usd=0.01"],
+            r"loop.stages.writer.usd=0.01 does not cover one call of writer=rewrite",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_cap_that_cannot_be_kept_is_said_before_the_first_call(

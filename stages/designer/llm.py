@@ -6,7 +6,6 @@ import dspy
 
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
 from ksflow.stages.lm.views import tried
 from ksflow.tunables import assign
@@ -83,8 +82,7 @@ class LlmDesigner:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
         `findings` the notes, in tokens. `prompt`, `adapter`: see `Program`.
         """
-        self.program = Program("designer", Design, lm, attempts, prompt, seed)
-        self.program.adapter = valid("designer", adapter)
+        self.program = Program("designer=llm", Design, lm, attempts, prompt, seed, adapter)
         self.tokens = tokens
         self.findings = findings
         self.avenues = avenues

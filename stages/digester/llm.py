@@ -7,7 +7,6 @@ import dspy
 
 from ksflow.records import Document, Material, Note, Problem, Status, Trial
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
 
 
@@ -59,8 +58,7 @@ class LlmDigester:
         """`piece_kb` bounds what one call reads, `outcomes` how many trials it sees, `findings` the current notes, in
         tokens. `prompt`, `adapter`: see `Program`.
         """
-        self.program = Program("digester", Digest, lm, attempts, prompt, seed)
-        self.program.adapter = valid("digester", adapter)
+        self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed, adapter)
         self.findings = findings
         self.piece = piece_kb * 1000
         self.outcomes = outcomes

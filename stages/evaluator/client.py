@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Mapping
 
 from ksflow.home import PACKAGE
+from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.box.levels import CAP
 from ksflow.stages.evaluator.wire import Closed, Message, receive, send
 
@@ -21,6 +22,7 @@ _FIXED = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONNOUSERSITE": "1",
 }
+_CORES = seats.everywhere()
 _TIMELY_END_S = 2.0
 _TAIL = 2000
 
@@ -36,7 +38,7 @@ class Child:
 
     def __init__(self, module: str, extra_environment: Mapping[str, str]) -> None:
         self._module = module
-        self._environment = environment(extra_environment)
+        self._environment = {**environment(extra_environment), seats.CORES: _CORES}
         self._ids = 0
         self._start()
 

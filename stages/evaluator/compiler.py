@@ -203,6 +203,11 @@ class _Workshop:
                     cause = str(error)
         raise ConfigError(f"the process that runs compilers does not answer: {' '.join(cause.split())}")
 
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 where there is none."""
+        return self._child.pid if self._child else 0
+
     def _awake(self) -> Child:
         if self._child is None:
             self._child = Child("ksflow.stages.evaluator.workshop", {})
@@ -212,6 +217,11 @@ class _Workshop:
 
 
 _workshop = _Workshop()
+
+
+def workshop_pid() -> int:
+    """Of the process that runs compilers; 0 where there is none."""
+    return _workshop.pid
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any
 from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
-from ksflow.stages.evaluator import compiler
+from ksflow.stages.evaluator import compiler, seats
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
 from ksflow.stages.evaluator.client import Judge, environment
 from ksflow.stages.evaluator.compiler import Built, compile_kernel
@@ -62,6 +62,7 @@ class LocalEvaluator:
         self.control = control
         self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
         self._lock = threading.Lock()
+        self._left: frozenset[int] = frozenset()
         found = compiler.find()
         self.judge = f"local-{VERSION}"
         self.fingerprint = f"{target.fingerprint}-{found.name if found else 'nocompiler'}"
@@ -90,6 +91,7 @@ class LocalEvaluator:
                 },
             )
         evidence = dict(answer["evidence"])
+        self._keep_off(evidence.get("cores", {}))
         if built.artefact:
             evidence["artefact"] = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16]
         if skipped:
@@ -129,6 +131,13 @@ class LocalEvaluator:
             self._judge.close()
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _keep_off(self, cores: dict[str, Any]) -> None:
+        """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
+        sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
+        if sat != self._left:
+            seats.keep_off(sat, (self._judge.pid, compiler.workshop_pid()))
+            self._left = sat
 
     def _wake(self) -> None:
         if not self._judge.alive:

@@ -1,7 +1,13 @@
 """Which cores judges and their boxes sit on, so that whatever else runs can keep off them. Imports nothing of ours."""
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+CORES = "KSFLOW_CORES"
+"""The environment variable that gives a child all the cores there are, whatever its parent keeps off."""
 
 
 def take(core: int) -> socket.socket | None:
@@ -18,6 +24,34 @@ def take(core: int) -> socket.socket | None:
 def spare() -> set[int]:
     """The cores of this process that no judge sits on."""
     return {core for core in os.sched_getaffinity(0) if not _taken(core)}
+
+
+def everywhere() -> str:
+    """For `CORES`: the cores of this process, before it keeps off any."""
+    return " ".join(map(str, sorted(os.sched_getaffinity(0))))
+
+
+def sit_anywhere() -> None:
+    """A child's first act: have the cores that `CORES` names."""
+    if cores := os.environ.get(CORES):
+        os.sched_setaffinity(0, map(int, cores.split()))
+
+
+def keep_off(cores: Iterable[int], but: Iterable[int]) -> None:
+    """Leave cores to a judge and its boxes, where there are more: this process and its children, `but` some, move."""
+    others = os.sched_getaffinity(0) - set(cores)
+    own = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    children = {int(pid) for task in own for pid in _text(f"/proc/self/task/{task}/children").split()}
+    for pid in (*own, *(children - set(but))):
+        with contextlib.suppress(OSError):  # it has just ended, or may not be moved
+            if others:
+                os.sched_setaffinity(pid, others)
+
+
+def _text(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return ""
 
 
 def _taken(core: int) -> bool:

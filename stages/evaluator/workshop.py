@@ -36,6 +36,7 @@ def main() -> None:
     os.umask(0o022)
     native.set_dumpable(False)
     prepare()
+    seats.sit_anywhere()
     cores = os.sched_getaffinity(0)
     with contextlib.suppress(wire.Closed):
         while True:

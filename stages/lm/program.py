@@ -9,7 +9,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.protocols import sample
-from ksflow.stages.lm.adapter import Malformed, make
+from ksflow.stages.lm.adapter import Malformed, make, valid
 from ksflow.stages.lm.attempt import Attempt, Filtered
 from ksflow.stages.lm.client import ask
 from ksflow.stages.lm.model import Model
@@ -22,25 +22,28 @@ T = TypeVar("T")
 class Program:
     """A stage's question to a model. `predict` is the part that a prompt optimiser compiles."""
 
-    adapter: str = "sections"
-    """How questions and answers are laid out: a name of `adapter.ADAPTERS`."""
-
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what every model stage's constructor takes
         self,
-        stage: str,
+        label: str,
         signature: type[dspy.Signature],
         lm: Model | None,
         attempts: int = 3,
         prompt: str | None = None,
         seed: int = 0,
+        adapter: str = "sections",
     ) -> None:
-        """`prompt` names a compiled state in stages/prompts/<stage>/, or is the path of one."""
+        """`label` is the stage and its variant: writer=diff. `prompt` names a compiled state in
+        stages/prompts/<stage>/, or is the path of one. `adapter` is how questions and answers are
+        laid out: a name of `adapter.ADAPTERS`.
+        """
+        stage = label.partition("=")[0]
         if not isinstance(lm, Model):
-            raise ConfigError(f"{stage}=llm needs a model: choose one with llm=... or model=...")
+            raise ConfigError(f"{label} needs a model: choose one with llm=... or model=...")
         if attempts < 1:
             raise ConfigError(f"{stage}.attempts must be at least 1, not {attempts}")
         self.stage = stage
-        self.label = f"{stage}=llm"
+        self.label = label
+        self.adapter = valid(stage, adapter)
         self.model = lm
         self.attempts = attempts
         self.seed = seed

@@ -6,7 +6,6 @@ import dspy
 
 from ksflow.records import Choice, Population, Problem
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
 from ksflow.stages.lm.views import view
 
@@ -53,8 +52,7 @@ class LlmSelector:
         seed: int = 0,
     ) -> None:
         """`tokens` bounds what is shown of the population. `prompt`, `adapter`: see `Program`."""
-        self.program = Program("selector", Select, lm, attempts, prompt, seed)
-        self.program.adapter = valid("selector", adapter)
+        self.program = Program("selector=llm", Select, lm, attempts, prompt, seed, adapter)
         self.tokens = tokens
 
     def __call__(self, problem: Problem, population: Population) -> Choice:

@@ -7,7 +7,6 @@ import dspy
 from ksflow.errors import ConfigError
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
 from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, write
 from ksflow.stages.writer.patch import apply
@@ -73,9 +72,7 @@ class Diff:
         """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        self.program = Program("writer", Edit, lm, attempts, prompt, seed)
-        self.program.label = "writer=diff"
-        self.program.adapter = valid("writer", adapter)
+        self.program = Program("writer=diff", Edit, lm, attempts, prompt, seed, adapter)
         self.style = style
         self.limits = Limits(findings, max_kb)
 

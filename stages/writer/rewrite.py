@@ -6,7 +6,6 @@ import dspy
 
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.adapter import valid
 from ksflow.stages.lm.program import Program
 from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, write
 
@@ -38,9 +37,7 @@ class Rewrite:
         seed: int = 0,
     ) -> None:
         """`max_kb` bounds the new file, `findings` the notes, in tokens. `prompt`, `adapter`: see `Program`."""
-        self.program = Program("writer", Write, lm, attempts, prompt, seed)
-        self.program.label = "writer=rewrite"
-        self.program.adapter = valid("writer", adapter)
+        self.program = Program("writer=rewrite", Write, lm, attempts, prompt, seed, adapter)
         self.limits = Limits(findings, max_kb)
 
     def __call__(

@@ -14,6 +14,9 @@ STAGE = "writer=tune"
 class Tune:
     """The base with the experiment's `changes` assigned in its main file."""
 
+    repairs = False
+    """There is no rule for what failed."""
+
     def __call__(
         self,
         problem: Problem,

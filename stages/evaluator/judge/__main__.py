@@ -10,7 +10,7 @@ import signal
 import threading
 from typing import Any
 
-from ksflow.stages.evaluator import wire
+from ksflow.stages.evaluator import seats, wire
 from ksflow.stages.evaluator.box import native, zygote
 from ksflow.stages.evaluator.judge.awake import Awake
 
@@ -23,6 +23,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
     native.set_dumpable(False)
+    seats.sit_anywhere()
     light = zygote.spawn()
     awake = Awake()
     import torch

@@ -246,7 +246,7 @@ def test_an_unknown_prompt_is_a_sentence():
 
 
 def test_a_stage_without_a_model_says_so():
-    with pytest.raises(ConfigError, match="writer=llm needs a model: choose one with llm="):
+    with pytest.raises(ConfigError, match="writer=rewrite needs a model: choose one with llm="):
         Rewrite({})
 
 
