@@ -106,6 +106,14 @@ about: ContextVar[str] = ContextVar("about", default="")
 """What model calls in this context are for: `round 1.3`, or the id of a trial."""
 sample: ContextVar[int] = ContextVar("sample", default=0)
 """Which of several answers to the same question is wanted: an earlier one may be had again, another is a new one."""
+
+
+def lot(seed: int, population: Population) -> str:
+    """What a stage that draws starts from: the same for the same knowledge, another for each round that shares it."""
+    which = sample.get()
+    return f"{seed}:{len(population.trials)}{f':{which}' if which else ''}"
+
+
 _transcript: ContextVar[Callable[[Call], None] | None] = ContextVar("transcript", default=None)
 
 

@@ -28,7 +28,7 @@ from ksflow.records import Cost, Origin, Population, Seed, Trial
 from ksflow.steps import Replayed
 
 _BARREN_ROUNDS = 3
-"""Rounds in a row without a trial after which a run gives up."""
+"""Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
 _A_ROUND = 3
 """Experiments that a round is expected to bring."""
 _REPEATS = ("show", "skip", "judge")
@@ -290,7 +290,7 @@ class Session:
     def _count(self, fruitful: bool) -> None:
         with self._changed:
             self._barren = 0 if fruitful else self._barren + 1
-            if self._barren >= _BARREN_ROUNDS and self.past is None:
+            if self._barren >= _BARREN_ROUNDS * self.schedule.rounds_in_flight and self.past is None:
                 self._ended = self._ended or f"{self._barren} rounds in a row brought no trial"
 
     def _over(self, job: Job) -> None:

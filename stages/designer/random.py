@@ -2,6 +2,7 @@
 
 from random import Random
 
+from ksflow.protocols import lot
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.space import exhausted, space, tuned
 
@@ -23,7 +24,7 @@ class RandomDesigner:
         notes: tuple[Note, ...],
     ) -> Plan:
         around = space(STAGE, population, choice.base)
-        rng = Random(f"{self.seed}:{len(population.trials)}")
+        rng = Random(lot(self.seed, population))
         drawn = [around.changes(config) for config in around.strangers(rng, self.experiments)]
         if not drawn:
             raise exhausted(STAGE, choice.base)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ksflow.protocols import lot
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.belief import Belief, Guess
 from ksflow.stages.designer.catalogue import Catalogue, Move, catalogue
@@ -65,7 +66,7 @@ class Rules:
         around = space(STAGE, population, choice.base)
         moves = catalogue(self.catalogue)
         belief = Belief(around, [moves.kind(tunable) for tunable in around.tunables])
-        found = proposals(moves, around, choice.reference, belief, f"{self.seed}:{len(population.trials)}")
+        found = proposals(moves, around, choice.reference, belief, lot(self.seed, population))
         if not found:
             raise exhausted(STAGE, choice.base)
         ideas = _judged(found, belief)

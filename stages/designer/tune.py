@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ksflow.protocols import lot
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.space import Config, Point, Space, exhausted, space, tuned
 
@@ -38,7 +39,7 @@ class Tpe:
             around,
             self._remembered(around.points),
             self.experiments,
-            f"{self.seed}:{len(population.trials)}",
+            lot(self.seed, population),
         )
         if not proposals:
             raise exhausted(STAGE, choice.base)

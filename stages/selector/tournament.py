@@ -2,6 +2,7 @@
 
 from random import Random
 
+from ksflow.protocols import lot
 from ksflow.records import Choice, Population, Problem, Trial
 from ksflow.tunables import values
 
@@ -17,7 +18,7 @@ class Tournament:
         self.seed = seed
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
-        rng = Random(f"{self.seed}:{len(population.trials)}")
+        rng = Random(lot(self.seed, population))
         accepted = population.ranked
         tunable = [trial for trial in accepted if trial.kernel and values(trial.kernel.main)]
         entrants = tunable or list(accepted)
