@@ -164,13 +164,13 @@ class Lineage:
         names = self._same.get(trial.form, [])
         return tuple(names[: names.index(trial.id)] if trial.id in names else names)
 
-    def settled(self, trial: str, give_up: Callable[[], bool]) -> Trial | None:
+    def settled(self, trial: str) -> Trial | None:
         """A trial once this process has done with it; None where it is unfinished then."""
         with self._changed:
             while trial in self._trials and not _finished(self._trials[trial]):
-                if not self.store.holds(self._claim(trial)) or give_up():
+                if not self.store.holds(self._claim(trial)):
                     return None
-                self._changed.wait(0.2)
+                self._changed.wait()
             return self._trials.get(trial)
 
     def commit_of(self, trial: str) -> str:
@@ -338,6 +338,11 @@ class Lineage:
         text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in notes)
         files = {"notes.json": schema.dump("notes", notes), "notes.md": text.encode()}
         self._append("notes", files, message.plain(f"{len(notes)} notes", "", {"Trials": str(trials)}))
+
+    @_alone
+    def leave(self, trial: Trial) -> None:
+        """Have nothing more to do with a trial, finished or not."""
+        self._settle(trial.id)
 
     @_alone
     def let_go(self) -> None:

@@ -91,16 +91,17 @@ def round_(lab: Lab, turn: Turn, learning: bool = False) -> None:
 
 def attempt(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> None:
     """Write and judge a trial that has its id; one left when told to stop is finished next time."""
-    for times in range(lab.repairs + 2):
-        if lab.stop():
-            return
-        trial = judge(lab, trial if trial.kernel else write(lab, trial, notes))
-        if not _goes_back(lab, trial, times):
-            return
-        again = lab.lineage.dispatch([_repair(trial)], cause=trial.id, room=lab.room)
-        if not again:
-            return
-        (trial,) = again
+    try:
+        for times in range(lab.repairs + 2):
+            if lab.stop():
+                return
+            trial = judge(lab, trial if trial.kernel else write(lab, trial, notes))
+            again = _again(lab, trial, times)
+            if not again:
+                return
+            (trial,) = again
+    finally:
+        lab.lineage.leave(trial)
 
 
 def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Trial:
@@ -125,7 +126,7 @@ def judge(lab: Lab, trial: Trial, remarks: Json | None = None) -> Trial:
     """Have a written kernel judged against the incumbent, and commit the verdict with the remarks in its evidence."""
     if trial.kernel is not None:
         lab.watch("evaluate", trial)
-        evaluation = None if lab.repeats == "judge" or remarks else repeats.on_record(lab.lineage, trial, lab.stop)
+        evaluation = None if lab.repeats == "judge" or remarks else repeats.on_record(lab.lineage, trial)
         if evaluation is None:
             judging.prepare(lab.problem, lab.evaluate, trial.kernel)
             with lab.device:
@@ -165,13 +166,13 @@ def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
     return known.choose(parents[0], parents[-1], ""), failed
 
 
-def _goes_back(lab: Lab, trial: Trial, times: int) -> bool:
-    """Whether a trial goes back to the writer, which has had it back `times` times."""
+def _again(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
+    """The repair of a trial whose experiment the writer has had back `times` times; none where it needs none."""
     if trial.kernel is None or not getattr(lab.write, "repairs", True):
-        return False
-    if trial.repeats:
-        return lab.repeats == "show" and times <= lab.repairs
-    return trial.score_us is None and times < lab.repairs
+        return ()
+    shown = bool(trial.repeats) and lab.repeats == "show" and times <= lab.repairs
+    failed = not trial.repeats and trial.score_us is None and times < lab.repairs
+    return lab.lineage.dispatch([_repair(trial)], cause=trial.id, room=lab.room) if shown or failed else ()
 
 
 def _drafts(choice: Choice, plan: Plan, cost: Cost) -> list[Trial]:

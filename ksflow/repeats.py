@@ -1,6 +1,5 @@
 """Code that was tried before is answered from the record, not judged again."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ksflow.lineage import Lineage
@@ -12,10 +11,10 @@ _RATIOS = ("against", "claim", "renewed", "unconfirmed")
 """Evidence about the other trial's neighbours, not about the code."""
 
 
-def on_record(lineage: Lineage, trial: Trial, give_up: Callable[[], bool]) -> Evaluation | None:
+def on_record(lineage: Lineage, trial: Trial) -> Evaluation | None:
     """What was said of a trial of the same form; one that is being judged right now is waited for."""
     for name in lineage.same(trial):
-        other = lineage.settled(name, give_up)
+        other = lineage.settled(name)
         said = other.evaluation if other and not other.stale else None
         if said and said.verdict not in _PASSING and not said.unranked:
             evidence = {key: value for key, value in said.evidence.items() if key not in _RATIOS}

@@ -7,6 +7,7 @@ are told apart by what they say (tree and message), which a replay makes anew.
 
 import math
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from ksflow.errors import BudgetError, LineageError
 
 _STUCK_S = 60.0
 """A recorded step that nothing produces for so long will not come."""
+_LOOK_S = 0.5
 _ASTRAY_S = 3.0
 """The same where something was made that is not on record."""
 
@@ -35,7 +37,7 @@ class Live:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.done = 0
-        self.rounds = math.inf
+        self.rounds: float = math.inf
         """Rounds that may begin."""
 
     def turn(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
@@ -73,7 +75,8 @@ class Replayed:
             self._text[step.number] = step.text.partition("\n")[0]
         self.done = 0
         self._strayed = False
-        self.rounds = math.inf  # the first that was not recorded finds no turn
+        self.rounds: float = sum(text.startswith("round ") for text in self._text.values())
+        """Rounds that were recorded."""
 
     @property
     def missing(self) -> str:
@@ -98,11 +101,11 @@ class Replayed:
         if not left:
             self._strayed = True
             raise BudgetError(f"the recording ends before {text.partition(chr(10))[0]!r}")
-        step, waited = left.popleft(), 0.0
+        step, seen, since = left.popleft(), self.done, time.monotonic()
         while self.done + 1 != step.number:
-            before = self.done
-            changed.wait(_ASTRAY_S)
-            waited = 0.0 if self.done > before else waited + _ASTRAY_S
-            if waited >= (_ASTRAY_S if self._strayed else _STUCK_S):
+            changed.wait(_LOOK_S)
+            if self.done > seen:
+                seen, since = self.done, time.monotonic()
+            elif time.monotonic() - since > (_ASTRAY_S if self._strayed else _STUCK_S):
                 raise LineageError(self.astray)
         return step.number, step.date

@@ -43,8 +43,8 @@ class Transcript:
     def keep(self, call: Call) -> None:
         """Commit one call."""
         account = _account.get()
-        messages = tuple({key: self._redact(text) for key, text in message.items()} for message in call.messages)
-        answer, error = self._redact(call.answer), self._redact(call.error)
+        messages = tuple({key: self.redact(text) for key, text in message.items()} for message in call.messages)
+        answer, error = self.redact(call.answer), self.redact(call.error)
         with self._lock:
             self.total = self.total + call.cost
             self.stages[call.stage.partition("=")[0]] += call.cost
@@ -67,7 +67,8 @@ class Transcript:
             about.reset(before[1])
             sample.reset(before[2])
 
-    def _redact(self, text: str) -> str:
+    def redact(self, text: str) -> str:
+        """`text` without what looks like a secret in the environment."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         return text

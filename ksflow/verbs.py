@@ -53,7 +53,7 @@ def _job(cfg: DictConfig) -> float:
         )
         with report.Display(console) as show:
             session = Session(compose.build(cfg.loop), lab, show, recorded, compose.asks_models(cfg))
-            outcome = session.run(_seeds(cfg, problem), compose.settings(cfg))
+            outcome = session.run(_seeds(cfg, problem), lab.transcript.redact(compose.settings(cfg)))
         _finish(cfg, console, outcome, problem, lineage)
         summary = report.summary(outcome, problem, lineage)
         (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")

@@ -95,6 +95,7 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: L
         with pytest.raises(BudgetError, match="the recording ends before 'third'"):
             steps.turn("tree", "third\n", changed)
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("ksflow.steps._LOOK_S", 0.01)
             patch.setattr("ksflow.steps._ASTRAY_S", 0.05)
             with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the settings"):
                 steps.turn("tree", "second\n", changed)
