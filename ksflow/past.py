@@ -50,7 +50,7 @@ class Past:
         settings, steps = self._settings(session), [Step(c.number, c.tree, c.text, c.date) for c in self._of(session)]
         if [step.number for step in steps] != list(range(1, len(steps) + 1)):
             raise ConfigError(f"session {session} of {self._name} has lost commits, so it cannot be replayed exactly")
-        return Replayed(steps, self._ids(session)), settings
+        return Replayed(steps, self._ids(session), _arguments(settings)), settings
 
     def judged_anew(self, session: int) -> tuple[Live | Replayed, str]:
         """Steps as they come, with the ids of a recorded session, and its settings."""
@@ -127,6 +127,12 @@ def past(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -
         name = f"run {run} of {problem.name} in {opened.store.path}"
         _KNOWN[key] = Past(lambda: lineage(problem=problem.name, run=run, create=False), name)
     return _KNOWN[key]
+
+
+def _arguments(settings: str) -> str:
+    """The command line of a session, from its settings."""
+    given = re.match(r"arguments:((?:\n- .*)*)", settings)
+    return " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
 
 
 def _commits(store: Store, prefixes: tuple[str, str]) -> Iterator[_Commit]:

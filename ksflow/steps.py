@@ -65,9 +65,11 @@ class Remade(Live):
 class Replayed:
     """Steps in the order and with the dates of a recorded session."""
 
-    def __init__(self, steps: Iterable[Step], ids: Mapping[str, tuple[str, ...]]) -> None:
-        """`ids`: the ids that each round (by its name) and each repair (by the failed trial) took."""
-        self._ids = ids
+    def __init__(self, steps: Iterable[Step], ids: Mapping[str, tuple[str, ...]], made_with: str = "") -> None:
+        """`ids`: the ids that each round (by its name) and each repair (by the failed trial) took. `made_with`: the
+        arguments of the recorded session.
+        """
+        self._ids, self._made_with = ids, made_with or "no arguments"
         self._left: dict[tuple[str, str], deque[Step]] = defaultdict(deque)
         self._text: dict[int, str] = {}
         for step in sorted(steps):
@@ -87,8 +89,8 @@ class Replayed:
     def astray(self) -> str:
         """What to tell a user when recorded steps are missing."""
         return (
-            f"the replay came to step {self.done} of {len(self._text)}, before {self.missing!r}; "
-            "it takes the settings that the recorded run had: they are in its refs/ksflow/.../sessions"
+            f"the replay came to step {self.done} of {len(self._text)}, before {self.missing!r}; it takes the stages "
+            f"and settings that were recorded: that session was made with {self._made_with}"
         )
 
     def ids(self, cause: str) -> tuple[str, ...] | None:

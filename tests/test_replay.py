@@ -54,7 +54,7 @@ def test_rules_are_replayed_too_and_other_settings_are_noticed(tmp_path: Path) -
     assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
     other = ksflow(tmp_path, *AGAIN[:3], *rules, "selector=fastest", "run=other")
     assert other.returncode == 2
-    assert "it takes the settings that the recorded run had" in other.stderr
+    assert "that session was made with recipe=dry_run problem=softmax selector=tournament" in other.stderr
     settings = ["git", "-C", tmp_path / "runs/lineage.git", "show", "refs/ksflow/softmax/dry/sessions:session.yaml"]
     assert "- selector=tournament" in subprocess.run(settings, capture_output=True, text=True, check=True).stdout
 
@@ -97,6 +97,6 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: L
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("ksflow.steps._LOOK_S", 0.01)
             patch.setattr("ksflow.steps._ASTRAY_S", 0.05)
-            with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the settings"):
+            with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the stages"):
                 steps.turn("tree", "second\n", changed)
     assert steps.missing == "first"
