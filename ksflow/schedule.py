@@ -229,9 +229,11 @@ class Session:
                     self._changed.wait(_LOOK_S)
                 return bool(self._running)
         if left := self.lab.lineage.unfinished():
-            self._dispatched += len(left)
-            for trial in left:
+            room = self._room(len(left))
+            for trial in left[:room]:
                 self._begin(partial(loop.attempt, self.lab, trial))
+            for trial in left[room:]:
+                self.lab.lineage.leave(trial)
             return True
         try:
             turn = self.lab.lineage.begin()
