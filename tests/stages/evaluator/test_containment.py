@@ -181,6 +181,7 @@ def test_stop_of_itself_is_named(judge: Judge) -> None:
     assert judge(toy.RIGHT_CPP).accepted
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cgroup.places() is None, reason="needs control groups that can be written")
 def test_memory_of_the_whole_tree_is_limited_and_named(evaluator: LocalEvaluator, problem: Problem) -> None:
     body = """
@@ -231,6 +232,7 @@ def killed_soon(evaluator: LocalEvaluator, after_s: float) -> Callable[[], None]
     return timer.join
 
 
+@pytest.mark.slow
 def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -> None:
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
     join = killed_soon(evaluator, 0.3)
@@ -240,6 +242,7 @@ def test_killed_judge_is_replaced(evaluator: LocalEvaluator, problem: Problem) -
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
 
 
+@pytest.mark.slow
 def test_killed_zygotes_are_replaced(evaluator: LocalEvaluator, problem: Problem) -> None:
     assert evaluator(problem, toy.RIGHT_CPP, ()).accepted
     judge = evaluator._judge.pid
@@ -251,6 +254,7 @@ def test_killed_zygotes_are_replaced(evaluator: LocalEvaluator, problem: Problem
     assert evaluator(problem, toy.RIGHT_PYTHON, ()).accepted
 
 
+@pytest.mark.slow
 def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
     broken = toy.problem(tmp_path)
     (tmp_path / "reference.py").write_text("import os\nos.write(2, b'sorry')\nos._exit(9)\n")
@@ -260,6 +264,7 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
     assert result.evidence["log"] == "sorry"
 
 
+@pytest.mark.slow
 def test_boxes_die_with_the_judge(evaluator: LocalEvaluator, problem: Problem, folder: Path) -> None:
     mark = f"{folder}/survivor"
     body = f"import os\nos.execvp('sh', ['sh', '-c', 'sleep 1000; : {mark}'])"
@@ -270,6 +275,7 @@ def test_boxes_die_with_the_judge(evaluator: LocalEvaluator, problem: Problem, f
     assert not processes(mark)
 
 
+@pytest.mark.slow
 def test_judge_dies_with_this_process(tmp_path: Path) -> None:
     code = (
         "import sys, time; from ksflow import target; from ksflow.stages.evaluator.local import LocalEvaluator;"

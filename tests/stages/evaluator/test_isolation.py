@@ -295,6 +295,7 @@ def custom_kernel(data):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["full", "rlimits"])
 def test_processes_can_be_started_until_the_race(level: str, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread can be started at any time; for a process nothing inside the box is asked, so nothing there can lie."""

@@ -13,6 +13,7 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 from . import toy
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_while_another_is_judged(
     evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,6 +166,7 @@ def test_this_process_stays_light() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_lesser_target_keeps_libraries_off_avx512(problem: Problem) -> None:
     environment = {"ATEN_CPU_CAPABILITY": "avx2", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512F AVX512_SKX"}
     lesser = LocalEvaluator(target.detect("lesser", march="x86-64-v3", environment=environment))
