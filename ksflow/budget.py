@@ -52,14 +52,7 @@ class Meter:
 
     def spent(self, stage: str = "") -> Cost:
         """By the calls since this meter was made; of one stage, or of all."""
-        now, before = self._counted(stage), self._before[stage]
-        return Cost(
-            now.usd - before.usd,
-            now.tokens_in - before.tokens_in,
-            now.tokens_out - before.tokens_out,
-            now.calls - before.calls,
-            now.wall_s - before.wall_s,
-        )
+        return self._counted(stage) - self._before[stage]
 
     def used(self) -> dict[str, float]:
         """Cap -> the share of it that is spent."""
@@ -140,7 +133,7 @@ def _need(question: Question, name: str) -> float:
 def _amount(cost: Cost, kind: str) -> float:
     return {
         "usd": cost.usd,
-        "tokens": float(cost.tokens_in + cost.tokens_out),
+        "tokens": float(cost.tokens),
         "calls": float(cost.calls),
         "minutes": cost.wall_s / 60,
     }[kind]

@@ -15,10 +15,7 @@ from pathlib import Path
 
 from ksflow import schema
 from ksflow.errors import ConfigError, LineageError
-from ksflow.records import Evaluation, Kept, Kernel, Key, Verdict
-
-_PASSING = (Verdict.HARNESS, Verdict.TIMEOUT)
-"""Verdicts that may be the machine's doing."""
+from ksflow.records import Evaluation, Kept, Kernel, Key
 
 
 class Cache:
@@ -40,7 +37,7 @@ class Cache:
     def keep(self, kernel: Kernel, name: str, source: str, evaluation: Evaluation) -> None:
         """Put an evaluation in, unless it says more of the machine than of the kernel."""
         key = Key(evaluation.problem, evaluation.judge, evaluation.target)
-        if evaluation.verdict in _PASSING or evaluation.unranked or not _complete(key):
+        if not evaluation.lasting or not _complete(key):
             return
         date = datetime.now(UTC).isoformat(timespec="seconds")
         data = schema.dump("kept", Kept(kernel.digest, name, source, date, evaluation))

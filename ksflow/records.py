@@ -284,6 +284,11 @@ class Evaluation(Record):
         claim = self.claim
         return "" if claim.get("ranked", True) else str(claim.get("why") or "the control was off")
 
+    @property
+    def lasting(self) -> bool:
+        """Whether it speaks of the kernel, and not of what the machine was doing just then."""
+        return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.unranked
+
     def beside(self, other: str) -> Json | None:
         """The row of a trial it was timed beside: `speedup` over that one, with `low` and `high`."""
         rows: list[Json] = self.evidence.get("against", [])
@@ -345,6 +350,20 @@ class Cost(Record):
             self.calls + other.calls,
             self.wall_s + other.wall_s,
         )
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.usd - other.usd,
+            self.tokens_in - other.tokens_in,
+            self.tokens_out - other.tokens_out,
+            self.calls - other.calls,
+            self.wall_s - other.wall_s,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of prompts and answers."""
+        return self.tokens_in + self.tokens_out
 
     def shared(self, shares: int) -> "Cost":
         """One of so many equal shares; what does not divide is left out."""

@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from ksflow.lineage import Lineage
-from ksflow.records import Evaluation, Trial, Verdict
+from ksflow.records import Evaluation, Trial
 
-_PASSING = (Verdict.HARNESS, Verdict.TIMEOUT)
-"""Verdicts that may be the machine's doing."""
 _RATIOS = ("against", "claim", "renewed", "unconfirmed")
 """Evidence about the other trial's neighbours, not about the code."""
 
@@ -16,7 +14,7 @@ def on_record(lineage: Lineage, trial: Trial) -> Evaluation | None:
     for name in lineage.same(trial):
         other = lineage.settled(name)
         said = other.evaluation if other and not other.stale else None
-        if said and said.verdict not in _PASSING and not said.unranked:
+        if said and said.lasting:
             evidence = {key: value for key, value in said.evidence.items() if key not in _RATIOS}
             origin = evidence.get("repeat", {"of": name})
             return replace(said, evidence={**evidence, "repeat": origin}, wall_s=0.0)

@@ -18,7 +18,7 @@ from rich.tree import Tree
 from ksflow import evidence, spending
 from ksflow.approval import approvals
 from ksflow.lineage import Lineage
-from ksflow.records import Approval, Cost, Origin, Population, Problem, Trial
+from ksflow.records import Approval, Origin, Population, Problem, Trial
 from ksflow.schedule import Outcome, Session
 
 _LOG = structlog.get_logger("ksflow")
@@ -105,7 +105,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
         "usd": spending.spent(outcome.population).usd,
-        "tokens": _tokens(spending.spent(outcome.population)),
+        "tokens": spending.spent(outcome.population).tokens,
         "improvements": len(spending.improvements(outcome.population)),
         "wall_s": round(outcome.wall_s, 1),
     }
@@ -212,7 +212,7 @@ def show_trial(console: Console, trial: Trial, commit: str, approval: Approval |
         "name": trial.name,
         "failure": trial.failure,
         "repeats": trial.repeats,
-        "cost": f"${trial.cost.usd:.4f}, {_tokens(trial.cost)} tokens, {trial.wall_s:.1f} s, "
+        "cost": f"${trial.cost.usd:.4f}, {trial.cost.tokens} tokens, {trial.wall_s:.1f} s, "
         f"{trial.cost.calls} model calls",
     }
     for key, value in rows.items():
@@ -308,10 +308,6 @@ def _confirmed(best: Trial) -> str:
         for row in found.get("against", ())
     ]
     return f"{doubt}timed again side by side: {best.id} is {', '.join(parts)}" if parts else doubt.strip()
-
-
-def _tokens(cost: Cost) -> int:
-    return cost.tokens_in + cost.tokens_out
 
 
 def _doing(session: Session) -> str:

@@ -43,7 +43,6 @@ def spent(population: Population) -> Cost:
 
 def price(cost: Cost) -> str:
     """As a person reads it: `$0.0123, 4.5k tokens`; empty where no model was called."""
-    tokens = cost.tokens_in + cost.tokens_out
-    if not (tokens or cost.usd or cost.calls):
+    if not (cost.tokens or cost.usd or cost.calls):
         return ""
-    return f"${cost.usd:.4f}, {tokens / 1000:.1f}k tokens"
+    return f"${cost.usd:.4f}, {cost.tokens / 1000:.1f}k tokens"

@@ -43,15 +43,18 @@ class RecordedEvaluator:
         raise BudgetError("the recording has no verdict on this kernel")
 
     @cached_property
+    def _said(self) -> tuple[tuple[str, Evaluation], ...]:
+        return self.past.evaluations()
+
+    @property
     def _first(self) -> Evaluation:
-        found = [evaluation for _, evaluation in self.past.evaluations()]
-        if not found:
+        if not self._said:
             raise BudgetError("the recording has no verdict")
-        return found[0]
+        return self._said[0][1]
 
     @cached_property
     def _left(self) -> dict[str, deque[Evaluation]]:
         found: dict[str, deque[Evaluation]] = defaultdict(deque)
-        for digest, evaluation in self.past.evaluations():
+        for digest, evaluation in self._said:
             found[digest].append(evaluation)
         return found
