@@ -200,14 +200,15 @@ while True:
 
 
 @pytest.mark.skipif(levels.probe().level not in levels.PRIVATE, reason="needs a file system of the box's own")
-def test_full_disk_is_named(judge: Judge) -> None:
+def test_full_disk_is_named(evaluator: LocalEvaluator, problem: Problem) -> None:
     body = """
 import os
 for number in range(1000):
     with open(f"junk{number}", "wb") as file:
         file.write(bytes(8 << 20))
 """
-    result = judge(toy.python(body))
+    patient = replace(problem, limits=Limits(check_s=60, time_s=60))  # 512 MB take seconds on a slow machine
+    result = evaluator(patient, toy.python(body), ())
     assert result.verdict is Verdict.CRASH
     assert "No space left" in result.reason or "disk" in result.reason
 
