@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from ksflow import forms, schema
 from ksflow.errors import LineageError
-from ksflow.records import LANGUAGES, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Trial
+from ksflow.records import LANGUAGES, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Trial, language
 from ksflow.store import Store
 
 _DEEPEST = 100
@@ -69,7 +68,7 @@ class Branches:
     def _pushed(self, name: str, commit: str, entries: Mapping[str, str]) -> Trial:
         """A branch that a person made: its files are the kernel, its nearest ancestor with a trial the base."""
         files = self._texts({k: v for k, v in entries.items() if k not in RESERVED_NAMES})
-        languages = [LANGUAGES[Path(file).suffix] for file in files if Path(file).suffix in LANGUAGES]
+        languages = list(filter(None, (language(file, text) for file, text in files.items())))
         if not languages:
             raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(LANGUAGES)}")
         base = self._ancestor(commit, name)

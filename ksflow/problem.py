@@ -21,6 +21,7 @@ from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.records import (
     C_TYPES,
+    DEVICE_LANGUAGES,
     LANGUAGES,
     Arg,
     Case,
@@ -31,6 +32,7 @@ from ksflow.records import (
     Scalar,
     Seed,
     Target,
+    language,
 )
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ def load(path: str, cases: str = "auto", variant: str | None = None, target: Tar
     tests, benchmarks = _cases(spec, cases, extra.get("params", {}), target, root)
     reference, statement = _text(root / "reference.py"), _text(root / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
+    languages = _languages(spec["languages"], target)
     identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
     return Problem(
         name=root.name,
@@ -73,12 +76,12 @@ def load(path: str, cases: str = "auto", variant: str | None = None, target: Tar
         statement=statement,
         root=str(root),
         reference=reference,
-        languages=tuple(spec["languages"]),
+        languages=languages,
         args=args,
         dims=tuple(spec["dims"]),
         tests=tests,
         benchmarks=benchmarks,
-        seeds=_seeds(root, spec),
+        seeds=_seeds(root, spec, languages, target.kind if target else "cpu"),
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
@@ -92,13 +95,13 @@ def load(path: str, cases: str = "auto", variant: str | None = None, target: Tar
 def kernel_file(path: str, languages: Iterable[str]) -> Kernel:
     """A kernel from a user's own file; the ending tells the language. Raises ConfigError."""
     file = Path(path).expanduser()
-    language = LANGUAGES.get(file.suffix, "")
-    if language not in languages:
-        raise ConfigError(
-            f"{path}: this problem takes {', '.join(languages)}; a kernel's file ends in one of {' '.join(LANGUAGES)}"
-        )
+    if file.suffix not in LANGUAGES:
+        raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
+    text = _text(file)
+    if (found := language(file.name, text)) not in languages:
+        raise ConfigError(f"{path} is {found}; this problem takes {', '.join(languages)} on this target")
     try:
-        return Kernel(language, {file.name: _text(file)}, f"given as {file.name}")
+        return Kernel(found, {file.name: text}, f"given as {file.name}")
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; rename the file") from error
 
@@ -215,13 +218,32 @@ def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[s
     return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
 
 
-def _seeds(root: Path, spec: Mapping[str, Any]) -> tuple[Seed, ...]:
+def _languages(declared: list[str], target: Target | None) -> tuple[str, ...]:
+    """Those of a problem's languages that a target takes: a GPU none for CPUs, and only its own maker's."""
+    gpu = target is not None and target.kind == "gpu"
+    march = target.march if target else ""
+
+    def fits(name: str) -> bool:
+        return name == "python" or (
+            gpu and march.startswith(DEVICE_LANGUAGES[name]) if name in DEVICE_LANGUAGES else not gpu
+        )
+
+    return tuple(filter(fits, declared))
+
+
+def _seeds(root: Path, spec: Mapping[str, Any], languages: tuple[str, ...], kind: str) -> tuple[Seed, ...]:
+    """Kernels beside the problem, and those in the folder `cpu` or `gpu` for such a target."""
     folder = root / "seeds"
     if not folder.is_dir() and root.parent == shipped("problems").resolve():
         folder = shipped("seeds", root.name)
-    files = sorted(folder.glob("*")) if folder.is_dir() else []
-    kernels = [file for file in files if LANGUAGES.get(file.suffix) in spec["languages"]]
+    files = sorted((file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file()), key=_by_name)
     baselines = spec["baselines"]
-    if lost := set(baselines) - {file.name for file in kernels}:
+    if lost := set(baselines) - {file.name for file in files}:
         raise ConfigError(f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}")
-    return tuple(Seed(file.name, kernel_file(str(file), spec["languages"]), file.name in baselines) for file in kernels)
+    fit = [file for file in files if file.suffix in LANGUAGES and file.parent.name in (folder.name, kind)]
+    kernels = [file for file in fit if language(file.name, _text(file)) in languages]
+    return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in kernels)
+
+
+def _by_name(file: Path) -> str:
+    return file.name

@@ -28,9 +28,18 @@ LANGUAGES = {
     ".hip": "hip",
 }
 """What a file's ending says of its language."""
+DEVICE_LANGUAGES = {"triton": "", "cuda": "sm_", "hip": "gfx"}
+"""Languages for GPUs -> how the `march` of the targets begins that they are for; empty for all."""
+_TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 RESERVED_NAMES = frozenset({"trial.json", "evaluation.json"})
 """Written beside a kernel's files by the lineage."""
+
+
+def language(name: str, text: str) -> str:
+    """The language of a kernel's file; empty where its name says none. Python that imports Triton is `triton`."""
+    found = LANGUAGES.get(name[name.rfind(".") :], "")
+    return "triton" if found == "python" and _TRITON.search(text) else found
 
 
 class Record:
@@ -54,6 +63,8 @@ class Verdict(StrEnum):
     CRASH = "contained-crash"
     TIMEOUT = "contained-timeout"
     COMPILE = "compile-error"
+    UNTIMED = "untimed"
+    """Made for a target that is not here, and right where it could be emulated: nothing was timed."""
     HARNESS = "harness-error"
 
 
@@ -75,7 +86,7 @@ class Kernel(Record):
     """Source code in one language."""
 
     language: str
-    """One of `problem.languages`: python, cpp, ..."""
+    """One of `problem.languages`: python, cpp, triton, cuda, hip."""
     files: Mapping[str, str]
     """File name -> text. The first is the one that holds `custom_kernel`."""
     report: str = ""

@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.records import LANGUAGES, Kernel
+from ksflow.records import Kernel, language
 
 ROOT = Path(__file__).parent
 _HEADER = re.compile(r"^(?:#|//) (\w+): (.+)$")
@@ -82,7 +82,7 @@ def kernel(path: Path, problem: str, words: dict[str, str]) -> Kernel:
         if (name := wanted.pop()) not in texts:
             texts[name] = (folder(problem) / name).read_text()
             wanted += _INCLUDE.findall(texts[name])
-    return Kernel(LANGUAGES[main.suffix], texts)
+    return Kernel(language(main.name, texts[main.name]), texts)
 
 
 def main_file(path: Path) -> Path:
