@@ -1,5 +1,6 @@
 """The door: a verb, then Hydra overrides. `python -m ksflow problem=softmax` is the verb `run`."""
 
+import importlib
 import sys
 from collections.abc import Callable
 from itertools import takewhile
@@ -20,6 +21,7 @@ _USAGE = """ksflow {version}: a kernel scientist you configure instead of progra
   python -m ksflow lineage [problem=NAME] [run=NAME]             the tree of kernels
   python -m ksflow lineage show ID | diff A B                    one trial, or what changed between two
   python -m ksflow doctor                                        what this machine can do
+  python -m ksflow worker FOLDER [once=true] [devices=0,1]       judge here what evaluator=spool put into a folder
 
 evaluate and verify end with 0 (accepted, holds), 1 (rejected, does not hold) or 3 (the judge could not tell).
 
@@ -49,18 +51,26 @@ def main() -> int:
         return _say(_USAGE.format(version=__version__, groups=_groups()))
     words = len(list(takewhile(_is_word, arguments)))
     try:
+        if arguments[:1] == ["worker"]:
+            return _work(arguments[1:])
         from ksflow import verbs
 
         verb, rest = arguments[:words], arguments[words:]
         commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
         name = verb[0] if verb else "run"
         if name not in commands:
-            return _fail(f"no command {name!r}; commands: {', '.join(commands)}; see --help")
+            return _fail(f"no command {name!r}; commands: {', '.join(commands)}, worker; see --help")
         return commands[name](verb[1:], rest)
     except KsflowError as error:
         return _fail(" ".join(str(error).split()))
     except KeyboardInterrupt:
         return _fail("interrupted; nothing that was written is lost, the same command goes on", 130)
+
+
+def _work(arguments: list[str]) -> int:
+    """The verb `worker`: runs where nothing is installed but torch, so it goes past the other verbs."""
+    worker = importlib.import_module("ksflow.stages.evaluator.worker")
+    return int(worker.main(arguments))
 
 
 def _is_word(argument: str) -> bool:

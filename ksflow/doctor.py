@@ -1,15 +1,19 @@
 """What this machine can do, and what to install for more. Reads; changes nothing; prints no secret's value."""
 
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from ksflow import __version__
+from ksflow import __version__, tools
 from ksflow import target as targets
+from ksflow.home import shipped
 from ksflow.records import Target
 from ksflow.work import quantity
 
@@ -22,7 +26,8 @@ _KEYS = (
     "VERTEXAI_PROJECT",
     "AWS_ACCESS_KEY_ID",
 )
-_PACKAGES = ("torch", "dspy", "hydra-core", "omegaconf", "gitpython", "optuna", "numpy")
+_PACKAGES = ("torch", "triton", "dspy", "hydra-core", "omegaconf", "gitpython", "optuna", "numpy")
+_OPTIONAL = {"triton": "not installed: pip install triton (optional: Triton kernels)"}
 _REMEDIES = {
     "g++": "apt install g++, or pip install ksflow[compiler] for zig c++",
     "clang++": "apt install clang (optional)",
@@ -30,6 +35,13 @@ _REMEDIES = {
     "nvcc": "the CUDA toolkit (optional: CUDA C++ kernels)",
     "hipcc": "ROCm (optional: HIP kernels)",
 }
+_TOOLS = {
+    "ncu": "Nsight Compute, of the CUDA toolkit (optional: counters)",
+    "compute-sanitizer": "the CUDA toolkit (optional: memory faults and races)",
+    "rocprofv3": "rocprofiler-sdk, of ROCm (optional: counters)",
+}
+_NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
 def show(console: Console) -> int:
@@ -43,6 +55,11 @@ def show(console: Console) -> int:
     table.add_row("gpus", _gpus(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
     for name, remedy in _REMEDIES.items():
         table.add_row(name, compilers.get(name, f"not found: {remedy}"))
+    for name, remedy in _TOOLS.items():
+        table.add_row(name, tools.version(name) or f"not found: {remedy}")
+    if said := counters():
+        table.add_row("counters", said)
+    table.add_row("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
     level, layers = targets.isolation()
     table.add_row("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
     table.add_row("git", _git())
@@ -66,7 +83,42 @@ def _rates(target: Target) -> str:
 
 def _gpus(names: tuple[str, ...]) -> str:
     known = targets.options(names)
-    return ", ".join(names) + (f" (known as target={', '.join(known)})" if known else "")
+    rows = [row.split(", ") for row in tools.output(*_NVIDIA).splitlines()]
+    found = {row[0]: f", driver {row[1]}, {row[2]}" for row in rows if len(row) == 3}
+    lines = [f"{name}{found.get(name, '')}" for name in names]
+    return "\n".join([*lines, *([f"known as target={', '.join(known)}"] if known else [])])
+
+
+def counters(parameters: Path = _PARAMETERS) -> str:
+    """Whether NVIDIA's driver lets this user read counters; empty where there is no such driver."""
+    try:
+        found = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text())
+    except OSError:
+        return ""
+    if found and found[1] == "1" and os.geteuid():
+        return "for root only: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or profile as root"
+    return "allowed by the driver (a virtual machine or a container may still lack them)"
+
+
+def static(compilers: Mapping[str, str]) -> list[str]:
+    """The GPU targets that kernels can be compiled for, with such a GPU or without: a line for each way."""
+    cuda, hip = _targets("sm_"), _targets("gfx")
+    known = re.findall(r"sm_\d+", tools.output("nvcc", "--list-gpu-code")) if "nvcc" in compilers else []
+    triton = _version("triton")[:1].isdigit()
+    clang = next((name for name in ("hipcc", "zig") if name in compilers), "")
+    ways = {
+        "cuda (nvcc)": [name for name, march in cuda.items() if march.rstrip("af") in known],
+        f"hip ({clang})": list(hip) if clang else [],
+        "triton": [*cuda, *hip] if triton else [],
+    }
+    return [f"{way}: {' '.join(names)}" for way, names in ways.items() if names]
+
+
+def _targets(architecture: str) -> dict[str, str]:
+    """The shipped targets whose `march` begins so, with their march."""
+    files = sorted(shipped("conf", "target").glob("*.yaml"))
+    marches = {file.stem: re.search(r"^march: (\S+)", file.read_text(), re.MULTILINE) for file in files}
+    return {name: found[1] for name, found in marches.items() if found and found[1].startswith(architecture)}
 
 
 def _git() -> str:
@@ -80,4 +132,4 @@ def _version(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "not installed: pip install ksflow"
+        return _OPTIONAL.get(package, "not installed: pip install ksflow")

@@ -37,7 +37,8 @@ def setup(folder: Path) -> None:
     handler.ksflow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    _tell_on_stderr("ksflow.inbox")
+    for waiting in ("ksflow.inbox", "ksflow.spool"):
+        _tell_on_stderr(waiting)
     logging.captureWarnings(True)
     structlog.contextvars.clear_contextvars()
     structlog.configure(

@@ -135,10 +135,16 @@ class Arg(Record):
 
 @dataclass(frozen=True)
 class Check(Record):
-    """The derived bound: c1 * eps(accumulate) * sqrt(terms) * magnitude + u_out * |expected|."""
+    """The derived bound: c1 * eps(accumulate) * sqrt(terms) * magnitude + u_out * |expected| (+ unit * spread)."""
 
     c1: float = 8.0
     accumulate: str = "float32"
+    units: Mapping[str, float] = field(default_factory=dict)
+    """How a target's `march` begins -> what its matrix unit may err by, as a share of the root of the squares' sum."""
+
+    def unit(self, march: str) -> float:
+        """Of a target; 0 where its matrix unit is as good as `accumulate`."""
+        return next((share for prefix, share in self.units.items() if march.startswith(prefix)), 0.0)
 
 
 @dataclass(frozen=True)

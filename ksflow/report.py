@@ -22,7 +22,7 @@ from ksflow.records import Approval, Origin, Population, Problem, Trial
 from ksflow.schedule import Outcome, Session
 
 _LOG = structlog.get_logger("ksflow")
-_STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "stale": "dim"}
+_STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
 _NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")
 """Steps that are said in a line of their own begin so."""
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
@@ -54,6 +55,8 @@ _GPU_LISTS = (
     ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
     ("rocm-smi", "--showproductname", "--csv"),
 )
+_NVIDIA_ARCH = ("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+_AMD_ARCH = ("rocm_agent_enumerator",)
 _PATIENCE_S = 20
 _PER_CYCLE = {
     "sse2": {"fp32": 16, "fp64": 8},
@@ -112,6 +115,42 @@ def detect(
         environment=dict(environment or {}),
         peaks=_core_peaks(words, _clock_hz()),
     )
+
+
+def here(name: str = "auto") -> Target:
+    """What kernels are judged on here unless told otherwise: the first GPU that its maker's tool lists, else the CPU.
+
+    A GPU's figures are those of its data sheet in conf/target; one that is not there has none, and no floors.
+    """
+    rows = [row.rpartition(",") for row in _output(_NVIDIA_ARCH).splitlines() if "," in row]
+    if rows:
+        return _gpu(name, rows[0][0].strip(), _sm(rows[0][2].strip()))
+    arches = [word for word in _output(_AMD_ARCH).split() if word.startswith("gfx") and word != "gfx000"]
+    if arches:
+        return _gpu(name, next(iter(gpus()), "AMD GPU"), arches[0])
+    return detect(name)
+
+
+def _gpu(name: str, chip: str, march: str) -> Target:
+    sheets = [sheet for option in options([chip]) if (sheet := _sheet(option))]
+    figures = (sheets[0]["peaks"], sheets[0].get("sizes", {})) if sheets else ({}, {})
+    return known(name, chip, march, *figures)
+
+
+def _sheet(option: str) -> dict[str, Any]:
+    """A chip's data sheet; nothing where YAML cannot be read, as on a machine that only judges."""
+    try:
+        import yaml
+    except ImportError:
+        return {}
+    found: dict[str, Any] = yaml.safe_load(shipped("conf", "target", f"{option}.yaml").read_text())
+    return found
+
+
+def _sm(capability: str) -> str:
+    """`9.0` -> `sm_90a`: from Hopper on, the matrix units' own instructions are for one architecture only."""
+    number = capability.replace(".", "")
+    return f"sm_{number}{'a' if number.isdigit() and int(number) >= 90 else ''}"
 
 
 def known(

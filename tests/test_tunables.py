@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from ksflow.tunables import assign, tunables, values
+from ksflow.tunables import assign, constants, dispatches, requires, ruled_out, tunables, values
 
 TEXT = """int x = 3;
 constexpr int MR = 8;         // tune: 4 6 8 12 | tile: rows of the register tile
@@ -49,4 +49,60 @@ def test_a_value_outside_its_list_is_an_option() -> None:
 def test_hostile_text_costs_no_time(line: str) -> None:
     started = time.process_time()
     assert values(line + "\n" + TEXT)["MR"] == "8"
+    assert time.process_time() - started < 1
+
+
+LAUNCHED = """# require: STAGES * BM <= 256
+# require: BM <= m
+# launch: gemm [cdiv(m, BM)] warps 4 stages STAGES (a, m, BM=BM)
+BM = 64  # tune: 32 64 128
+STAGES = 2  # tune: 2 3 4
+WIDTH: tl.constexpr = 0x10
+"""
+
+
+def test_some_cases_get_other_values_in_lines_of_their_own() -> None:
+    small = assign(LAUNCHED, {"dispatch: if m <= 64": "BM=32 STAGES=4", "STAGES": "3"})
+    assert "# dispatch: if m <= 64: BM=32 STAGES=4\n# launch:" in small
+    assert dispatches(small) == {"m <= 64": {"BM": "32", "STAGES": "4"}}
+    assert values(small) == {"BM": "64", "STAGES": "3"}
+    assert "dispatch: if m <= 64: BM=32" in assign(small, {"BM": "128"})
+    both = assign(small, {"dispatch: if m <= 64": "BM=128", "dispatch: if m > 64 and k > 512": "STAGES=4"})
+    assert list(dispatches(both).items()) == [("m <= 64", {"BM": "128"}), ("m > 64 and k > 512", {"STAGES": "4"})]
+    assert assign(both, dict.fromkeys(("dispatch: if m <= 64", "dispatch: if m > 64 and k > 512"), "")) == assign(
+        LAUNCHED, {"STAGES": "3"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "pairs", "reason"),
+    [
+        (LAUNCHED, "m <= 64", "BN=32", "no tunable BN; declared: BM, STAGES"),
+        (LAUNCHED, "m <= 64", "BM=33", "BM can be 32 64 128, not 33"),
+        (LAUNCHED, "m <= 64", "BM", "'BM' is not NAME=VALUE"),
+        (LAUNCHED, "open(m)", "BM=32", "not allowed"),
+        (TEXT, "m <= 64", "MR=4", "dispatch lines need launch lines"),
+    ],
+)
+def test_a_line_that_says_nothing_is_refused(text: str, line: str, pairs: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        assign(text, {f"dispatch: if {line}": pairs})
+
+
+def test_lines_that_cannot_be_read_are_none() -> None:
+    assert dispatches(LAUNCHED + "# dispatch: if m: BM\n# dispatch: BM=1\n") == {}
+
+
+def test_a_require_line_rules_values_out_unless_it_depends_on_the_case() -> None:
+    rules, known = requires(LAUNCHED), constants(LAUNCHED)
+    assert known == {"BM": 64, "STAGES": 2, "WIDTH": 16}
+    assert not ruled_out(rules, known, {"BM": "128", "STAGES": "2"})
+    assert ruled_out(rules, known, {"BM": "128", "STAGES": "3"})
+
+
+@pytest.mark.parametrize("line", ["# launch:" + " " * 60_000 + "x", "# dispatch: if" + " m" * 30_000, "# " * 30_000])
+def test_hostile_lines_cost_no_time(line: str) -> None:
+    started = time.process_time()
+    assert dispatches(line + "\n" + LAUNCHED) == {}
+    assert constants(line + "\n" + LAUNCHED)["BM"] == 64
     assert time.process_time() - started < 1

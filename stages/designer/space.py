@@ -1,6 +1,7 @@
 """The space a base kernel's tunables span, and what the population says of it. Shared by the designers that tune.
 
-A kernel belongs to the base's family when it declares the same tunables; other kernels say nothing about it.
+A kernel belongs to the base's family when it declares the same tunables; other kernels say nothing about it. Among
+them, those with other dispatch lines are judged for something else than their values.
 """
 
 import math
@@ -14,7 +15,7 @@ from random import Random
 
 from ksflow.errors import StageError
 from ksflow.records import Experiment, Population, Trial, Verdict
-from ksflow.tunables import Tunable, assign, tunables, values
+from ksflow.tunables import DISPATCH, Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
 _STRUCTURE = {"form", "pack", "decode", "precision", "fuse"}
@@ -24,7 +25,8 @@ Config = Mapping[str, str]
 """Tunable -> value."""
 
 _declared = lru_cache(maxsize=4096)(tunables)
-_values = lru_cache(maxsize=4096)(values)
+values_of = lru_cache(maxsize=4096)(values)
+lines_of = lru_cache(maxsize=4096)(dispatches)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Space:
     points: tuple[Point, ...]
     tried: frozenset[tuple[str, ...]]
     """Configurations that were judged, or could not be written."""
+    text: str = ""
+    """The base's source."""
 
     def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
         """Names `config`, whatever values tunables without an effect in it have."""
@@ -60,7 +64,16 @@ class Space:
         return tuple("" if t.name in idle else config[t.name] for t in self.tunables)
 
     def untried(self, config: Mapping[str, str]) -> bool:
-        return self.key(config) not in self._known
+        """Whether it is new, and no `require` line of the base rules it out."""
+        return self.key(config) not in self._known and not self.ruled_out(config)
+
+    def ruled_out(self, config: Mapping[str, str]) -> bool:
+        """Whether a `require` line of the base forbids it for every case."""
+        return ruled_out(*self._rules, config)
+
+    @cached_property
+    def _rules(self) -> tuple[tuple[str, ...], Mapping[str, int | float]]:
+        return requires(self.text), constants(self.text)
 
     @cached_property
     def _known(self) -> frozenset[tuple[str, ...]]:
@@ -150,16 +163,21 @@ def space(stage: str, population: Population, base: Trial) -> Space:
             "select one that does (selector=fastest) or use designer=llm",
         )
     names = {tunable.name for tunable in declared}
-    configs = [(trial, config) for trial in population.trials if (config := _config(trial, population)).keys() == names]
+    texts = [(trial, _text(trial, population)) for trial in population.trials]
+    family = [
+        (trial, values_of(own))
+        for trial, own in texts
+        if values_of(own).keys() == names and lines_of(own) == lines_of(text)
+    ]
     known = {(t.name, option) for t in declared for option in t.options}
-    points = tuple(_point(trial, config) for trial, config in configs if trial.evaluation and config.items() <= known)
-    tried = frozenset(tuple(config[t.name] for t in declared) for _, config in configs)
-    return Space(declared, _values(text), points, tried | {tuple(_values(text)[t.name] for t in declared)})
+    points = tuple(point(trial, config) for trial, config in family if trial.evaluation and config.items() <= known)
+    tried = frozenset(tuple(config[t.name] for t in declared) for _, config in family)
+    return Space(declared, values_of(text), points, tried | {tuple(values_of(text)[t.name] for t in declared)}, text)
 
 
 def tuned(changes: Config, gain: tuple[float, float], innovation: float, why: str) -> Experiment:
     """An experiment that assigns tunables."""
-    assigned = ", ".join(f"{name}={value}" for name, value in changes.items())
+    assigned = ", ".join(_said(name, value) for name, value in changes.items())
     return Experiment(
         f"{assigned}: {why}",
         f"the source assigns {assigned}; right on every case and faster than the base",
@@ -167,6 +185,10 @@ def tuned(changes: Config, gain: tuple[float, float], innovation: float, why: st
         innovation,
         changes,
     )
+
+
+def _said(name: str, value: str) -> str:
+    return f"{value} {name.removeprefix('dispatch: ')}" if name.startswith(DISPATCH) else f"{name}={value}"
 
 
 def exhausted(stage: str, base: Trial) -> StageError:
@@ -177,20 +199,21 @@ def exhausted(stage: str, base: Trial) -> StageError:
     )
 
 
-def _config(trial: Trial, population: Population) -> Mapping[str, str]:
-    """The values a trial stands for; of one that was never written, what it should have had."""
+def _text(trial: Trial, population: Population) -> str:
+    """The source a trial stands for; of one that was never written, what it should have been."""
     if trial.kernel:
-        return _values(trial.kernel.main)
+        return trial.kernel.main
     parent = population.by_id.get(trial.parents[0]) if trial.parents else None
     if parent is None or parent.kernel is None or trial.experiment is None:
-        return {}
+        return ""
     try:
-        return _values(assign(parent.kernel.main, trial.experiment.changes))
+        return assign(parent.kernel.main, trial.experiment.changes)
     except ValueError:
-        return {}
+        return ""
 
 
-def _point(trial: Trial, config: Config) -> Point:
+def point(trial: Trial, config: Config) -> Point:
+    """What became of `config`, by the trial that had it."""
     evaluation = trial.evaluation
     if evaluation is None or evaluation.verdict is Verdict.HARNESS:
         return Point(trial.id, config, None, False)

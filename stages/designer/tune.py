@@ -1,13 +1,19 @@
-"""Optuna's TPE over the base's tunables. The population is its only memory: the study is rebuilt each time."""
+"""Optuna's TPE over the base's tunables. The population is its only memory: the study is rebuilt each time.
+
+Where a kernel can have other values for some cases, one experiment combines those that did best on each class of
+cases, once they promise enough together; from such a base, the search goes on within one class at a time.
+"""
 
 import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import TYPE_CHECKING
 
 from ksflow.protocols import lot
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
+from ksflow.stages.designer.dispatch import classes, combined
 from ksflow.stages.designer.space import Config, Point, Space, exhausted, space, tuned
 
 if TYPE_CHECKING:
@@ -21,10 +27,14 @@ _FAILED = math.log(2)
 class Tpe:
     """Five untried proposals of a multivariate TPE; three of them are run."""
 
-    def __init__(self, experiments: int = 5, memory: int = 300, seed: int = 0) -> None:
-        """`memory` bounds what the study is rebuilt from: the best third, and the newest."""
+    def __init__(self, experiments: int = 5, memory: int = 300, per_shape: bool = True, seed: int = 0) -> None:
+        """`memory` bounds what the study is rebuilt from: the best third, and the newest.
+
+        `per_shape`: whether kernels may be proposed that have other values for some cases.
+        """
         self.experiments = experiments
         self.memory = memory
+        self.per_shape = per_shape
         self.seed = seed
 
     def __call__(
@@ -34,17 +44,20 @@ class Tpe:
         choice: Choice,
         notes: tuple[Note, ...],
     ) -> Plan:
-        around = space(STAGE, population, choice.base)
-        proposals = _ask(
-            around,
-            self._remembered(around.points),
-            self.experiments,
-            lot(self.seed, population),
-        )
-        if not proposals:
+        whole = space(STAGE, population, choice.base)
+        rng = Random(lot(self.seed, population))
+        joint = combined(problem, population, whole) if self.per_shape else None
+        wanted = self.experiments - (joint is not None)
+        around, proposals = whole, list[Config]()
+        for around in classes(problem, population, whole, rng) if self.per_shape else [whole]:
+            proposals = _ask(around, self._remembered(around.points), wanted, rng)
+            if proposals:
+                break
+        if not proposals and joint is None:
             raise exhausted(STAGE, choice.base)
         why = f"proposed by TPE from {len(around.points)} judged configurations"
-        experiments = tuple(tuned(around.changes(config), (0.0, 0.0), 50.0, why) for config in proposals)
+        single = [tuned(around.changes(config), (0.0, 0.0), 50.0, why) for config in proposals]
+        experiments = (*([joint] if joint else []), *single)
         return Plan((why,), experiments, portfolio(experiments))
 
     def _remembered(self, points: tuple[Point, ...]) -> list[Point]:
@@ -55,17 +68,16 @@ class Tpe:
         return [point for point in points if point.id in kept]
 
 
-def _ask(around: Space, points: list[Point], count: int, seed: str) -> list[Config]:
+def _ask(around: Space, points: list[Point], count: int, rng: Random) -> list[Config]:
     """Distinct untried configurations. TPE may repeat itself; chance fills up what it leaves."""
-    from random import Random
-
-    rng = Random(seed)
     found: dict[tuple[str, ...], Config] = {}
     with _quiet():
         study = _study(around, points, rng.randrange(2**32))
         for _ in range(8 * count):
             trial = study.ask()
             config = {t.name: str(trial.suggest_categorical(t.name, t.options)) for t in around.tunables}
+            if around.ruled_out(config):
+                study.tell(trial, _worst(points))
             if around.untried(config):
                 found.setdefault(around.key(config), config)
             if len(found) == count:
@@ -84,8 +96,7 @@ def _study(around: Space, points: list[Point], seed: int) -> "Study":
     distributions: dict[str, optuna.distributions.BaseDistribution] = {
         t.name: optuna.distributions.CategoricalDistribution(t.options) for t in around.tunables
     }
-    scores = [math.log(point.score_us) for point in points if point.score_us]
-    worst = max(scores, default=0.0) + _FAILED
+    worst = _worst(points)
     for point in points:
         if point.score_us is None and not point.failed:
             continue
@@ -97,6 +108,10 @@ def _study(around: Space, points: list[Point], seed: int) -> "Study":
             )
         )
     return study
+
+
+def _worst(points: list[Point]) -> float:
+    return max((math.log(point.score_us) for point in points if point.score_us), default=0.0) + _FAILED
 
 
 @contextmanager

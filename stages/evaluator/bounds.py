@@ -33,13 +33,15 @@ _PICKS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor) -> Row:
+def matmul(a: torch.Tensor, b: torch.Tensor, spread: bool = False) -> Row:
     """a @ b, batched or not. Operands in any type; what a kernel is given must be exact in them.
 
     A dot product of K terms errs by at most about K·eps/2·Σ|a_i||b_i| in any order of summation (Higham, section 3.1),
     and by sqrt(K) instead of K with random signs: magnitude |A||B|, terms K. Products that the accumulator holds
     exactly (fp8 or bf16 operands in float32) only leave more room. The magnitude is computed in float32, which is good
-    to 1e-5, and in fp64 where that overflows. Of integers the product is exact.
+    to 1e-5, and in fp64 where that overflows. Of integers the product is exact. spread: give sqrt(Σ(a_i b_i)²) too, for
+    matrix units that accumulate in less than float32 (`check.units` in problem.yaml): their errors are made term by
+    term with random signs, and add up like that.
     """
     if not (a.dtype.is_floating_point or b.dtype.is_floating_point):
         return exact(a.long() @ b.long())
@@ -47,7 +49,8 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> Row:
     magnitude = a.float().abs() @ b.float().abs()
     if magnitude.numel() and not magnitude.max() < torch.inf:
         magnitude = left.abs() @ right.abs()
-    return {"expected": left @ right, "magnitude": magnitude, "terms": max(a.shape[-1], 1)}
+    row = {"expected": left @ right, "magnitude": magnitude, "terms": max(a.shape[-1], 1)}
+    return {**row, "spread": (a.float().square() @ b.float().square()).sqrt()} if spread else row
 
 
 def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", keepdim: bool = False) -> Row:

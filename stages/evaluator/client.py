@@ -12,7 +12,10 @@ from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.box.levels import CAP
 from ksflow.stages.evaluator.wire import Closed, Message, receive, send
 
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ", CAP)
+_PASSED_ON = (
+    *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ", CAP),
+    *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+)
 """All that children get of this process's environment. No key, no token, no home."""
 _FIXED = {
     "OMP_NUM_THREADS": "1",
@@ -36,8 +39,8 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 class Child:
     """One process of our own. It dies with this object, and with this process however that ends."""
 
-    def __init__(self, module: str, extra_environment: Mapping[str, str]) -> None:
-        self._module = module
+    def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
+        self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._environment = {**environment(extra_environment), seats.CORES: _CORES}
         self._ids = 0
         self._start()
@@ -90,7 +93,7 @@ class Child:
     def _start(self) -> None:
         self._words = os.memfd_create("errors", os.MFD_CLOEXEC)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", self._module],
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -108,8 +111,8 @@ class Child:
 class Judge(Child):
     """One judge process."""
 
-    def __init__(self, extra_environment: Mapping[str, str]) -> None:
-        super().__init__("ksflow.stages.evaluator.judge", extra_environment)
+    def __init__(self, extra_environment: Mapping[str, str], gpu: bool = False) -> None:
+        super().__init__("ksflow.stages.evaluator.judge", extra_environment, *(["--gpu"] if gpu else []))
 
 
 def _end(process: "subprocess.Popen[bytes]", words: int) -> None:

@@ -100,7 +100,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
     march = _march(compiler, target.march)
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
-    _trim_cache(home.cache("build"))
+    trim_cache(home.cache("build"))
     defines = [f"-D{name}={_plain(value)}" for name, value in problem.defines.items()]
     flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines]
     machine = _cpu() if target.march == "native" else ""
@@ -111,7 +111,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
         os.utime(done)
         return Built(str(done), cached=True)
     if failed.exists():
-        return _failure(failed.read_text(), cached=True)
+        return failure(failed.read_text(), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
         made = Path(work, "kernel.so")
@@ -156,7 +156,7 @@ def _compile(
     answer = _workshop.ask(request, limit)
     if zig and not answer["timed_out"]:
         warm.touch()  # its own C++ library is compiled on first use, once for each -march
-    return _outcome(answer, str(made), limit, order["memory_mb"])
+    return outcome(answer, str(made), limit, order["memory_mb"])
 
 
 def _zig_order(environment: dict[str, str]) -> dict[str, Any]:
@@ -169,7 +169,8 @@ def _zig_order(environment: dict[str, str]) -> dict[str, Any]:
     return {"writable": [str(folder)], "environment": {**environment, "ZIG_GLOBAL_CACHE_DIR": str(folder)}, **owner}
 
 
-def _outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> Built:
+def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> Built:
+    """What came of a request. Raises ConfigError where boxes do not start."""
     words = answer["words"]
     if answer["timed_out"]:
         return Built(reason=f"compile: took longer than {limit:g} s", timed_out=True)
@@ -181,10 +182,10 @@ def _outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) ->
     for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
         if word in words:
             return Built(reason=f"compile: {reason}", log=text)
-    return _failure(text or f"the compiler ended with status {words['exit']}")
+    return failure(text or f"the compiler ended with status {words['exit']}")
 
 
-class _Workshop:
+class Workshop:
     """The process that runs compilers in boxes, started when it is first needed."""
 
     def __init__(self) -> None:
@@ -216,7 +217,12 @@ class _Workshop:
         return self._child
 
 
-_workshop = _Workshop()
+_workshop = Workshop()
+
+
+def workshop() -> Workshop:
+    """The first of them, which all compilers share; more may be started beside it."""
+    return _workshop
 
 
 def workshop_pid() -> int:
@@ -236,7 +242,7 @@ def _unknown(compiler: Compiler, march: str) -> str:
 
 
 @cache
-def _trim_cache(folder: Path) -> None:
+def trim_cache(folder: Path) -> None:
     """Once per process: remove what nobody used for long, then the longest unused until the rest is small enough."""
     used = sorted(((found.st_mtime, found.st_size, path) for path, found in _files(folder)), reverse=True)
     total = 0
@@ -256,7 +262,8 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _failure(log: str, cached: bool = False) -> Built:
+def failure(log: str, cached: bool = False) -> Built:
+    """With the first error as its reason."""
     lines = log.splitlines()
     reason = next((line for line in lines if _ERROR.search(line)), lines[0])
     return Built(reason=reason[:300], log=log, cached=cached)

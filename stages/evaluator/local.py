@@ -1,9 +1,10 @@
-"""`LocalEvaluator`: compile here, judge in a child process, kernels in boxes below it. Imports no torch, no numpy."""
+"""`LocalEvaluator`: compile here, judge in child processes, kernels in boxes below them. Imports no torch, no numpy."""
 
+import contextlib
 import hashlib
 import os
-import threading
-from collections.abc import Sequence
+import queue
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -11,28 +12,55 @@ from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
-from ksflow.stages.evaluator import compiler, seats
+from ksflow.records import DEVICE_LANGUAGES, Case, Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.roofline import rows as roofline
+from ksflow.stages.evaluator import compiler, seats, toolchain
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
 from ksflow.stages.evaluator.client import Judge, environment
-from ksflow.stages.evaluator.compiler import Built, compile_kernel
+from ksflow.stages.evaluator.compiler import compile_kernel
 from ksflow.stages.evaluator.judge import VERSION
+from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
+from ksflow.target import gpus, here
 from ksflow.work import floor_us
 
 _GRACE_S = 120.0
-_LANGUAGES = ("python", "cpp")
+_LANGUAGES = {"cpu": ("python", "cpp"), "gpu": ("python", "triton", "cuda", "hip")}
 _SEATS = 2
 """Cores for the judge and its boxes."""
 _CONTROLS = ("claims", "always")
 
 
+class Place:
+    """Where one kernel at a time is judged: the CPU, or one of the GPUs, with a judge of its own."""
+
+    def __init__(self, target: Target, index: int | None) -> None:
+        self._environment = {**target.environment, **({} if index is None else _only(index))}
+        self._gpu = index is not None
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Started when it is first needed."""
+        return Judge(self._environment, self._gpu)
+
+    @property
+    def started(self) -> bool:
+        """Whether it was needed."""
+        return "judge" in self.__dict__
+
+    def wake(self) -> None:
+        """Have a living judge."""
+        if not self.judge.alive:
+            self.judge.restart()
+
+
 class LocalEvaluator:
-    """Judges kernels on this machine's CPU.
+    """Judges kernels on this machine: on its CPU, or on its GPUs, each its own place.
 
     isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
     control: time the incumbent against itself with `claims` of being faster only, or `always`. overlap: compile while
-    another kernel is timed; None does so where there are more cores than the judge and its boxes sit on.
+    another kernel is timed; None does so where there are more cores than the judge and its boxes sit on. devices: how
+    many of the GPUs to use at once; None means all.
     """
 
     def __init__(
@@ -42,6 +70,7 @@ class LocalEvaluator:
         attempts: int = 2,
         control: str = "claims",
         overlap: bool | None = None,
+        devices: int | None = None,
     ) -> None:
         if control not in _CONTROLS:
             raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
@@ -52,70 +81,71 @@ class LocalEvaluator:
             raise ConfigError(
                 f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
-        if target.kind != "cpu":
-            raise ConfigError(
-                f"target={target.name} is a {target.kind}, and evaluator=local judges on this machine's CPU; "
-                "use target=auto"
-            )
+        count = _gpus(target) if target.kind == "gpu" else 1
+        self.devices = min(devices or count, count)
+        numbers = range(self.devices) if target.kind == "gpu" else [None]
+        self._places = [Place(target, number) for number in numbers]
+        self._free: queue.LifoQueue[Place] = queue.LifoQueue()
+        for place in reversed(self._places):
+            self._free.put(place)
+        self.languages = _LANGUAGES[target.kind]
         self.target = target
         self.attempts = attempts
         self.control = control
         self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
-        self._lock = threading.Lock()
         self._left: frozenset[int] = frozenset()
-        found = compiler.find()
         self.judge = f"local-{VERSION}"
-        self.fingerprint = f"{target.fingerprint}-{found.name if found else 'nocompiler'}"
+        self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError when the machine lacks what the kernel needs."""
-        if kernel.language not in problem.languages or kernel.language not in _LANGUAGES:
+        if kernel.language not in problem.languages or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
-        with self._lock:
+        with self._place() as place:
             description = _describe(problem, self.target)
-            self._wake()
-            self._judge.post({"op": "prepare", "problem": description})
+            place.wake()
+            place.judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
                 return self._verdict(verdict, built.reason, {"log": built.log})
             others, skipped = self._others(problem, against)
-            answer = self._ask(
-                problem,
-                {
-                    "op": "evaluate",
-                    "problem": description,
-                    "kernel": {**_source(kernel), "artefact": built.artefact},
-                    "against": others,
-                    "control": self.control,
-                },
-            )
-        evidence = dict(answer["evidence"])
-        self._keep_off(evidence.get("cores", {}))
+            request = {
+                "op": "evaluate",
+                "problem": description,
+                "kernel": _source(kernel, built),
+                "against": others,
+                "control": self.control,
+            }
+            answer = self._ask(place, problem, request)
+            evidence = dict(answer["evidence"])
+            self._keep_off(place, evidence.get("cores", {}))
+        if built.resources:
+            evidence["compiler"] = list(built.resources)
         if built.artefact:
             evidence["artefact"] = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16]
         if skipped:
             evidence["skipped"] = {**evidence.get("skipped", {}), **skipped}
         return self._evaluation(problem, answer, evidence)
 
-    @cached_property
+    @property
     def _judge(self) -> Judge:
-        return Judge(self.target.environment)
+        return self._places[0].judge
 
     def start(self) -> None:
-        """Have the judge load what it needs, which takes a second or two, before it is asked."""
-        self._wake()
+        """Have the judges load what they need, which takes a second or two, before they are asked."""
+        for place in self._places:
+            place.wake()
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
-        if self.overlap and kernel.language in problem.languages and kernel.language in _LANGUAGES:
+        if self.overlap and kernel.language in problem.languages and kernel.language in self.languages:
             self._build(problem, kernel)
 
     def admit(self, problem: Problem) -> tuple[tuple[str, bool, str], ...]:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers and every seed."""
-        with self._lock:
-            self._wake()
-            answer = self._ask(problem, {"op": "probe", "problem": _describe(problem, self.target)})
+        with self._place() as place:
+            answer = self._ask(place, problem, {"op": "probe", "problem": _describe(problem, self.target)})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
         if not rows:
             rows = [("reference", False, answer["reason"])]
@@ -126,24 +156,30 @@ class LocalEvaluator:
         return tuple(rows)
 
     def close(self) -> None:
-        """End the judge. Not needed: it ends with this process."""
-        if "_judge" in self.__dict__:
-            self._judge.close()
+        """End the judges. Not needed: they end with this process."""
+        for place in self._places:
+            if place.started:
+                place.judge.close()
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _keep_off(self, cores: dict[str, Any]) -> None:
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[Place]:
+        """One that is free, once there is one."""
+        place = self._free.get()
+        try:
+            yield place
+        finally:
+            self._free.put(place)
+
+    def _keep_off(self, place: Place, cores: dict[str, Any]) -> None:
         """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
-        if sat != self._left:
-            seats.keep_off(sat, (self._judge.pid, compiler.workshop_pid()))
+        if len(self._places) == 1 and sat != self._left:
+            seats.keep_off(sat, (place.judge.pid, compiler.workshop_pid()))
             self._left = sat
 
-    def _wake(self) -> None:
-        if not self._judge.alive:
-            self._judge.restart()
-
-    def _ask(self, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, place: Place, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
         """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
         limits = problem.limits
         timeout = limits.check_s * 2 + limits.time_s * 4 + _GRACE_S
@@ -151,24 +187,28 @@ class LocalEvaluator:
         evidence: dict[str, Any] = {}
         for _ in range(self.attempts):
             try:
-                self._wake()
-                answer = self._judge.ask(request, timeout)
+                place.wake()
+                answer = place.judge.ask(request, timeout)
             except Closed as error:
                 cause, _, words = str(error).partition("\n")
-                reason, evidence = f"the judge died: {cause}", {"log": words}
+                last = words.strip().rpartition("\n")[2]
+                reason, evidence = f"the judge died: {last or cause}", {"log": words}
                 continue
             _keep(answer.get("secret"))
             if answer.get("verdict") != Verdict.HARNESS:
                 return answer
             reason, evidence = answer["reason"], answer["evidence"]
-            self._judge.restart()  # whatever is broken in it, a new one has it whole
+            place.judge.restart()  # whatever is broken in it, a new one has it whole
         evidence = {**evidence, "attempts": self.attempts}
         return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
 
-    def _build(self, problem: Problem, kernel: Kernel) -> Built:
+    def _build(self, problem: Problem, kernel: Kernel) -> Made:
         if kernel.language == "python":
-            return Built()
-        return compile_kernel(problem, kernel, self.target, environment({}))
+            return Made()
+        if self.target.kind == "gpu":
+            return toolchain.build(problem, kernel, self.target, environment({}))
+        built = compile_kernel(problem, kernel, self.target, environment({}))
+        return Made(built.artefact, "host", built.reason, built.log, built.timed_out, built.cached)
 
     def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         others, skipped = [], {}
@@ -180,7 +220,7 @@ class LocalEvaluator:
             if built.reason:
                 skipped[trial.id] = built.reason
                 continue
-            others.append({**_source(trial.kernel), "artefact": built.artefact, "id": trial.id})
+            others.append({**_source(trial.kernel, built), "id": trial.id})
         return others, skipped
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: dict[str, Any]) -> Evaluation:
@@ -191,6 +231,8 @@ class LocalEvaluator:
             Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"]
         )
         score = problem.aggregate(timing.us for timing in timings)
+        if self.target.kind == "gpu":
+            evidence["roofline"] = roofline(problem, self.target, timings)
         return self._verdict(verdict, "", evidence, timings, round(score, 3))
 
     def _verdict(
@@ -217,8 +259,43 @@ def _keep(secret: dict[str, str] | None) -> None:
             out.write(secret["salt"])
 
 
-def _source(kernel: Kernel) -> dict[str, Any]:
-    return {"language": kernel.language, "files": dict(kernel.files)}
+def _only(index: int) -> dict[str, str]:
+    """What shows a process one of the GPUs that this one sees."""
+    found = {}
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        seen = [word for word in os.environ.get(name, "").split(",") if word]
+        found[name] = seen[index] if index < len(seen) else str(index)
+    return found
+
+
+def _gpus(target: Target) -> int:
+    """How many GPUs of the target's kind are here. Raises ConfigError when there is none."""
+    found = here()
+    if found.kind != "gpu" or found.march != target.march:
+        raise ConfigError(
+            f"target={target.name} ({target.march}) is not in this machine ({found.chip}); use target=auto, "
+            "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
+        )
+    seen = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
+    return len(seen) or max(len(gpus()), 1)
+
+
+def _compilers(target: Target) -> str:
+    """The compilers' names, for a fingerprint."""
+    if target.kind == "cpu":
+        found = compiler.find()
+        return found.name if found else "nocompiler"
+    names = []
+    for language, begins in DEVICE_LANGUAGES.items():
+        if target.march.startswith(begins):
+            with contextlib.suppress(ConfigError):
+                names.append(toolchain.version(language, target).replace(" ", ""))
+    return "-".join(names) or "nocompiler"
+
+
+def _source(kernel: Kernel, built: Made) -> dict[str, Any]:
+    source = {"language": kernel.language, "files": dict(kernel.files), "artefact": built.artefact}
+    return {**source, "mode": built.mode}
 
 
 def _describe(problem: Problem, target: Target) -> dict[str, Any]:
@@ -230,7 +307,7 @@ def _describe(problem: Problem, target: Target) -> dict[str, Any]:
         "dims": list(problem.dims),
         "tests": [_case(case) for case in problem.tests],
         "benchmarks": [{**_case(case), "floor": floor_us(problem, case, target)} for case in problem.benchmarks],
-        "check": asdict(problem.check),
+        "check": {**asdict(problem.check), "unit": problem.check.unit(target.march)},
         "limits": asdict(problem.limits),
     }
 

@@ -1,7 +1,8 @@
 """The process that runs compilers in boxes. Started by `compiler.py` with an environment of its own; stdlib only.
 
 A request names a command, its source files and its limits; the answer is its status, its log, and the one file it made,
-taken out of the box as bytes: a regular ELF file, not too large.
+taken out of the box as bytes: a regular file of the kind that was asked for (ELF, where the order names none), not too
+large.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ _LONGEST_LOG = 1 << 20
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
 _FOLDER = re.compile(rf"{root.INSIDE}/|/[^\s\"']*/{PREFIX}[^/\s]*/")
-_MAGIC = b"\x7fELF"
+_MAGIC = {"elf": b"\x7fELF", "json": b"{"}
+"""Kind of file -> how it begins."""
 
 Json = dict[str, Any]
 
@@ -125,9 +127,11 @@ class Work:
     def _keep(self, made: int) -> None:
         """Store the file that was made, or say why not."""
         size, largest = os.fstat(made).st_size, self.order["file_mb"] << 20
-        if size > largest or os.pread(made, len(_MAGIC), 0) != _MAGIC:
+        kind = self.order.get("kind", "elf")
+        magic = _MAGIC[kind]
+        if size > largest or os.pread(made, len(magic), 0) != magic:
             self.words["exit"] = "121"
-            self.log += b"what the command made is no ELF file of a sensible size\n"
+            self.log += f"what the command made is no {kind.upper()} file of a sensible size\n".encode()
             return
         os.lseek(made, 0, os.SEEK_SET)
         with open(made, "rb", closefd=False) as source, open(self.into, "wb") as target:

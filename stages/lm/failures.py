@@ -4,15 +4,17 @@ import json
 from collections.abc import Callable
 
 from ksflow.records import Evaluation, Json, Trial, Verdict
-from ksflow.stages.lm.render import rows, short, us
+from ksflow.resources import rows
+from ksflow.stages.lm.hardware import TOLD, hardware
+from ksflow.stages.lm.render import short, us
 
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
 _ROWS = 12  # of a table in the evidence
-_TOLD = frozenset({"log", "error", "failed", "checked", "timed", "against", "claim", "phase", "at", "repeat"})
+_TOLD = TOLD | {"log", "error", "failed", "checked", "timed", "against", "claim", "phase", "at", "repeat"}
 _OURS = frozenset(
     {"contents", "cores", "load", "spent_s", "layers", "overhead_us", "one_process", "artefact", "isolation", "skipped"}
-)
+) | {"transfer", "clocks", "device"}
 """About the machine and the judging, not about the kernel."""
 
 
@@ -27,7 +29,7 @@ def failure(failed: Trial | None) -> str:
     if again := _repeat(failed, found):
         lines.append(again)
     else:
-        lines += _SHOWN.get(found.verdict, _ran)(found)
+        lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found)]
     if rest := {key: value for key, value in found.evidence.items() if key not in _TOLD | _OURS}:
         lines.append(f"Besides: {_cut(json.dumps(rest, default=str, ensure_ascii=False), _REST)}")
     return "\n".join(lines)

@@ -18,6 +18,8 @@ from ksflow.records import (
     Step,
     Trial,
 )
+from ksflow.resources import rows
+from ksflow.stages.lm.hardware import hardware
 
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {
@@ -112,7 +114,7 @@ def analysis(trial: Trial, step: Step) -> str:
     if step.report:
         head.append(f"Its writer's report: {step.report[:_REPORT]}")
     if trial.evaluation:
-        head += _standing(trial.evaluation)
+        head += [*_standing(trial.evaluation), *hardware(trial.evaluation)]
     return "\n".join([*head, times(trial, step)])
 
 
@@ -141,12 +143,6 @@ def times(trial: Trial, step: Step) -> str:
         notes.append("The floor is the least time the hardware's peak rates allow; time / floor 1.0 is the roofline.")
     shown = table([titles[index] for index in filled], [[line[index] for index in filled] for line in lines])
     return "\n".join([shown, *notes])
-
-
-def rows(evaluation: Evaluation | None, name: str) -> list[Json]:
-    """A table in the judge's evidence; empty where it has none."""
-    found = evaluation.evidence.get(name) if evaluation else None
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
 def _standing(evaluation: Evaluation) -> list[str]:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.stages.lm.render import CHARACTERS, figure, interval_us, is_number, outcome, rows, short, table
+from ksflow.records import Choice, Population, Problem, Trial, Verdict
+from ksflow.resources import rows
+from ksflow.stages.lm.hardware import near
+from ksflow.stages.lm.render import CHARACTERS, figure, interval_us, is_number, outcome, short, table
 
 _FAILURES = 0.25  # of a view's room
 _RECENT = 10  # trials that count as recent
@@ -78,14 +80,22 @@ def _gained(trial: Trial, base: Trial) -> bool:
 
 
 def _failed(trial: Trial) -> bool:
-    return bool(trial.failure) or (trial.evaluation is not None and not trial.evaluation.accepted)
+    return bool(trial.failure) or (trial.evaluation is not None and not (trial.evaluation.accepted or _untimed(trial)))
+
+
+def _untimed(trial: Trial) -> bool:
+    """Nothing is wrong with it, but there was no device to time it on."""
+    return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
 
 
 def _failures(population: Population, room: int) -> str:
-    """The newest failure of each kind (verdict and reason, whatever the numbers in it), with how many are like it."""
+    """The newest failure of each kind (verdict and reason, whatever the numbers in it), with how many are like it.
+
+    What could not be timed is shown here too: the table has no place for it.
+    """
     kinds: dict[str, list[Trial]] = {}
     for trial in reversed(population.trials):
-        if _failed(trial):
+        if _failed(trial) or _untimed(trial):
             reason = trial.evaluation.reason if trial.evaluation else trial.failure
             kinds.setdefault(f"{trial.verdict} {reason[: 2 * _ALIKE].translate(_DIGITS)[:_ALIKE]}", []).append(trial)
     lines: list[str] = []
@@ -168,7 +178,9 @@ def _row(trial: Trial, cases: list[str]) -> list[str]:
     times = {timing.case: timing.us for timing in trial.evaluation.timings}
     what = trial.experiment.description if trial.experiment else f"seed {trial.name}"
     figures = [figure(times[case]) if case in times else "-" for case in cases]
-    return [trial.id, ", ".join(trial.parents), figure(trial.score_us or 0.0), *figures, _noise(trial), short(what)]
+    share = near(trial.evaluation)
+    score = f"{figure(trial.score_us or 0.0)}{f' ({share} of roofline)' if share else ''}"
+    return [trial.id, ", ".join(trial.parents), score, *figures, _noise(trial), short(what)]
 
 
 def _floors(trials: list[Trial], cases: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ STAGE = "writer=tune"
 
 
 class Tune:
-    """The base with the experiment's `changes` assigned in its main file."""
+    """The base with the experiment's `changes` assigned in its main file, for all cases or by its dispatch lines."""
 
     repairs = False
     """There is no rule for what failed."""
@@ -43,4 +43,10 @@ class Tune:
 
 
 def _report(before: Mapping[str, str], changes: Mapping[str, str]) -> str:
-    return "; ".join(f"{name}: {before[name]} -> {value}" for name, value in changes.items())
+    return "; ".join(_said(name, value, before) for name, value in changes.items())
+
+
+def _said(name: str, value: str, before: Mapping[str, str]) -> str:
+    if name in before:
+        return f"{name}: {before[name]} -> {value}"
+    return f"{name}: {value}" if value else f"no {name}"

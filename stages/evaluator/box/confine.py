@@ -80,7 +80,9 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     native.no_new_privileges()
     if level == "landlock":
         readable = (*root.readable(), *root.settings(), *_LANDLOCK_READS, *order.get("extra", ()))
-        landlock.restrict(readable, (folder, *root.devices(), *order.get("writable", ())), artefacts)
+        landlock.restrict(
+            readable, (folder, *root.devices(), *order.get("devices", ()), *order.get("writable", ())), artefacts
+        )
     watched = order["language"] != "tool"
     listener = seccomp.restrict(private, watched) if seccomp.supported() else None
     for name in ("HOME", "TMPDIR"):
@@ -122,9 +124,10 @@ def _prefer_for_killing() -> None:
 
 
 def _limit(order: dict[str, Any]) -> None:
+    gpu = order.get("device")  # its driver reserves address space by the terabyte
     others = _tasks_of(os.getuid()) if order["uid"] is None and order["level"] not in levels.PRIVATE else 0
     for kind, most in (
-        (resource.RLIMIT_AS, resource.RLIM_INFINITY if order["grouped"] else _address_space(order)),
+        (resource.RLIMIT_AS, resource.RLIM_INFINITY if order["grouped"] or gpu else _address_space(order)),
         (resource.RLIMIT_CPU, order["cpu_s"]),
         (resource.RLIMIT_FSIZE, order.get("file_mb", _FILE_MB) << 20),
         (resource.RLIMIT_NOFILE, _FILES),

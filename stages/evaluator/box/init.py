@@ -10,7 +10,7 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from ksflow.stages.evaluator.box import levels, native, root, shim, tool
+from ksflow.stages.evaluator.box import device, levels, native, root, shim, tool
 from ksflow.stages.evaluator.box.confine import confine
 
 DISK_MB = 512
@@ -61,6 +61,7 @@ def _move(order: dict[str, Any]) -> None:
             disk_mb=order.get("disk_mb", DISK_MB),
             extra=tuple(order.get("extra", ())),
             writable=tuple(order.get("writable", ())),
+            devices=tuple(order.get("devices", ())),
         )
     )
 
@@ -69,7 +70,7 @@ def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) 
     try:
         os.setsid()
         keeper.send(b"here")
-        listener = confine(order, fds[4:] if order["language"] == "cpp" else [])
+        listener = confine(order, fds[order["artefact"] :] if order.get("artefact") else [])
         if listener is not None:
             socket.send_fds(keeper, [b"ask"], [listener])
             os.close(listener)
@@ -82,6 +83,8 @@ def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) 
             tool.run(order, fds)
         case "nothing":
             os._exit(0)
+    if order.get("device"):
+        device.run(order, fds)
     shim.run(order, fds)
 
 

@@ -79,6 +79,8 @@ class Wishes:
     """Further folders to read."""
     writable: tuple[str, ...] = ()
     """Folders of the machine to write to."""
+    devices: tuple[str, ...] = ()
+    """What else it needs of /dev: a GPU's files."""
 
 
 def build(wishes: Wishes) -> None:
@@ -92,7 +94,7 @@ def build(wishes: Wishes) -> None:
     for path in wishes.writable:
         _bring(root, path, read_only=False)
     _settings(root, wishes.user)
-    _devices(f"{root}/dev")
+    _devices(f"{root}/dev", wishes.devices)
     os.mkdir(f"{root}/proc")
     native.mount("proc", f"{root}/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
     native.change_root(root)
@@ -143,11 +145,14 @@ def _settings(root: str, user: int) -> None:
             file.write(text)
 
 
-def _devices(folder: str) -> None:
+def _devices(folder: str, more: tuple[str, ...]) -> None:
     os.makedirs(f"{folder}/shm")
-    for path in devices():
-        target = f"{folder}/{os.path.basename(path)}"
-        open(target, "w").close()
+    for path in (*devices(), *more):
+        target = f"{folder}/{os.path.relpath(path, '/dev')}"
+        if os.path.isdir(path):
+            os.makedirs(target)
+        else:
+            open(target, "w").close()
         native.mount(path, target, None, _BIND)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")

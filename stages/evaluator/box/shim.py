@@ -5,6 +5,7 @@ CASE + number + JSON (how the tensors lie) and GO + number + slots; answers are 
 `wrong` + text, `error` + text.
 """
 
+import contextlib
 import ctypes
 import json
 import mmap
@@ -13,7 +14,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
 LARGEST_TEXT = 4000
@@ -42,13 +43,21 @@ def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
     os.close(log_fd)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     judge = socket.socket(fileno=socket_fd)
-    status = 1
-    try:
+    with answering(judge):
         inputs = mmap.mmap(inputs_fd, order["inputs_bytes"], _POPULATE)
         outputs = mmap.mmap(outputs_fd, order["outputs_bytes"], _POPULATE)
         runner = _runner(order, artefact)
         judge.send(b"ready")
         _serve(judge, runner, inputs, outputs)
+    raise AssertionError("a box never returns")
+
+
+@contextlib.contextmanager
+def answering(judge: socket.socket) -> Iterator[None]:
+    """A box's life: however it ends, the judge is told, and the process is over."""
+    status = 1
+    try:
+        yield
         status = 0
     except WrongResult as error:
         _tell(judge, "wrong", str(error))

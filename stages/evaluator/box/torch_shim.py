@@ -32,15 +32,42 @@ class TorchRunner:
 
     def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
         """One ready call per slot."""
-        regions = [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)]
+        return self.over(case, [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)])
+
+    def over(self, case: dict[str, Any], regions: list[torch.Tensor]) -> list[Callable[[], None]]:
+        """The same over bytes that are tensors already."""
         count = sum(piece["out"] for piece in case["pieces"])
-        return [self._call(_tensors(case, regions, slot), count) for slot in range(case["slots"])]
+        return [self._call(tensors(case, regions, slot), count) for slot in range(case["slots"])]
 
     def _call(self, data: Tensors, outputs: int) -> Callable[[], None]:
         return lambda: _settle(self.function(data), data[len(data) - outputs :])
 
 
-def _tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
+class DeviceRunner:
+    """The same on a GPU."""
+
+    def __init__(self, main: str) -> None:
+        self._runner = TorchRunner(main)
+
+    def stage(self, case: dict[str, Any], inputs: int, outputs: int) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+        sizes = [pitch * case["slots"] for pitch in case["pitch"]]
+        return self._runner.over(case, [device_bytes(*region) for region in zip((inputs, outputs), sizes, strict=True)])
+
+
+class _Bytes:
+    """Device memory, as other libraries offer it."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
+def device_bytes(pointer: int, size: int) -> torch.Tensor:
+    """Memory on the device that somebody else made, as a tensor of bytes."""
+    return torch.as_tensor(_Bytes(pointer, size), device="cuda")
+
+
+def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
     found = []
     for piece in case["pieces"]:
         start = slot * case["pitch"][piece["out"]] + piece["offset"]

@@ -7,6 +7,7 @@ request: no zygote ever holds a secret.
 import os
 import queue
 import signal
+import sys
 import threading
 from typing import Any
 
@@ -36,7 +37,7 @@ def main() -> None:
     native.keep_freed_memory()
     from ksflow.stages.evaluator.judge.desk import Desk
 
-    desk = Desk(light, heavy, awake)
+    desk = Desk(light, heavy, awake, on_device="--gpu" in sys.argv)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

@@ -20,7 +20,7 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 ALL = 1 << 22
 """Outputs of up to so many elements can be compared as a whole."""
 _RUN = 64
-_CHUNK = 1 << 15
+_CHUNK, _DEVICE_CHUNK = 1 << 15, 1 << 24
 _ENOUGH = 1 << 16
 
 
@@ -52,10 +52,14 @@ class Finding:
 def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most: int = ALL) -> Expected:
     """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it."""
     value = row["expected"].reshape(-1)
-    magnitude = torch.as_tensor(row["magnitude"]).reshape(-1)
+    magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
+    unit, spread = float(check.get("unit", 0.0)), row.get("spread")
+    if spread is not None and unit:
+        growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
+        magnitude = magnitude + spread.reshape(-1) * (unit / growth)
     sample = None
     if value.numel() > min(most, ALL):
-        sample = _sample(value.numel(), min(most, ALL))
+        sample = _sample(value.numel(), min(most, ALL)).to(value.device)
         value = _pick(value, sample)
         magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
     if not out.dtype.is_floating_point:
@@ -63,10 +67,11 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
-    kept, low, high = (torch.empty(value.numel(), dtype=kind) for _ in range(3))
+    kept, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
     special = False
-    for start in range(0, value.numel(), _CHUNK):
-        part = slice(start, start + _CHUNK)
+    chunk = _DEVICE_CHUNK if value.is_cuda else _CHUNK
+    for start in range(0, value.numel(), chunk):
+        part = slice(start, start + chunk)
         room = magnitude[part] if magnitude.numel() > 1 else magnitude
         exact, bound = _bounded(value[part].double(), room.double() * growth, out.dtype)
         kept[part] = exact
@@ -100,6 +105,8 @@ def worst(want: Expected, got: torch.Tensor) -> float:
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
+    if one.is_cuda:
+        return torch.equal(one.view(torch.int64), other.view(torch.int64))  # slots are whole pages
     return not _memcmp(one.data_ptr(), other.data_ptr(), one.nbytes)
 
 

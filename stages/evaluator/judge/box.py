@@ -55,6 +55,10 @@ class Start:
     cpu_s: int = 600
     core: int | None = None
     level: str = "rlimits"
+    device: dict[str, str] = field(default_factory=dict)
+    """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
+    devices: tuple[str, ...] = ()
+    """The GPU's files."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Area:
         """Whether a box that had it may still be there."""
         self.inputs, inputs = _memory("inputs", room.inputs_bytes)
         self.outputs, outputs = _memory("outputs", room.outputs_bytes)
-        self.fds = (inputs, outputs)
+        self.fds: tuple[int, ...] = (inputs, outputs)
         for fd in self.fds:
             weakref.finalize(self, os.close, fd)
 
@@ -149,6 +153,9 @@ class Box:
             "cpu_s": start.cpu_s,
             "core": start.core,
             "level": start.level,
+            "artefact": len(fds) - 2 if start.artefact else 0,
+            "device": start.device,
+            "devices": start.devices,
         }
         try:
             socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
@@ -174,10 +181,11 @@ class Box:
         while not self.pid:
             self._note(self._keeper_word())
 
-    def stage(self, layout: Layout, dims: list[int], slots: int) -> None:
+    def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
         """Tell the box how a case's tensors lie. Raises Failure."""
         self.layout = layout
         message = {
+            "name": name,
             "pieces": [piece.message() for piece in layout.pieces],
             "pitch": [layout.input_bytes, layout.output_bytes],
             "slots": slots,
@@ -219,6 +227,10 @@ class Box:
         nonce = self._say(GO, slots)
         self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
         return time.perf_counter() - started
+
+    def taken(self, slot: int) -> torch.Tensor:
+        """The outputs as they are now, to keep."""
+        return self.region(slot, out=True).clone()
 
     def cpu_s(self) -> float:
         """The CPU time of the box's process, all its threads, as the kernel counts it. Raises Failure."""

@@ -1,6 +1,7 @@
 """Cases: a reference's tensors packed as the bytes that a slot holds, with what the oracle expects of them."""
 
 import importlib.util
+import inspect
 import secrets
 import sys
 from collections.abc import Callable
@@ -65,7 +66,10 @@ class Layout:
 
     def data(self, packed: torch.Tensor) -> Tensors:
         """A problem's `data` over packed inputs, with empty outputs."""
-        empty = (torch.empty_strided(piece.sizes, piece.strides, dtype=piece.dtype) for piece in self.outputs)
+        empty = (
+            torch.empty_strided(piece.sizes, piece.strides, dtype=piece.dtype, device=packed.device)
+            for piece in self.outputs
+        )
         return (*(piece.view(packed) for piece in self.inputs), *(out.zero_() for out in empty))
 
 
@@ -94,7 +98,7 @@ class Reference:
     when it is not), for problems with more than one right answer. A problem has one of them, or both.
     """
 
-    def __init__(self, problem: dict[str, Any]) -> None:
+    def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
         name = f"ksflow_reference_{abs(hash(str(path)))}"
         spec = importlib.util.spec_from_file_location(name, path)
@@ -104,8 +108,10 @@ class Reference:
         sys.modules[name] = module
         spec.loader.exec_module(module)
         self.problem = problem
+        self.where = where
         self.outputs = sum(arg["role"] == "out" for arg in problem["args"])
         self.generate: Callable[..., Tensors] = module.generate_input
+        self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
         self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
         self.property_check: Callable[..., str] | None = getattr(module, "property_check", None)
@@ -129,13 +135,17 @@ class Reference:
     def entry(self, case: dict[str, Any], seed: int | None = None, most: int = ALL) -> tuple[Layout, Entry]:
         """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output."""
         seed = secrets.randbits(31) if seed is None else seed
-        data = self.generate(**case["params"], seed=seed)
+        data = self.data(case, seed)
         layout = self.layout(data)
-        packed = torch.zeros(layout.input_bytes, dtype=torch.uint8)
+        packed = torch.zeros(layout.input_bytes, dtype=torch.uint8, device=self.where)
         for piece, tensor in zip(layout.pieces, data, strict=True):
             if not piece.out:
                 piece.view(packed).copy_(tensor)
         return layout, Entry(seed, packed, self.expect(data, most))
+
+    def data(self, case: dict[str, Any], seed: int) -> Tensors:
+        """A case's tensors, drawn where they are used if the problem can do that (`generate_input(..., device)`)."""
+        return self.generate(**case["params"], **self._there, seed=seed)
 
     def expect(self, data: Tensors, most: int = ALL) -> tuple[Expected, ...]:
         """What must come out for these inputs, with its bound; nothing where only a property is asked for."""
@@ -145,4 +155,5 @@ class Reference:
         outputs = data[len(data) - self.outputs :]
         rows = found if isinstance(found, (list, tuple)) else [found]
         check = self.problem["check"]
-        return tuple(expected(row, out, check, most) for row, out in zip(rows, outputs, strict=True))
+        moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
+        return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))

@@ -41,7 +41,7 @@ class Caller:
         self.worst = 0.0
         self._next = 0
         self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
-        box.stage(shelf.layout, shelf.dims, shelf.slots)
+        box.stage(shelf.name, shelf.layout, shelf.dims, shelf.slots)
 
     def fill(self, entries: list[Entry]) -> bytes:
         """Put contents into the next slots. Raises Rejected."""
@@ -55,7 +55,7 @@ class Caller:
     def take(self, slots: bytes, entries: list[Entry]) -> None:
         """Copy the outputs, then look at them. Raises Rejected."""
         for slot, entry in zip(slots, entries, strict=True):
-            self._held[slot] = entry, self.box.region(slot, out=True).clone()
+            self._held[slot] = entry, self.box.taken(slot)
         for slot, entry in zip(slots, entries, strict=True):
             self._inspect(slot, entry)
 

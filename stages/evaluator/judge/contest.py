@@ -15,9 +15,9 @@ from ksflow.stages.evaluator.judge import figures
 from ksflow.stages.evaluator.judge.box import Area, Box, Failure
 from ksflow.stages.evaluator.judge.check import Rejected
 from ksflow.stages.evaluator.judge.figures import Lap, Laps
-from ksflow.stages.evaluator.judge.overhead import Overhead
+from ksflow.stages.evaluator.judge.gear import Gear
 from ksflow.stages.evaluator.judge.stock import Stock
-from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race
+from ksflow.stages.evaluator.judge.timing import Contestant, Leg
 
 Json = dict[str, Any]
 Opener = Callable[[Json, Area], Box]
@@ -58,9 +58,9 @@ class Outcome:
 class Contest:
     """The first kernel's failures are raised; the others are skipped where they fail. `at` is told of every case."""
 
-    def __init__(self, stock: Stock, overhead: Overhead, kernels: dict[str, Json], at: Callable[[str], None]) -> None:
+    def __init__(self, stock: Stock, gear: Gear, kernels: dict[str, Json], at: Callable[[str], None]) -> None:
         self.stock = stock
-        self.overhead = overhead
+        self.gear = gear
         self.kernels = kernels
         self.at = at
         self.first = next(iter(kernels))
@@ -96,8 +96,8 @@ class Contest:
 
     def _leg(self, boxes: dict[str, Box], leg: Leg, uses: int) -> None:
         deadline = time.monotonic() + self._limits["time_s"]
-        racers = [Contestant(name, box, self.stock.reference, deadline) for name, box in boxes.items()]
-        races = [Race(shelf, racers, shelf.feed(uses), self.overhead, leg) for shelf in self.stock.benchmarks]
+        racers = [self.gear.contestant(name, box, self.stock.reference, deadline) for name, box in boxes.items()]
+        races = [self.gear.race(shelf, racers, shelf.feed(uses), leg) for shelf in self.stock.benchmarks]
         for race in races:
             self.at(race.shelf.name)
             race.warm_up()

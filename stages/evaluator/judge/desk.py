@@ -9,6 +9,7 @@ from typing import Any
 from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.awake import Awake
+from ksflow.stages.evaluator.judge.gear import Gear
 from ksflow.stages.evaluator.judge.overhead import Overhead
 from ksflow.stages.evaluator.judge.probes import probe
 from ksflow.stages.evaluator.judge.session import Host, Judgement
@@ -38,13 +39,19 @@ class Seats:
 class Desk:
     """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged."""
 
-    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake) -> None:
+    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake, on_device: bool = False) -> None:
         self.awake = awake
         self.cores = os.sched_getaffinity(0)
         self.seats = Seats(self.cores)
         self.host = Host(light, heavy, self.seats.box, levels.probe().level)
         awake.sit(self.seats.box)
-        self.overhead = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
+        null = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
+        self.gear = Gear(null)
+        if on_device:
+            from ksflow.stages.evaluator.judge.device_gear import DeviceGear
+
+            self.gear = DeviceGear(self.host)
+            self.host = self.gear.host
         self.stocks: dict[str, Stock] = {}
         self.latest: Stock | None = None
 
@@ -70,15 +77,17 @@ class Desk:
     def _judge(self, stock: Stock, request: Json) -> Json:
         self._stay(self.seats.judge)
         try:
-            with self.awake.on():
-                return Judgement(self.host, stock, self.overhead, request).run()
+            with self.awake.on(), self.gear.lease():
+                return Judgement(self.host, stock, self.gear, request).run()
         finally:
             self._stay(self.cores)
 
     def _stock(self, problem: Json) -> Stock:
         name = key(problem)
         if name not in self.stocks:
-            self.stocks = {name: Stock(problem)}  # a stock is large; hardly anybody goes back and forth
+            self.stocks = {
+                name: Stock(problem, self.gear.memory, self.gear.area)
+            }  # a stock is large; hardly anybody goes back and forth
         return self.stocks[name]
 
     def _stay(self, cores: set[int]) -> None:

@@ -52,7 +52,7 @@ class Laps:
             "interval_us": [round(_mean([interval[end] for interval in intervals]), 3) for end in (0, 1)],
             "median_us": round(statistics.middle(samples), 3),
             "wall_us": round(_mean([_low(each.wall, each) for each in found]), 3),
-            "cpu_us": round(_mean([_low(each.cpu, each) for each in found]), 3),
+            "cpu_us": round(_mean([_low(each.cpu, each) for each in found]), 3) if found[0].cpu else None,
             "floor_us": round(floor, 3),
             "floor": why,
             "samples_us": [round(us, 3) for us in samples[:_KEPT]],
@@ -63,6 +63,7 @@ class Laps:
             "worst": round(max(lap.worst for lap in self.laps), 4),
             "contents": [number for lap in self.laps for number in lap.contents],
             "compared_whole": sum(lap.whole for lap in self.laps),
+            **found[-1].notes,
         }
 
 
@@ -79,9 +80,9 @@ def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
         rounds = min(len(own.us), len(theirs.us))
         keep = [a and b for a, b in zip(own.calm[-rounds:], theirs.calm[-rounds:], strict=True)]
         rows = [samples.us[-rounds:] for samples in (theirs, own)]
-        lows = [statistics.low(statistics.pick(row, keep)) for row in rows]
+        lows = [statistics.low(statistics.pick(row, keep), own.window) for row in rows]
         speedups.append(lows[0] / lows[1])
-        logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(seed)))
+        logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(seed), own.window))
     speedup = _mean(speedups)
     low, high = statistics.interval(logs)
     return {
@@ -92,11 +93,12 @@ def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
 
 
 def _interval(samples: Samples, seed: int) -> tuple[float, float]:
-    return statistics.low_interval(statistics.pick(samples.us, samples.calm), torch.Generator().manual_seed(seed))
+    picked = statistics.pick(samples.us, samples.calm)
+    return statistics.low_interval(picked, torch.Generator().manual_seed(seed), samples.window)
 
 
 def _low(clock: list[float], samples: Samples) -> float:
-    return statistics.low(statistics.pick(clock, samples.calm))
+    return statistics.low(statistics.pick(clock, samples.calm), samples.window)
 
 
 def _mean(values: list[float]) -> float:

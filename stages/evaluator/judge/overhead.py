@@ -36,6 +36,10 @@ class Overhead:
         self._box: Box | None = None
         self._known: dict[int, tuple[float, Null]] = {}
 
+    def evidence(self) -> dict[str, float]:
+        """What a turn of one call costs."""
+        return self.of(1).evidence()
+
     def of(self, calls: int) -> Null:
         """A turn of so many calls."""
         known = self._known.get(calls)
@@ -59,5 +63,5 @@ class Overhead:
         if self._box is None:
             self._box = Box(self._start, Area(Room(4096, 4096)))
             self._box.ready(10.0)
-            self._box.stage(Layout((), 4096, 4096), [], 1)
+            self._box.stage("", Layout((), 4096, 4096), [], 1)
         return self._box

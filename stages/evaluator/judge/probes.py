@@ -50,15 +50,13 @@ def probe(source: Source) -> dict[str, Any]:
 
 
 def _arguments(source: Source, case: Case) -> str:
-    data = source.reference.generate(**case["params"], seed=case["seed"])
+    data = source.reference.data(case, case["seed"])
     found = mismatch(source.problem["args"], data, case["params"])
     return f"case {case['name']}: {found}; correct args in problem.yaml or generate_input" if found else ""
 
 
 def _seeds(source: Source, case: Case) -> str:
-    inputs, again, other = (
-        _bytes(source, source.reference.generate(**case["params"], seed=case["seed"] + step)) for step in (0, 0, 1)
-    )
+    inputs, again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 0, 1))
     if inputs != again:
         return (
             f"case {case['name']}: generate_input makes other contents each time for seed {case['seed']}, so a verdict "
@@ -74,7 +72,7 @@ def _seeds(source: Source, case: Case) -> str:
 
 def _inputs(source: Source, case: Case) -> str:
     reference = source.reference
-    data = reference.generate(**case["params"], seed=case["seed"])
+    data = reference.data(case, case["seed"])
     names = [arg["name"] for arg in source.problem["args"]]
     before = _bytes(source, data)
     calls: dict[str, Callable[[], Any]] = {"oracle": lambda: reference.expect(data)}
@@ -135,8 +133,8 @@ def _verdict(lazy: Lazy, accepted: dict[str, bool], problem: dict[str, Any]) -> 
 
 def _right(source: Source, case: Case) -> Right:
     reference = source.reference
-    data = reference.generate(**case["params"], seed=case["seed"])
-    other = reference.generate(**case["params"], seed=case["seed"] + 1)
+    data = reference.data(case, case["seed"])
+    other = reference.data(case, case["seed"] + 1)
     want = reference.expect(data)
     exact = source.problem["check"]["accumulate"] not in ("bfloat16", "float16")
     return Right(data, _run(reference, data), want, other, lambda changed: _run(reference, changed), exact)

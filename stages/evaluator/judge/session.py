@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,8 @@ from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Start
 from ksflow.stages.evaluator.judge.check import Rejected, check
 from ksflow.stages.evaluator.judge.contest import Contest, Outcome
-from ksflow.stages.evaluator.judge.overhead import Overhead
-from ksflow.stages.evaluator.judge.stock import RETIRED, Shelf, Stock, room
+from ksflow.stages.evaluator.judge.gear import Gear
+from ksflow.stages.evaluator.judge.stock import RETIRED, Shelf, Stock
 
 Json = dict[str, Any]
 
@@ -23,6 +23,10 @@ _OFF = 0.02
 """A kernel that differs from itself by more than this says that nothing can be ranked now."""
 _CONTROLS = 2
 """Contests at most: another one where the first does not decide."""
+_MODES = {"": "null", "host": "native", "strong": "launch"}
+"""How the artefact of a kernel for a GPU was made -> how it is called."""
+_DRIVER_MB = 12 << 10
+"""What a GPU's driver and libraries take of the host's memory beside the kernel."""
 _PRIVATE = (*levels.PRIVATE, "landlock")
 """Levels at which a box can leave nothing for a later one."""
 
@@ -35,29 +39,35 @@ class Host:
     torch: socket.socket
     box_core: int | None
     level: str
+    device: Json = field(default_factory=dict)
+    """On a GPU: its platform, and its files."""
 
     def start(self, kernel: Json, limits: Json) -> Start:
         """How to start a box for this kernel."""
-        native = kernel["language"] == "cpp"
+        native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
+        mode = _MODES[kernel.get("mode", "")] if native else "torch"
+        on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
         return Start(
             zygote=self.light if native else self.torch,
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
-            memory_mb=limits["memory_mb"],
+            memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.box_core,
             level=self.level,
+            device=on_device,
+            devices=tuple(self.device.get("files", ())),
         )
 
 
 class Judgement:
     """One kernel's way to its verdict. What was found so far is evidence, however it ends."""
 
-    def __init__(self, host: Host, stock: Stock, overhead: Overhead, request: Json) -> None:
+    def __init__(self, host: Host, stock: Stock, gear: Gear, request: Json) -> None:
         self.host = host
         self.stock = stock
-        self.overhead = overhead
+        self.gear = gear
         self.kernel: Json = request["kernel"]
         self.against: dict[str, Json] = {kernel["id"]: kernel for kernel in request["against"]}
         self.always = request.get("control") == "always"
@@ -87,7 +97,7 @@ class Judgement:
     def _check(self, shelves: list[Shelf]) -> None:
         deadline = time.monotonic() + self.limits["check_s"]
         rows = self.evidence["checked"] = []
-        with self._candidate("check", Area(room(shelves))) as box:
+        with self._candidate("check", self.gear.test_area(shelves)) as box:
             for shelf in shelves:
                 self.at = shelf.name
                 assert shelf.public is not None
@@ -104,7 +114,7 @@ class Judgement:
         if incumbent in outcome.ratios:
             outcome = self._claim(incumbent, outcome)
         self.evidence["timed"] = outcome.rows
-        self.evidence["overhead_us"] = self.overhead.of(1).evidence()
+        self.evidence |= self.gear.evidence()
         return outcome.rows
 
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
@@ -142,7 +152,7 @@ class Judgement:
         def at(case: str) -> None:
             self.at = case
 
-        contest = Contest(self.stock, self.overhead, kernels, at)
+        contest = Contest(self.stock, self.gear, kernels, at)
         outcome = contest.run(partial(self._candidate, phase), self._open, self._uses)
         for name, reason in outcome.skipped.items():
             if name != _TWIN:
@@ -151,7 +161,7 @@ class Judgement:
         return outcome
 
     def _open(self, kernel: Json, area: Area) -> Box:
-        return Box(self.host.start(kernel, self.limits), area)
+        return self.gear.box(self.host.start(kernel, self.limits), area)
 
     @contextlib.contextmanager
     def _candidate(self, phase: str, area: Area) -> Iterator[Box]:
@@ -166,6 +176,8 @@ class Judgement:
                 spent[f"{phase} start"] = round(time.monotonic() - started, 3)
                 yield box
             except Failure as failure:
+                box.close()
+                self.gear.probe()
                 raise _blame(failure, phase, self.at, limit) from failure
             finally:
                 box.close()

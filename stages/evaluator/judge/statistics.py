@@ -8,16 +8,17 @@ import math
 
 import torch
 
-_FROM, _TO = 0.1, 0.5
+LOW, MIDDLE = (0.1, 0.5), (0.3, 0.7)
+"""Parts of the sorted samples: what a noisy machine is asked for, and a quiet one."""
 _RESAMPLES = 400
 _PREEMPTED = 1.2
 _SLACK_US = 30.0
 _FEWEST = 3
 
 
-def low(samples: list[float]) -> float:
-    """The low mean."""
-    return float(_low(torch.tensor(samples, dtype=torch.float64)))
+def low(samples: list[float], window: tuple[float, float] = LOW) -> float:
+    """The low mean, or that of another part."""
+    return float(_low(torch.tensor(samples, dtype=torch.float64), window))
 
 
 def middle(samples: list[float]) -> float:
@@ -36,17 +37,25 @@ def pick(samples: list[float], keep: list[bool]) -> list[float]:
     return list(samples) if few else [sample for sample, kept in zip(samples, keep, strict=True) if kept]
 
 
-def low_interval(samples: list[float], generator: torch.Generator) -> tuple[float, float]:
+def low_interval(
+    samples: list[float], generator: torch.Generator, window: tuple[float, float] = LOW
+) -> tuple[float, float]:
     """The middle 95 % of the low mean."""
     row = torch.tensor(samples, dtype=torch.float64)
-    lows = _low(row[_draws(len(samples), generator)])
+    lows = _low(row[_draws(len(samples), generator)], window)
     return float(lows.quantile(0.025)), float(lows.quantile(0.975))
 
 
-def ratio_logs(other: list[float], own: list[float], keep: list[bool], generator: torch.Generator) -> torch.Tensor:
+def ratio_logs(
+    other: list[float],
+    own: list[float],
+    keep: list[bool],
+    generator: torch.Generator,
+    window: tuple[float, float] = LOW,
+) -> torch.Tensor:
     """Bootstrap of log(low(other) / low(own)) over the rounds to keep. Both were timed on the same contents."""
     rows = torch.tensor([pick(samples, keep) for samples in (other, own)], dtype=torch.float64)
-    lows = _low(rows[:, _draws(rows.shape[1], generator)])
+    lows = _low(rows[:, _draws(rows.shape[1], generator)], window)
     return (lows[0] / lows[1]).log()
 
 
@@ -56,11 +65,11 @@ def interval(logs: list[torch.Tensor]) -> tuple[float, float]:
     return float(mean.quantile(0.025).exp()), float(mean.quantile(0.975).exp())
 
 
-def _low(samples: torch.Tensor) -> torch.Tensor:
+def _low(samples: torch.Tensor, window: tuple[float, float]) -> torch.Tensor:
     """Along the last dimension."""
     count = samples.shape[-1]
-    first = int(_FROM * count)
-    return samples.sort(dim=-1).values[..., first : max(math.ceil(_TO * count), first + 1)].mean(dim=-1)
+    first = int(window[0] * count)
+    return samples.sort(dim=-1).values[..., first : max(math.ceil(window[1] * count), first + 1)].mean(dim=-1)
 
 
 def _draws(count: int, generator: torch.Generator) -> torch.Tensor:

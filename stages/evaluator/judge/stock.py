@@ -9,22 +9,32 @@ leaves this process only for the user's own files, so nothing that a report says
 import hashlib
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ksflow.stages.evaluator.judge.box import Area, Room
 from ksflow.stages.evaluator.judge.cases import Entry, Layout, Reference
 
-_MEMORY = 256 << 20
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
 _OLD, RETIRED = 8, 24
 _FULL_EVERY = 8
 _SAMPLED = 1 << 14
-_SLOT_MEMORY = 8 << 20
-_MOST_SLOTS = 64
 
 _draw = random.SystemRandom()
+
+
+@dataclass(frozen=True)
+class Shelves:
+    """How much is kept where. All in bytes."""
+
+    where: str = "cpu"
+    stock: int = 256 << 20
+    """Of contents, over all timed cases."""
+    slots: int = 8 << 20
+    """Of one box's inputs and outputs."""
+    most_slots: int = 64
 
 
 class Shelf:
@@ -34,7 +44,9 @@ class Shelf:
     them; nobody outside can tell which.
     """
 
-    def __init__(self, reference: Reference, case: dict[str, Any], memory: int, salt: str) -> None:
+    def __init__(
+        self, reference: Reference, case: dict[str, Any], memory: int, salt: str, shelves: Shelves = Shelves()
+    ) -> None:
         timed = memory > 0
         self.case = case
         self.name = str(case["name"])
@@ -45,6 +57,7 @@ class Shelf:
         self.made = 0
         self._reference = reference
         self._memory = memory
+        self._shelves = shelves
         self._salt = salt
         self.layout: Layout
         self.public: Entry | None = None
@@ -57,7 +70,7 @@ class Shelf:
     def slots(self) -> int:
         """How many calls can be staged at once."""
         each = self.layout.input_bytes + self.layout.output_bytes
-        return max(min(_SLOT_MEMORY // each, _MOST_SLOTS), 2)
+        return max(min(self._shelves.slots // each, self._shelves.most_slots), 2)
 
     @property
     def room(self) -> int:
@@ -107,20 +120,21 @@ class Shelf:
 class Stock:
     """One problem's shelves."""
 
-    def __init__(self, problem: dict[str, Any]) -> None:
+    def __init__(self, problem: dict[str, Any], shelves: Shelves, area: Callable[[Room], Area]) -> None:
         self.problem = problem
-        self.reference = Reference(problem)
-        memory = _MEMORY // max(len(problem["benchmarks"]), 1)
+        self.reference = Reference(problem, shelves.where)
+        memory = shelves.stock // max(len(problem["benchmarks"]), 1)
         self._areas: list[Area] = []
+        self._area = area
         self.salt = secrets.token_hex(16)
-        self.tests = [Shelf(self.reference, case, 0, self.salt) for case in problem["tests"]]
-        self.benchmarks = [Shelf(self.reference, case, memory, self.salt) for case in problem["benchmarks"]]
+        self.tests = [Shelf(self.reference, case, 0, self.salt, shelves) for case in problem["tests"]]
+        self.benchmarks = [Shelf(self.reference, case, memory, self.salt, shelves) for case in problem["benchmarks"]]
 
     def areas(self, count: int) -> list[Area]:
-        """Shared memory for so many boxes: the same each time, because where it lies moves the times."""
+        """Memory for so many boxes: the same each time, because where it lies moves the times."""
         self._areas = [area for area in self._areas if not area.spoiled]
         while len(self._areas) < count:
-            self._areas.append(Area(room(self.benchmarks)))
+            self._areas.append(self._area(room(self.benchmarks)))
         return self._areas[:count]
 
     @property
@@ -135,7 +149,7 @@ class Stock:
 
 
 def room(shelves: list[Shelf]) -> Room:
-    """Shared memory for the largest of these cases."""
+    """Memory for the largest of these cases."""
     inputs = max(shelf.layout.input_bytes * shelf.slots for shelf in shelves)
     outputs = max(shelf.layout.output_bytes * shelf.slots for shelf in shelves)
     return Room(inputs, outputs)

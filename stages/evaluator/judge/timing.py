@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, ClassVar
 
 from ksflow.stages.evaluator.judge import statistics
 from ksflow.stages.evaluator.judge.box import Box, Failure
@@ -23,10 +24,6 @@ from ksflow.stages.evaluator.judge.check import Caller, Rejected
 from ksflow.stages.evaluator.judge.overhead import Null, Overhead
 from ksflow.stages.evaluator.judge.stock import Shelf
 
-_TURN_S = 120e-6
-_ROUNDS = {1: 32, 2: 24, 3: 16}
-"""In each of so many legs; up to twice as many while the machine is busy."""
-_CASE_S = 0.25
 _SLOW_S = 0.02
 _LONG_S = 0.1
 _HOPELESS = ((3, 3.0), (7, 1.3))
@@ -53,15 +50,21 @@ class Samples:
     """What counts: the larger of the two clocks."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
+    window: tuple[float, float] = statistics.LOW
+    """Which part of the sorted samples is ranked."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What else is known of how they were taken."""
 
     @property
     def calm(self) -> list[bool]:
-        """Which were not preempted."""
+        """Which were not preempted; all, where no CPU time is taken."""
+        if not self.cpu:
+            return [True] * len(self.us)
         return list(map(statistics.calm, self.wall, self.cpu))
 
     def low(self) -> float:
         """What is ranked."""
-        return statistics.low(statistics.pick(self.us, self.calm))
+        return statistics.low(statistics.pick(self.us, self.calm), self.window)
 
 
 class Contestant:
@@ -135,19 +138,22 @@ class Leg:
     number: int = 0
     of: int = 1
 
-    @property
-    def rounds(self) -> int:
-        """How many, on a quiet machine."""
-        return _ROUNDS[self.of]
-
 
 class Race:
     """One case: the first contestant against the others, who are dropped when they fail."""
 
+    turn_s = 120e-6
+    """A turn has as many calls as fill so much time."""
+    case_s = 0.25
+    """In a leg; up to twice as long while the machine is busy."""
+    rounds_of: ClassVar[dict[int, int]] = {1: 32, 2: 24, 3: 16}
+    """In each of so many legs; up to twice as many while the machine is busy."""
+
     def __init__(
-        self, shelf: Shelf, contestants: list[Contestant], feed: Iterator[Entry], overhead: Overhead, leg: Leg
+        self, shelf: Shelf, contestants: list[Contestant], feed: Iterator[Entry], overhead: Overhead | None, leg: Leg
     ) -> None:
         self.leg = leg
+        self.wanted_rounds = self.rounds_of[leg.of]
         self.shelf = shelf
         self.racing = contestants
         self.dropped: dict[str, str] = {}
@@ -161,27 +167,36 @@ class Race:
     def warm_up(self) -> None:
         """First calls of every contestant, while they may still start processes."""
         entries = self._contents(_WARM_UPS)
-        null = self._overhead.of(1)
+        null = self._null(1)
         self._each(lambda contestant: contestant.warm_up(iter(entries), self.shelf, null))
 
     def run(self) -> None:
         """Take turns. Raises Failure, Rejected of the first contestant only."""
         fastest = min(contestant.once_s[self.shelf.name] for contestant in self.racing)
-        self.calls = max(min(math.ceil(_TURN_S / fastest), self.shelf.slots // 2), 1)
-        null = self._overhead.of(self.calls)
+        self.calls = self._room(fastest)
+        null = self._null(self.calls)
         turn_s = self.calls * sum(contestant.once_s[self.shelf.name] for contestant in self.racing)
         self._each(lambda contestant: contestant.begin(self.shelf, null))
         if turn_s < _SLOW_S:
             self._round()
-            self._each(Contestant.forget)
+            self._each(lambda contestant: contestant.forget())
         fewest, started = 1 if turn_s > _LONG_S else 3, time.monotonic()
         while not self._enough(fewest, time.monotonic() - started):
             self._round()
             self.rounds += 1
-        self._each(Contestant.end)
-        self.shelf.wanted = max(_WARM_UPS + (self.leg.rounds + 2) * self.calls, self.shelf.wanted // 2)
+        self._each(lambda contestant: contestant.end())
+        self.shelf.wanted = max(_WARM_UPS + (self.wanted_rounds + 2) * self.calls, self.shelf.wanted // 2)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _null(self, calls: int) -> Any:
+        """What a turn of so many calls costs when nothing is done in it."""
+        assert self._overhead is not None
+        return self._overhead.of(calls)
+
+    def _room(self, fastest: float) -> int:
+        """How many calls a turn has, when one takes so many seconds."""
+        return max(min(math.ceil(self.turn_s / fastest), self.shelf.slots // 2), 1)
 
     def _contents(self, count: int) -> list[Entry]:
         entries = list(islice(self._feed, count))
@@ -190,13 +205,16 @@ class Race:
         return entries
 
     def _round(self) -> None:
-        entries = self._contents(self.calls)
+        self._turns(self._contents(self.calls))
+
+    def _turns(self, entries: list[Entry]) -> None:
+        """All on the same contents."""
         self._each(lambda contestant: contestant.turn(entries))
 
     def _each(self, move: Callable[[Contestant], object]) -> None:
         first = self.leg.number % len(self.racing)
         order = self.racing[first:] + self.racing[:first]
-        for contestant in order[::-1] if 2 * self.rounds >= self.leg.rounds else order:
+        for contestant in order[::-1] if 2 * self.rounds >= self.wanted_rounds else order:
             self._try(contestant, move)
 
     def _try(self, contestant: Contestant, move: Callable[[Contestant], object]) -> None:
@@ -224,10 +242,10 @@ class Race:
             return True
         if self.rounds < fewest:
             return self.rounds > 0 and time.monotonic() > self.racing[0].deadline
-        if self.rounds >= 2 * self.leg.rounds or elapsed_s > 2 * _CASE_S:
+        if self.rounds >= 2 * self.wanted_rounds or elapsed_s > 2 * self.case_s:
             return True
         quiet = all(2 * sum(contestant.samples.calm) >= self.rounds - 1 for contestant in self.racing)
-        return quiet and (self.rounds >= self.leg.rounds or elapsed_s > _CASE_S)
+        return quiet and (self.rounds >= self.wanted_rounds or elapsed_s > self.case_s)
 
 
 def _slower(contestants: list[Contestant], times: float) -> bool:

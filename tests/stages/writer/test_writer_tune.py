@@ -52,3 +52,13 @@ def test_there_is_nothing_to_repair_by_rule() -> None:
 def test_a_base_without_a_kernel_is_refused() -> None:
     with pytest.raises(StageError, match="00000 has no kernel"):
         Tune()(PROBLEM, choice(None), experiment(MR="4"), ())
+
+
+def test_values_for_some_cases_are_lines_of_the_source() -> None:
+    launched = replace(KERNEL, files={"kernel.cu": "// launch: f [1] [32] (a)\n" + TEXT})
+    written = Tune()(PROBLEM, choice(launched), experiment(**{"dispatch: if m <= 64": "MR=4"}), ())
+    assert written.main == "// dispatch: if m <= 64: MR=4\n" + launched.main
+    assert written.report == "dispatch: if m <= 64: MR=4"
+    again = Tune()(PROBLEM, choice(written), experiment(**{"dispatch: if m <= 64": "", "MR": "6"}), ())
+    assert again.main == launched.main.replace("MR = 8", "MR = 6")
+    assert again.report == "no dispatch: if m <= 64; MR: 8 -> 6"

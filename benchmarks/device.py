@@ -1,0 +1,258 @@
+"""The judge of GPU kernels, tried on a GPU: against its corpus, on a problem's seeds, against another clock, again.
+
+    python benchmarks/device.py cheats|dangers|honest|all [--filter TEXT]
+    python benchmarks/device.py describe fp8_gemm > problem.json       where ksflow's own packages are installed
+    python benchmarks/device.py seeds  --problem problem.json KERNEL ...
+    python benchmarks/device.py agree  --problem problem.json KERNEL ...
+    python benchmarks/device.py repeat --problem problem.json KERNEL [--times 10]
+
+All but `describe` need the standard library, torch and what the kernels are made with. The exit status is 1 where
+something is off: a verdict that the corpus does not expect, a kernel that is not accepted, a time that is too good.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
+
+from corpus.device.specimens import CATEGORIES, Specimen, plain, problems, specimens  # noqa: E402
+
+from ksflow.records import (  # noqa: E402
+    DEVICE_LANGUAGES,
+    Arg,
+    Case,
+    Check,
+    Evaluation,
+    Kernel,
+    Limits,
+    Problem,
+    Verdict,
+    language,
+)
+from ksflow.stages.evaluator.local import LocalEvaluator  # noqa: E402
+from ksflow.target import here  # noqa: E402
+
+_SLACK = 0.9
+"""A trick that is accepted may look this much faster than the plain kernel: two runs of one kernel differ."""
+_WIDTH = 110
+_MISTAKES = ("NameError", "SyntaxError", "ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")
+
+
+class Court:
+    """An evaluator for this machine's GPU, and the times of plain kernels."""
+
+    def __init__(self) -> None:
+        self.evaluator = LocalEvaluator(here())
+        self.problems = problems()
+        self.plain: dict[tuple[str, str], Evaluation] = {}
+
+    def judge(self, specimen: Specimen) -> bool:
+        """One specimen: its line, and whether all is as it should be."""
+        started = time.monotonic()
+        result = self.evaluator(self.problems[specimen.problem], specimen.kernel, ())
+        why = self._objection(specimen, result)
+        if not why and specimen.name.startswith("dangers/"):
+            after = self._honest(specimen, fresh=True)
+            why = "" if after.accepted else f"afterwards the plain kernel: {after.verdict}: {after.reason}"
+        took = f"{result.score_us:.1f} us" if result.score_us else result.reason
+        line = (
+            f"{specimen.name:40} {specimen.expect:10} {result.verdict:18} {time.monotonic() - started:4.0f} s  {took}"
+        )
+        print(line[:_WIDTH], flush=True)
+        if why:
+            print(f"    OFF: {why[:400]}", flush=True)
+        return not why
+
+    def _objection(self, specimen: Specimen, result: Evaluation) -> str:
+        """What is wrong with a verdict; empty when nothing is."""
+        if result.verdict is Verdict.HARNESS:
+            return f"the harness failed: {result.reason} {str(result.evidence.get('log', ''))[-300:]}"
+        if specimen.expect == "accept":
+            return "" if result.accepted else f"{result.verdict}: {result.reason}"
+        if _broken(result):
+            return f"tests nothing: {result.reason}"
+        if not result.accepted or specimen.expect == "harmless":
+            return ""
+        return self._speed(specimen, result) if specimen.expect == "true-speed" else "accepted"
+
+    def _speed(self, specimen: Specimen, result: Evaluation) -> str:
+        rival = self._honest(specimen)
+        if rival.score_us is None or result.score_us is None:
+            return f"the plain kernel: {rival.verdict}: {rival.reason}"
+        ratio = result.score_us / rival.score_us
+        return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as the plain kernel"
+
+    def _honest(self, specimen: Specimen, fresh: bool = False) -> Evaluation:
+        kernel = plain(specimen.problem, specimen.kernel)
+        key = (specimen.problem, kernel.digest)
+        if fresh or key not in self.plain:
+            self.plain[key] = self.evaluator(self.problems[specimen.problem], kernel, ())
+        return self.plain[key]
+
+
+def _broken(result: Evaluation) -> bool:
+    """Whether a mistake in the corpus kept the kernel from trying anything."""
+    mistake = any(f"{word}: " in result.reason for word in _MISTAKES)
+    return result.verdict is Verdict.COMPILE or (result.verdict is Verdict.CRASH and mistake)
+
+
+def corpus(category: str, text: str) -> bool:
+    """All of a category whose names contain `text`. Whether all is as it should be."""
+    court = Court()
+    wanted = CATEGORIES if category == "all" else (category,)
+    chosen = [one for name in wanted for one in specimens(name) if text in one.name]
+    fine = [court.judge(specimen) for specimen in chosen]
+    for (name, _), result in court.plain.items():
+        print(f"plain {name}: {result.verdict} {result.score_us or result.reason} us")
+    print(f"{len(fine)} judged, {fine.count(False)} off")
+    court.evaluator.close()
+    return all(fine)
+
+
+def seeds(problem: Problem, kernels: dict[str, Kernel]) -> bool:
+    """Verdict, geomean and every case's time of each kernel."""
+    judge = LocalEvaluator(here())
+    fine = True
+    for name, kernel in kernels.items():
+        started = time.monotonic()
+        result = judge(problem, kernel, ())
+        fine &= result.accepted
+        score = f"{result.score_us:.1f} us" if result.score_us else result.reason
+        print(f"{name}: {result.verdict} {score}, judged in {time.monotonic() - started:.0f} s", flush=True)
+        print(json.dumps({timing.case: round(timing.us, 2) for timing in result.timings}))
+        if not result.accepted:
+            print(str(result.evidence)[:1500])
+    judge.close()
+    return fine
+
+
+def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
+    """The judge's times beside those that a plain script measures in the same run."""
+    judge = LocalEvaluator(here())
+    fine = True
+    for name, kernel in kernels.items():
+        result = judge(problem, kernel, ())
+        if not result.accepted:
+            fine = False
+            print(f"{name}: {result.verdict} {result.reason}", flush=True)
+            continue
+        other = _measured(problem, kernel)
+        rows = [(timing.case, timing.us, other[timing.case]) for timing in result.timings]
+        print(f"{name}: judge us, script us, ratio")
+        for case, ours, theirs in rows:
+            print(f"  {case:30} {ours:10.2f} {theirs:10.2f} {ours / theirs:7.3f}")
+        ratio = math.exp(statistics.fmean(math.log(ours / theirs) for _, ours, theirs in rows))
+        print(f"  geomean ratio {ratio:.4f}", flush=True)
+    judge.close()
+    return fine
+
+
+def repeat(problem: Problem, kernels: dict[str, Kernel], times: int) -> bool:
+    """The spread of each kernel's score over judgements in a row."""
+    judge = LocalEvaluator(here())
+    fine = True
+    for name, kernel in kernels.items():
+        results = [judge(problem, kernel, ()) for _ in range(times)]
+        scores = sorted(result.score_us for result in results if result.score_us)
+        fine &= len(scores) == times
+        if not scores:
+            print(f"{name}: {results[-1].verdict} {results[-1].reason}", flush=True)
+            continue
+        middle = statistics.median(scores)
+        spread = f"{scores[0]:.2f} to {scores[-1]:.2f} us ({(scores[-1] - scores[0]) / middle:.2%} of the median)"
+        print(f"{name}: {len(scores)} of {times} accepted, median {middle:.2f} us, {spread}", flush=True)
+    judge.close()
+    return fine
+
+
+def describe(name: str) -> bool:
+    """A problem as JSON, for a machine that lacks the packages which read problem folders."""
+    from ksflow.problem import load
+
+    fields = asdict(load(name, cases="leaderboard"))
+    print(json.dumps({**fields, "seeds": [], "languages": ["python", *DEVICE_LANGUAGES]}))
+    return True
+
+
+def read_problem(file: Path) -> Problem:
+    """What `describe` wrote; its reference is found below this checkout's problems where the folder is not there."""
+    fields: dict[str, Any] = json.loads(file.read_text())
+    if not Path(fields["root"]).is_dir():
+        fields["root"] = str(_ROOT / "problems" / fields["name"])
+    made = {
+        "args": tuple(Arg(**row) for row in fields["args"]),
+        "tests": tuple(Case(**row) for row in fields["tests"]),
+        "benchmarks": tuple(Case(**row) for row in fields["benchmarks"]),
+        "check": Check(**fields["check"]),
+        "limits": Limits(**fields["limits"]),
+        "languages": tuple(fields["languages"]),
+        "dims": tuple(fields["dims"]),
+        "seeds": (),
+    }
+    return Problem(**{**fields, **made})
+
+
+def _measured(problem: Problem, kernel: Kernel) -> dict[str, float]:
+    """Case -> median time in us, by a script that knows nothing of the judge."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, next(iter(kernel.files)))
+        source.write_text(kernel.main)
+        order = {
+            "source": str(source),
+            "language": kernel.language,
+            "reference": f"{problem.root}/reference.py",
+            "args": [arg.name for arg in problem.args],
+            "outputs": sum(arg.role == "out" for arg in problem.args),
+            "dims": problem.dims,
+            "defines": dict(problem.defines),
+            "cases": {case.name: [dict(case.params), case.seed] for case in problem.benchmarks},
+        }
+        script = str(Path(__file__).with_name("device_clock.py"))
+        done = subprocess.run([sys.executable, script], input=json.dumps(order), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{script}: {done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _kernel(file: Path) -> Kernel:
+    text = file.read_text()
+    return Kernel(language(file.name, text), {file.name: text})
+
+
+def main() -> None:
+    """One command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=[*CATEGORIES, "all", "describe", "seeds", "agree", "repeat"])
+    parser.add_argument("names", nargs="*", help="kernel files, or the problem to describe")
+    parser.add_argument("--filter", default="")
+    parser.add_argument("--problem", type=Path)
+    parser.add_argument("--times", type=int, default=10)
+    given = parser.parse_args()
+    if given.command in (*CATEGORIES, "all"):
+        sys.exit(not corpus(given.command, given.filter))
+    if given.command == "describe":
+        sys.exit(not describe(given.names[0]))
+    if given.problem is None:
+        parser.error("--problem FILE: what `describe` wrote")
+    problem, kernels = read_problem(given.problem), {name: _kernel(Path(name)) for name in given.names}
+    verbs: dict[str, Callable[[], bool]] = {
+        "seeds": lambda: seeds(problem, kernels),
+        "agree": lambda: agree(problem, kernels),
+        "repeat": lambda: repeat(problem, kernels, given.times),
+    }
+    sys.exit(not verbs[given.command]())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""Times one kernel with CUDA events, as a user would by hand: no judge, no box, no protection.
+
+`benchmarks/device.py agree` starts it in a process of its own, with an order on stdin: see `_measured` there. Before
+each call 256 MB are written, which flushes the L2; the median of 30 calls counts. Prints {case: us} as its last line.
+"""
+
+import ctypes
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(_ROOT))
+
+import torch  # noqa: E402
+
+from ksflow.stages.evaluator.recipe import Plan, Step, assigned, parse, plans  # noqa: E402
+
+_CALLS, _WARM = 30, 5
+_FLUSH_BYTES = 256 << 20
+_DYNAMIC_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+
+Call = Callable[[], object]
+Data = tuple[torch.Tensor, ...]
+
+
+def main() -> None:
+    """Read the order, time every case."""
+    order = json.load(sys.stdin)
+    reference = _module(order["reference"], "reference")
+    bind = _binder(order)
+    times = {}
+    for name, (params, seed) in order["cases"].items():
+        data = reference.generate_input(**params, seed=seed, device="cuda")
+        times[name] = _clock(bind(name, params, data))
+    print(json.dumps(times))
+
+
+def _clock(call: Call) -> float:
+    scratch = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+    samples = []
+    for _ in range(_WARM + _CALLS):
+        scratch.zero_()
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        call()
+        last.record()
+        last.synchronize()
+        samples.append(first.elapsed_time(last) * 1e3)
+    return statistics.median(samples[_WARM:])
+
+
+def _binder(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call]:
+    """What makes a call for a case."""
+    text = Path(order["source"]).read_text()
+    recipe = parse(text)
+    if recipe is None:
+        return _shared_object(order) if order["language"] == "cuda" else _python(order["source"])
+    cases = {name: params for name, (params, _) in order["cases"].items()}
+    variants, made = plans(recipe, cases, order["args"])
+    sources = []
+    for number, values in enumerate(variants):
+        sources.append(Path(order["source"]).with_name(f"variant{number}{Path(order['source']).suffix}"))
+        sources[-1].write_text(assigned(text, values))
+    if order["language"] == "triton":
+        modules = [_module(str(file), file.stem) for file in sources]
+        return lambda name, _, data: _triton(modules[made[name].variant], made[name], data)
+    codes = [_cubin(file, order["defines"]) for file in sources]
+    return lambda name, _, data: _driver(codes[made[name].variant], made[name], data)
+
+
+def _python(source: str) -> Callable[[str, dict[str, Any], Data], Call]:
+    function = _module(source, "kernel").custom_kernel
+    return lambda _, __, data: lambda: function(data)
+
+
+def _shared_object(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call]:
+    target = _compile(Path(order["source"]), order["defines"], ["-shared", "-Xcompiler", "-fPIC"], ".so")
+    function = ctypes.CDLL(str(target)).custom_kernel
+    function.restype = None
+
+    def bind(_: str, params: dict[str, Any], data: Data) -> Call:
+        strides = [step for tensor in data for step in tensor.stride()]
+        words = [ctypes.c_void_p(tensor.data_ptr()) for tensor in data]
+        sizes = [ctypes.c_int64(params[dim]) for dim in order["dims"]]
+        table = (ctypes.c_int64 * len(strides))(*strides)
+        return lambda: function(*words, *sizes, table, ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
+
+    return bind
+
+
+def _triton(module: ModuleType, plan: Plan, data: Data) -> Call:
+    work = _workspaces(plan)
+
+    def call() -> None:
+        for step in plan.launches:
+            settings = {"num_warps": step.warps, "num_stages": step.stages}
+            getattr(module, step.kernel)[step.grid](*_arguments(step, data, work), **step.constants, **settings)
+
+    return call
+
+
+def _driver(code: ctypes.c_void_p, plan: Plan, data: Data) -> Call:
+    """Launches by the driver. All parameters of the kernels are pointers or, as the recipe says, integers."""
+    work = _workspaces(plan)
+    steps = [(_function(code, step), step, _packed(_arguments(step, data, work))) for step in plan.launches]
+
+    def call() -> None:
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        for function, step, (array, _) in steps:
+            _ok(_cuda.cuLaunchKernel(function, *step.grid, *step.block, step.shared, stream, array, None))
+
+    return call
+
+
+def _arguments(step: Step, data: Data, work: list[torch.Tensor]) -> list[torch.Tensor | int]:
+    found = {"arg": data, "workspace": work}
+    return [found[kind][value] if kind in found else value for kind, value in step.args]
+
+
+def _workspaces(plan: Plan) -> list[torch.Tensor]:
+    return [torch.empty(room.elements, dtype=getattr(torch, room.dtype), device="cuda") for room in plan.workspaces]
+
+
+def _packed(arguments: list[torch.Tensor | int]) -> tuple[Any, list[Any]]:
+    """Eight bytes for each, of which a kernel reads as many as its parameter has; with what must stay alive."""
+    held = [ctypes.c_int64(one if isinstance(one, int) else one.data_ptr()) for one in arguments]
+    return (ctypes.c_void_p * len(held))(*[ctypes.addressof(one) for one in held]), held
+
+
+def _function(code: ctypes.c_void_p, step: Step) -> ctypes.c_void_p:
+    function = ctypes.c_void_p()
+    _ok(_cuda.cuModuleGetFunction(ctypes.byref(function), code, step.kernel.encode()))
+    _ok(_cuda.cuFuncSetAttribute(function, _DYNAMIC_SHARED, step.shared))
+    return function
+
+
+def _cubin(source: Path, defines: dict[str, Any]) -> ctypes.c_void_p:
+    torch.cuda.init()
+    torch.empty(1, device="cuda")
+    target = _compile(source, defines, ["-cubin"], ".cubin")
+    code = ctypes.c_void_p()
+    _ok(_cuda.cuModuleLoad(ctypes.byref(code), str(target).encode()))
+    return code
+
+
+def _compile(source: Path, defines: dict[str, Any], mode: list[str], suffix: str) -> Path:
+    major, minor = torch.cuda.get_device_capability()
+    number = f"{major}{minor}" + ("a" if major >= 9 else "")
+    words = ["-O3", "-std=c++20", f"-gencode=arch=compute_{number},code=sm_{number}"]
+    flags = [f"-D{name}={value}" for name, value in defines.items()]
+    target = source.with_suffix(suffix)
+    subprocess.run(["nvcc", *mode, *words, *flags, "-o", str(target), str(source)], check=True)
+    return target
+
+
+def _ok(code: int) -> None:
+    if code:
+        sys.exit(f"the driver says {code}")
+
+
+def _module(path: str, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    _cuda = ctypes.CDLL("libcuda.so.1")
+    main()

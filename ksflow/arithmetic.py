@@ -1,0 +1,138 @@
+"""The arithmetic of a kernel's recipe: sizes and conditions over a case's numbers and a source's constants.
+
+Our own walk over Python's syntax tree; nothing is run. A condition is 1 or 0. Sides of a choice that is not taken are
+not computed, so that `m if k else n // k` is fine for k = 0.
+"""
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+Number = int | float
+
+LARGEST = 1 << 63
+"""No size and no argument is beyond it."""
+_LONGEST = 500
+_LARGEST_POWER = 64
+_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"cdiv": lambda x, y: -(-x // y), "min": min, "max": max}
+_ALLOWED = "+ - * / // % ** comparisons, and, or, not, X if C else Y, cdiv, min, max"
+
+
+def expression(text: str) -> str:
+    """The text, once it is known to be an expression of ours."""
+    _parsed(text.strip())
+    return text.strip()
+
+
+def calculate(expression: str, names: Mapping[str, Number]) -> Number:
+    """The value of an expression; truth is 1 or 0. ValueError says what is wrong with it."""
+    try:
+        value = _value(_parsed(expression), names)
+    except (ArithmeticError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{expression!r} cannot be computed: {error}") from error
+    return int(value) if isinstance(value, bool) else value
+
+
+def size(expression: str, known: Mapping[str, Number], least: int, most: int) -> int:
+    """The value of an expression that must be a whole number within bounds. ValueError says what is wrong with it."""
+    value = calculate(expression, known)
+    if not isinstance(value, int):
+        raise ValueError(f"{expression!r} is {value:g}, not a whole number; // divides without rest")
+    if not least <= value <= most:
+        raise ValueError(f"{expression!r} is {value}, which is not within {least} and {most}")
+    return value
+
+
+@lru_cache(4096)
+def _parsed(expression: str) -> ast.expr:
+    if len(expression) > _LONGEST:
+        raise ValueError(f"is longer than {_LONGEST} characters")
+    try:
+        body = ast.parse(expression, mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        raise ValueError(f"{expression!r} is not an expression") from error
+    for node in ast.walk(body):
+        if isinstance(node, ast.expr) and not _allowed(node):
+            raise ValueError(f"{ast.unparse(node)!r} is not allowed; {_ALLOWED} are")
+    return body
+
+
+def _allowed(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float)
+        case ast.Name() | ast.BoolOp() | ast.IfExp():
+            return True
+        case ast.UnaryOp(op=op) | ast.BinOp(op=op):
+            return type(op) in _OPERATORS
+        case ast.Compare(ops=ops):
+            return all(type(op) in _OPERATORS for op in ops)
+        case ast.Call(func=ast.Name(id=name), keywords=[]):
+            return name in _FUNCTIONS
+    return False
+
+
+def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
+    """Of an allowed node; both sides of a choice that is not taken are left alone."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.Name(id=name):
+            return _named(name, names)
+        case ast.BoolOp(op=op, values=parts):
+            wanted = isinstance(op, ast.Or)
+            return any(_value(part, names) for part in parts) if wanted else all(_value(part, names) for part in parts)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return _value(body if _value(test, names) else other, names)
+        case ast.Compare():
+            return _compared(node, names)
+        case _:
+            return _applied(node, names)
+
+
+def _applied(node: ast.expr, names: Mapping[str, Number]) -> Number:
+    match node:
+        case ast.UnaryOp(op=op, operand=operand):
+            value = _OPERATORS[type(op)](_value(operand, names))
+        case ast.BinOp(op=op, left=left, right=right):
+            first, second = _value(left, names), _value(right, names)
+            if isinstance(op, ast.Pow) and not 0 <= second <= _LARGEST_POWER:
+                raise ValueError(f"{ast.unparse(node)!r} has an exponent that is not within 0 and {_LARGEST_POWER}")
+            value = _OPERATORS[type(op)](first, second)
+        case ast.Call(func=ast.Name(id=name), args=given):
+            value = _FUNCTIONS[name](*(_value(argument, names) for argument in given))
+    if not abs(value) <= LARGEST:
+        raise ValueError(f"{ast.unparse(node)!r} is beyond 64 bits")
+    return value  # type: ignore[no-any-return]
+
+
+def _compared(node: ast.Compare, names: Mapping[str, Number]) -> bool:
+    sides = [_value(side, names) for side in (node.left, *node.comparators)]
+    return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, pairwise(sides), strict=False))
+
+
+def _named(name: str, names: Mapping[str, Number]) -> Number:
+    if name not in names:
+        raise ValueError(f"{name!r} is not known; known are {', '.join(names)}")
+    return names[name]

@@ -1,0 +1,77 @@
+"""What a compiler says of a kernel on a device, in words: registers, spills, shared memory, occupancy, instructions.
+
+Rows come from evidence["compiler"], one for each kernel and variant. Evidence is read from files and other machines, so
+a row may lack anything, or hold something else.
+"""
+
+from ksflow.records import Evaluation, Json
+
+_MATRIX = ("mma", "mfma")
+_KIB = 1024
+
+
+def rows(evaluation: Evaluation | None, name: str) -> list[Json]:
+    """A table in the judge's evidence; empty where it has none."""
+    found = evaluation.evidence.get(name) if evaluation else None
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def cells(row: Json) -> dict[str, str]:
+    """Column -> text, in the order of a table; empty where nothing is known."""
+    return {
+        "kernel": str(row.get("kernel", "")),
+        "variant": " ".join(f"{name}={value}" for name, value in _mapping(row, "variant").items()),
+        "target": str(row.get("target", "")),
+        "registers": _registers(row),
+        "spills": _bytes(row, "spill_bytes"),
+        "stack": _bytes(row, "stack_bytes") or _bytes(row, "scratch_bytes"),
+        "shared": _bytes(row, "shared_bytes"),
+        "occupancy": _occupancy(row),
+        "matrix instructions": _matrix(row),
+    }
+
+
+def line(row: Json) -> str:
+    """The same in one line: `gemm BM=64: registers 128, spills 0 B, shared 48 KiB, occupancy 25 % (shared)`."""
+    found = cells(row)
+    name = " ".join(filter(None, [found.pop("kernel"), found.pop("variant")]))
+    found.pop("target")
+    return f"{name}: {', '.join(f'{key} {text}' for key, text in found.items() if text) or 'nothing is known'}"
+
+
+def percent(value: object) -> str:
+    """A fraction as a percentage; empty for what is no number."""
+    return f"{100 * value:.3g} %" if isinstance(value, int | float) else ""
+
+
+def _registers(row: Json) -> str:
+    beside = [f"{row[key]} {name}" for key, name in (("agprs", "AGPR"), ("sgprs", "SGPR")) if row.get(key)]
+    return " + ".join([str(row["registers"]), *beside]) if "registers" in row else ""
+
+
+def _bytes(row: Json, key: str) -> str:
+    amount = row.get(key)
+    if not isinstance(amount, int | float):
+        return ""
+    return f"{amount / _KIB:.4g} KiB" if amount >= _KIB else f"{amount:g} B"
+
+
+def _occupancy(row: Json) -> str:
+    text = percent(row.get("occupancy"))
+    return f"{text} ({row['limited_by']})" if text and row.get("limited_by") else text
+
+
+def _matrix(row: Json) -> str:
+    """How many instructions for matrix units, by name; `none` where instructions were counted and none was there."""
+    counted = _mapping(row, "instructions")
+    found = [f"{count} {name}" for name, count in counted.items() if count and _is_matrix(name)]
+    return ", ".join(found) or ("none" if counted else "")
+
+
+def _is_matrix(name: str) -> bool:
+    return any(word in name.lower() for word in _MATRIX)
+
+
+def _mapping(row: Json, key: str) -> Json:
+    found = row.get(key)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,32 @@
+"""The vendors' programs: where they are, and which version. PATH need not name the folders of CUDA and ROCm."""
+
+import os
+import re
+import shutil
+import subprocess
+
+_FOLDERS = ("/usr/local/cuda/bin", "/opt/rocm/bin")
+_PATIENCE_S = 20
+
+
+def find(name: str) -> str:
+    """The path of a program; empty where there is none."""
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *_FOLDERS])) or ""
+
+
+def output(*command: str) -> str:
+    """What a program that ended well wrote to stdout; empty where it is missing, fails or takes too long."""
+    path = find(command[0])
+    if not path:
+        return ""
+    try:
+        done = subprocess.run([path, *command[1:]], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def version(name: str) -> str:
+    """The line of `NAME --version` that holds the number; empty where there is no such program."""
+    lines = [line.strip() for line in output(name, "--version").splitlines() if re.search(r"\d+\.\d+", line)]
+    return next((line for line in lines if "ersion" in line or "release" in line), lines[0] if lines else "")

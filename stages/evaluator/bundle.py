@@ -1,0 +1,283 @@
+"""The folder between those who ask for verdicts and those who give them: its files, and what may be in them.
+
+    jobs/<id>.json         what is to be judged: the problem, the kernels and the target, whole
+    results/<id>.json      the judge's word on it
+    taken/<id>.json        results that were used: each answers one question, once
+    claims/<id>.<n>        who judges it; the n-th to try, where those before died
+    workers/<name>.json    who is there, and which jobs it refuses
+    worker/                the code a worker runs (`kit`)
+
+An id is the SHA-256 of the job, which holds everything that could change its verdict, and the number of times that it
+was answered before. Files are JSON, written whole or not at all, and believed only when every field fits its record.
+Covered: partial copies, bit rot, strange files. NOT covered: forgery. Who can write here can give verdicts, and have
+code run on the workers. Standard library only.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial
+
+VERSION = 1
+LARGEST = 16 << 20
+"""Bytes of a file."""
+NAME = re.compile(r"[0-9a-f]{32}-[0-9]{1,6}")
+"""An id."""
+_FOLDERS = ("jobs", "results", "taken", "claims", "workers")
+
+T = TypeVar("T")
+
+
+class Unfit(ValueError):
+    """A whole file that does not hold what it should."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A kernel to be timed beside the judged one."""
+
+    id: str
+    kernel: Kernel | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One question, with everything that its answer depends on."""
+
+    judge: str
+    """The judge's name and version."""
+    problem: Problem
+    """Without its texts and its seeds; `root` is empty, `reference` is the text to run."""
+    kernel: Kernel
+    against: tuple[Rival, ...]
+    target: Target
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The rivals, as an evaluator wants them."""
+        return tuple(Trial(rival.id, Origin.SEED, kernel=rival.kernel) for rival in self.against)
+
+
+def job(judge: str, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], target: Target) -> Job:
+    """A question, without what no verdict depends on."""
+    bare = replace(problem, title="", description="", statement="", root="", seeds=())
+    rivals = tuple(Rival(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in against)
+    return Job(judge, bare, replace(kernel, report=""), rivals, target)
+
+
+class Spool:
+    """The folder. OSError where it cannot be used."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.jobs, self.results, self.taken, self.claims, self.workers = (root / name for name in _FOLDERS)
+
+    def make(self) -> None:
+        """Have its folders."""
+        for name in _FOLDERS:
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+
+    def post(self, job: Job) -> str:
+        """Put a job up, unless it is, or its result is there; its id."""
+        body = asdict(job)
+        base, attempt = _digest(body), 0
+        while (self.taken / f"{base}-{attempt}.json").exists():
+            attempt += 1
+        name = f"{base}-{attempt}"
+        if not self._there(name):
+            write(self.jobs / f"{name}.json", {"version": VERSION, "id": name, "job": body})
+        return name
+
+    def _there(self, name: str) -> bool:
+        with contextlib.suppress(Unfit):
+            return bool(self.result(name) or self.job(name))
+        return False
+
+    def job(self, name: str) -> Job | None:
+        """The job, or None where it is not there whole. Unfit where it is not what its id says."""
+        found = read(self.jobs / f"{name}.json")
+        if found is None:
+            return None
+        _expect(found, {"id", "job"}, name)
+        if _digest(found["job"]) != name.partition("-")[0]:
+            raise Unfit("its content is not what its name says")
+        return _parsed(Job, found["job"])
+
+    def answer(self, name: str, evaluation: Evaluation) -> None:
+        """Put a result up. ValueError where the evaluation is no JSON, or too large."""
+        body = asdict(evaluation)
+        write(self.results / f"{name}.json", {"version": VERSION, "id": name, "digest": _digest(body), "result": body})
+
+    def result(self, name: str) -> Evaluation | None:
+        """The result, also one that was taken; None where it is not there whole. Unfit where it is damaged."""
+        found = read(self.results / f"{name}.json") or read(self.taken / f"{name}.json")
+        if found is None:
+            return None
+        _expect(found, {"id", "digest", "result"}, name)
+        if _digest(found["result"]) != found["digest"]:
+            raise Unfit("its content is not what was written")
+        return _parsed(Evaluation, found["result"])
+
+    def take(self, name: str) -> None:
+        """The result is used: the next who asks the same is asking anew."""
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.results / f"{name}.json", self.taken / f"{name}.json")
+        (self.jobs / f"{name}.json").unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove late copies of what was taken before."""
+        for path in self.taken.glob("*.json"):
+            (self.results / path.name).unlink(missing_ok=True)
+            (self.jobs / path.name).unlink(missing_ok=True)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def write(path: Path, value: Json) -> None:
+    """All of it or nothing, and on disk when this returns. ValueError where it is no JSON, or too large."""
+    data = json.dumps(value, allow_nan=False).encode()
+    if len(data) > LARGEST:
+        raise ValueError(f"{len(data)} bytes are more than the {LARGEST} of a file in the folder")
+    write_bytes(path, data)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """All of it or nothing, and on disk when this returns."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        with draft.open("wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # not every file system knows how
+            os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read(path: Path) -> Json | None:
+    """The object in a plain file; None where there is none, or not all of it yet. PermissionError."""
+    try:
+        value = json.loads(_bytes(path), parse_constant=_refuse, parse_float=_finite)
+    except PermissionError:
+        raise
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _bytes(path: Path) -> bytes:
+    """Of a plain file that is not too large; never waits for a pipe, never follows a link."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+            raise ValueError("not a file of this format")
+        return file.read(LARGEST)
+
+
+def _expect(found: Json, keys: set[str], name: str) -> None:
+    if found.keys() != {"version", *keys} or found["version"] != VERSION or found["id"] != name:
+        raise Unfit(f"not version {VERSION} of the format, or the file of another id")
+
+
+def _digest(body: object) -> str:
+    """Of the JSON as it lies in the file: the order of a kernel's files counts."""
+    return hashlib.sha256(json.dumps(body, allow_nan=False).encode()).hexdigest()[:32]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large")
+    return value
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def _parsed(kind: type[T], value: object) -> T:
+    try:
+        return record(kind, value)
+    except (ValueError, TypeError) as error:
+        raise Unfit(f"not a {kind.__name__.lower()}: {error}") from error
+
+
+def record(kind: type[T], value: object) -> T:
+    """The frozen dataclass in a JSON object, its types taken literally. ValueError or TypeError says what is wrong."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{kind.__name__} is an object, not {type(value).__name__}")
+    hints = _hints(kind)
+    if unknown := value.keys() - hints.keys():
+        raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
+    return kind(**{name: _fit(hints[name], item, f"{kind.__name__}.{name}") for name, item in value.items()})
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _fit(kind: Any, value: Any, at: str) -> Any:
+    """The value as that type, or TypeError."""
+    if kind is Any:
+        return value
+    if isinstance(kind, UnionType):
+        return _one_of(get_args(kind), value, at)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return record(kind, value)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    return _SHAPES.get(get_origin(kind), _plain)(kind, value, at)
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
+    exact = [kind for kind in kinds if type(value) is kind]
+    for kind in [*exact, *kinds]:
+        with contextlib.suppress(TypeError):
+            return _fit(kind, value, at)
+    raise TypeError(f"{at}: {type(value).__name__} is none of {', '.join(str(kind) for kind in kinds)}")
+
+
+def _plain(kind: Any, value: Any, at: str) -> Any:
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise TypeError(f"{at} is {getattr(kind, '__name__', kind)}, not {type(value).__name__}")
+    return value
+
+
+def _tuple(kind: Any, value: Any, at: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{at} is a list, not {type(value).__name__}")
+    return tuple(_fit(get_args(kind)[0], item, at) for item in value)
+
+
+def _mapping(kind: Any, value: Any, at: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{at} is an object, not {type(value).__name__}")
+    return {name: _fit(get_args(kind)[1], item, at) for name, item in value.items()}
+
+
+_SHAPES: dict[Any, Callable[[Any, Any, str], Any]] = {tuple: _tuple, Mapping: _mapping, dict: _mapping}

@@ -1,0 +1,54 @@
+"""What judging on a CPU and on a GPU differ in: where contents lie, what a box is, which clocks there are."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ksflow.stages.evaluator.judge.box import Area, Box, Room, Start
+from ksflow.stages.evaluator.judge.cases import Entry, Reference
+from ksflow.stages.evaluator.judge.overhead import Overhead
+from ksflow.stages.evaluator.judge.stock import Shelf, Shelves, room
+from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race
+
+Json = dict[str, Any]
+
+
+class Gear:
+    """A CPU's. Boxes have shared memory; a turn has the judge's clock and the CPU time of the box's process."""
+
+    where = "cpu"
+    memory = Shelves()
+
+    def __init__(self, overhead: Overhead) -> None:
+        self.overhead = overhead
+
+    def area(self, wanted: Room) -> Area:
+        """Memory for one box."""
+        return Area(wanted)
+
+    def test_area(self, shelves: list[Shelf]) -> Area:
+        """Memory for the box in which these cases are checked."""
+        return self.area(room(shelves))
+
+    def box(self, start: Start, area: Area) -> Box:
+        """One box."""
+        return Box(start, area)
+
+    def contestant(self, name: str, box: Box, reference: Reference, deadline: float) -> Contestant:
+        """A kernel in its box, to be timed."""
+        return Contestant(name, box, reference, deadline)
+
+    def race(self, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg) -> Race:
+        """One case."""
+        return Race(shelf, racers, feed, self.overhead, leg)
+
+    def evidence(self) -> Json:
+        """What is known of the machine's state now."""
+        return {"overhead_us": self.overhead.evidence()}
+
+    def lease(self) -> AbstractContextManager[None]:
+        """What a judgement holds for itself while it lasts."""
+        return nullcontext()
+
+    def probe(self) -> None:
+        """Raise RuntimeError unless the machine still computes, after a box that ended badly."""

@@ -1,0 +1,93 @@
+"""What runs under a tool: `python -m ksflow.stages.evaluator.profile.program JOB.json` calls one kernel a few times.
+
+Inputs are drawn by the problem's reference, every tensor in memory of its own. The last call is marked for profilers
+(cudaProfilerStart, roctxProfilerResume). What the kernel computes is not looked at.
+"""
+
+import ctypes
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ksflow.stages.evaluator.box.device import Launcher, Native
+from ksflow.stages.evaluator.box.driver import open_driver
+from ksflow.stages.evaluator.box.torch_shim import TorchRunner
+
+Json = dict[str, Any]
+Tensors = tuple[torch.Tensor, ...]
+_ROCTX = "librocprofiler-sdk-roctx.so"
+
+
+def main(path: str) -> None:
+    """Run a job (see `job.Job`)."""
+    job = json.loads(Path(path).read_text())
+    data = _inputs(job)
+    call = _call(job, data)
+    for _ in range(job["calls"] - 1):
+        call()
+    _wait(job)
+    with _marked(job):
+        call()
+        _wait(job)
+
+
+def _inputs(job: Json) -> Tensors:
+    """The case's tensors, on the device, each an allocation of its own."""
+    spec = importlib.util.spec_from_file_location("reference", job["reference"])
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    data = reference.generate_input(**job["params"], seed=job["seed"])
+    return tuple(tensor.to(job["device"]) for tensor in data)
+
+
+def _call(job: Json, data: Tensors) -> Callable[[], object]:
+    if job["mode"] == "torch":
+        function = TorchRunner(job["file"]).function
+        return lambda: function(data)
+    case = _message(job, data)
+    if job["mode"] == "native":
+        return Native(job["file"]).stage(case, 0, 0)[0]
+    driver = open_driver("hip" if torch.version.hip else "cuda")
+    return Launcher(driver, json.loads(Path(job["file"]).read_text())).stage(case, 0, 0)[0]
+
+
+def _message(job: Json, data: Tensors) -> Json:
+    """The case as a box is told of it: one slot, whose tensors lie at their own addresses."""
+    pieces = [
+        {"offset": tensor.data_ptr(), "strides": tensor.stride(), "out": int(index >= len(data) - job["outputs"])}
+        for index, tensor in enumerate(data)
+    ]
+    return {"name": job["case"], "dims": job["dims"], "slots": 1, "pitch": [0, 0], "pieces": pieces}
+
+
+def _wait(job: Json) -> None:
+    if job["device"].startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _marked(job: Json) -> Iterator[None]:
+    """Tell a profiler that this is what to look at."""
+    if not job["device"].startswith("cuda"):
+        yield
+    elif torch.version.hip:
+        roctx = ctypes.CDLL(_ROCTX)
+        roctx.roctxProfilerResume(ctypes.c_uint64(0))
+        yield
+        roctx.roctxProfilerPause(ctypes.c_uint64(0))
+    else:
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+        yield
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

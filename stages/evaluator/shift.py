@@ -1,0 +1,255 @@
+"""One worker: looks for jobs in the folder, claims one, judges it with `LocalEvaluator`, writes the result, goes on.
+
+It runs the references of the problems in the jobs, as `evaluator=local` does: work only for those you trust.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ksflow.errors import ConfigError, StageError, boundary
+from ksflow.records import Evaluation, Target, Verdict
+from ksflow.stages.evaluator import claims, kit
+from ksflow.stages.evaluator.bundle import NAME, Job, Spool, Unfit, read, write
+from ksflow.stages.evaluator.judge import VERSION
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.target import detect, here
+
+RENEWED = 75
+"""A worker's exit status when it wants to be started again, with newer code."""
+_SHORTEST_S, _LONGEST_S = 0.05, 1.0
+_GPU_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a worker was told."""
+
+    target: str = ""
+    """Only jobs for targets of this name."""
+    once: bool = False
+    """End when there is nothing left to do."""
+    devices: tuple[str, ...] = ("",)
+    """The GPUs to judge on, a process for each; empty for the first."""
+    idle_s: float | None = None
+    """End after so long without a job."""
+
+
+class Worker:
+    """What a process does that judges, on one device."""
+
+    def __init__(self, spool: Spool, options: Options, device: str = "") -> None:
+        self.spool, self.options, self.here, self._device = spool, options, here(), device
+        if device:
+            os.environ.update(_only(int(device)))
+        self.stop = False
+        """Set from outside: finish the job at hand, then end."""
+        self.parent = 0
+        """A process whose end is such a sign, too."""
+        self._claims = claims.Claims(spool.claims)
+        self._pulse = claims.Pulse()
+        self._stamp = kit.stamp(spool.root)
+        self._me = claims.identity()
+        self._sign = spool.workers / f"{self._me['host']}-{self._me['pid']}-{secrets.token_hex(3)}.json"
+        self._said: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._answers: dict[str, int] = {}
+        self._judge: tuple[Target, LocalEvaluator] | None = None
+
+    def run(self, references: Path) -> int:
+        """Until told to stop; the exit code. `references`: a private folder for what problems bring."""
+        self._bury()
+        self._show()
+        self._say(f"{self.here.kind} {self.here.chip} ({self.here.march}) waits for jobs in {self.spool.root}")
+        pause, since = _SHORTEST_S, time.monotonic()
+        try:
+            while not self.stop and self.parent in (0, os.getppid()):
+                if self._stamp != kit.stamp(self.spool.root):
+                    return RENEWED
+                if self._one(references):
+                    pause, since = _SHORTEST_S, time.monotonic()
+                elif self.options.once or (self.options.idle_s or 1e99) < time.monotonic() - since:
+                    break
+                else:
+                    time.sleep(pause)
+                    pause = min(pause * 1.5, _LONGEST_S)
+        finally:
+            self._close()
+        return 0
+
+    # -- one job ---------------------------------------------------------------------------------
+
+    def _one(self, references: Path) -> bool:
+        """Judge the oldest job that is free; whether there was one."""
+        for name in self._waiting():
+            job = self._readable(name)
+            if job is None or not self._suits(name, job):
+                continue
+            claim = self._claims.take(name)
+            if claim is None:
+                continue
+            self._pulse.files = (self._sign, claim[-1])
+            try:
+                if self._open(name):  # nobody answered it in between
+                    return self._answered(name, job, references)
+            finally:
+                self._pulse.files = (self._sign,)
+                claims.release(claim)
+        return False
+
+    def _waiting(self) -> Iterator[str]:
+        """Jobs without a result, the oldest first."""
+        found = []
+        for path in self.spool.jobs.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime_ns, path.stem))
+        names = (name for _, name in sorted(found) if NAME.fullmatch(name))
+        return (name for name in names if name not in self._refused and self._open(name))
+
+    def _open(self, name: str) -> bool:
+        """Whether it is there and not answered. A good answer is read once."""
+        result = self.spool.results / f"{name}.json"
+        with contextlib.suppress(FileNotFoundError):
+            if result.stat().st_mtime_ns == self._answers.get(name):
+                return False
+        try:
+            answered = self.spool.result(name) is not None
+        except Unfit:
+            answered = False
+        if answered:
+            with contextlib.suppress(FileNotFoundError):
+                self._answers[name] = result.stat().st_mtime_ns
+        return not answered and (self.spool.jobs / f"{name}.json").exists()
+
+    def _readable(self, name: str) -> Job | None:
+        try:
+            return self.spool.job(name)
+        except Unfit as error:
+            self._refuse(name, f"job {name} is left alone: {error}")
+            return None
+
+    def _suits(self, name: str, job: Job) -> bool:
+        """Whether this worker can judge it; if not, it says why, once."""
+        if self.options.target not in ("", job.target.name):
+            return False
+        if job.judge != f"local-{VERSION}":
+            self._refuse(name, f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one")
+        elif not fits(job.target, self.here):
+            self._refuse(name, f"jobs want a {_words(job.target)}; this is a {_words(self.here)}")
+        return name not in self._refused
+
+    def _answered(self, name: str, job: Job, references: Path) -> bool:
+        started = time.monotonic()
+        problem = replace(job.problem, root=str(_reference(references, job.problem.reference)))
+        try:
+            judge = self._judge_for(job.target)
+            with boundary("evaluator"):
+                evaluation = judge(problem, job.kernel, job.trials)
+        except ConfigError as error:
+            self._refuse(name, f"job {name} cannot be judged here: {error}")
+            return False
+        except StageError as error:
+            evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
+        took = round(time.monotonic() - started, 3)
+        if not self._open(name):  # taken over while this process was asleep
+            return True
+        self._answer(name, evaluation, took)
+        score = f"{evaluation.score_us:.4g} us" if evaluation.score_us else evaluation.reason
+        self._say(f"{name} {job.problem.name} ({job.kernel.language}): {evaluation.verdict}, {score}, in {took:.1f} s")
+        return True
+
+    def _answer(self, name: str, evaluation: Evaluation, took: float) -> None:
+        worker = {"host": self._me["host"], "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
+        evidence = {**evaluation.evidence, "worker": worker}
+        try:
+            self.spool.answer(name, replace(evaluation, evidence=evidence))
+        except ValueError as error:
+            reason = f"the verdict cannot be written: {error}"
+            harness = Evaluation(Verdict.HARNESS, reason, evidence={"worker": worker}, judge=evaluation.judge)
+            self.spool.answer(name, harness)
+
+    def _judge_for(self, wanted: Target) -> LocalEvaluator:
+        """A judge of that target, kept while jobs want the same. ConfigError."""
+        target = wanted
+        if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
+            march = None if wanted.march == "native" else wanted.march
+            target = detect(wanted.name, march, wanted.environment)
+        if self._judge is None or self._judge[0] != target:
+            self._end_judge()
+            self._judge = target, LocalEvaluator(target)
+        return self._judge[1]
+
+    # -- around it -------------------------------------------------------------------------------
+
+    def _refuse(self, name: str, why: str) -> None:
+        """Leave a job alone, and tell: here, and those who wait for it."""
+        self._refused[name] = why
+        if why not in self._said:
+            self._said.add(why)
+            self._say(why)
+        self._show()
+
+    def _show(self) -> None:
+        """Tell who is here."""
+        write(self._sign, {**self._me, "is": _words(self.here), "refuses": dict(list(self._refused.items())[-50:])})
+        self._pulse.files = (self._sign,)
+
+    def _bury(self) -> None:
+        """Remove the signs of workers of this machine that died."""
+        for path in self.spool.workers.glob("*.json"):
+            if claims.dead(read(path)):
+                path.unlink(missing_ok=True)
+
+    def _say(self, text: str) -> None:
+        say(f"on device {self._device}: {text}" if self._device else text)
+
+    def _end_judge(self) -> None:
+        if self._judge:
+            self._judge[1].close()
+        self._judge = None
+
+    def _close(self) -> None:
+        self._pulse.close()
+        self._end_judge()
+        self._sign.unlink(missing_ok=True)
+
+
+def _only(index: int) -> dict[str, str]:
+    """What shows this process and its children one of the GPUs that it sees."""
+    found = {}
+    for name in _GPU_CHOICE:
+        seen = [word for word in os.environ.get(name, "").split(",") if word]
+        found[name] = seen[index] if index < len(seen) else str(index)
+    return found
+
+
+def fits(wanted: Target, found: Target) -> bool:
+    """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
+    if wanted.kind != "gpu" or found.kind != "gpu":
+        return wanted.kind == found.kind
+    sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, found.chip))
+    return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
+
+
+def _words(target: Target) -> str:
+    return f"{target.kind} {target.chip} ({target.march})"
+
+
+def _reference(folder: Path, text: str) -> Path:
+    """A folder with that reference.py."""
+    found = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not found.is_dir():
+        found.mkdir()
+        (found / "reference.py").write_text(text)
+    return found
+
+
+def say(text: str) -> None:
+    """A line, whole even where several processes write, and from a signal's handler."""
+    os.write(2, f"ksflow worker: {' '.join(text.split())}\n".encode("utf-8", "replace"))

@@ -1,0 +1,98 @@
+"""`StaticEvaluator`: compile for a GPU that is not here, and say what the compiler says. Nothing is timed.
+
+Covered: compile errors, recipe lines that do not hold, registers, spills, shared memory, occupancy, matrix
+instructions; where an emulator knows the language, whether the kernel is right. NOT covered: speed, and all that only a
+device shows.
+"""
+
+from functools import cached_property
+
+from ksflow.errors import ConfigError
+from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.stages.evaluator import toolchain
+from ksflow.stages.evaluator.box.levels import probe
+from ksflow.stages.evaluator.client import environment
+from ksflow.stages.evaluator.toolchain.occupancy import occupancy
+
+_VERSION = 1
+
+
+class StaticEvaluator:
+    """Judges kernels by compiling them for `target`, which need not be here."""
+
+    judge = f"static-{_VERSION}"
+
+    def __init__(self, target: Target) -> None:
+        if target.kind != "gpu":
+            raise ConfigError(
+                f"target={target.name} is a {target.kind}, and evaluator=static compiles for GPUs; "
+                "name one, such as target=h200 or target=mi300x"
+            )
+        self.target = target
+        self.level = probe().level
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The target, and every compiler that was found for it."""
+        names = [self.target.fingerprint]
+        for language in self._languages:
+            try:
+                names.append(toolchain.version(language, self.target).replace(" / ", "+").replace(" ", ""))
+            except ConfigError:
+                names.append(f"no-{language}")
+        return "-".join(names)
+
+    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
+        if kernel.language not in (*self._languages, "python") or kernel.language not in problem.languages:
+            return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
+        made = toolchain.build(problem, kernel, self.target, environment({}))
+        if made.reason:
+            verdict = Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE
+            return self._verdict(verdict, made.reason, {"log": made.log})
+        evidence: Json = {"made": made.mode}
+        if made.resources:
+            evidence["compiler"] = list(made.resources)
+        if made.log:
+            evidence["log"] = made.log
+        if emulated := _emulated(problem, kernel):
+            evidence["emulated"] = emulated
+        return self._verdict(Verdict.UNTIMED, f"{self._summary(made)}; nothing was timed", evidence)
+
+    def prepare(self, problem: Problem, kernel: Kernel) -> None:
+        """Compile ahead; what was made is found again."""
+        if kernel.language in self._languages and kernel.language in problem.languages:
+            toolchain.build(problem, kernel, self.target, environment({}))
+
+    @property
+    def _languages(self) -> tuple[str, ...]:
+        return tuple(name for name, begins in DEVICE_LANGUAGES.items() if self.target.march.startswith(begins))
+
+    @property
+    def _what(self) -> str:
+        return f"{self.target.name} ({self.target.march})"
+
+    def _summary(self, made: toolchain.Made) -> str:
+        """Of the kernel with the most registers, which is the one that matters."""
+        rows = [row for row in made.resources if "registers" in row]
+        if not rows:
+            return "host mode: it is compiled when it runs" if made.mode == "host" else f"compiled for {self._what}"
+        row = max(rows, key=lambda row: int(row["registers"]))
+        unit = "VGPRs" if self.target.march.startswith("gfx") else "registers"
+        parts = [f"{row['registers']} {unit}"]
+        if row.get("spill_bytes"):
+            parts.append(f"{row['spill_bytes']} bytes spilled")
+        if "threads" in row:
+            found = occupancy(self.target.march, row["threads"], row["registers"], row["shared_bytes"])
+            parts += [f"occupancy {found.warps} of {found.most}"] if found else []
+        name = f"{row['kernel']} " if len({row["kernel"] for row in rows}) > 1 else ""
+        return f"compiled for {self.target.march}: {name}{', '.join(parts)}"
+
+    def _verdict(self, verdict: Verdict, reason: str, evidence: Json | None = None) -> Evaluation:
+        line = " ".join(reason.split())[:500]
+        return Evaluation(verdict, line, None, (), evidence or {}, self.level, self.fingerprint, judge=self.judge)
+
+
+def _emulated(problem: Problem, kernel: Kernel) -> Json:
+    """What an emulator says of the kernel's results; empty where none knows its language."""
+    return {}

@@ -1,0 +1,55 @@
+"""Runs inside a compiler's box, as a file of its own beside the sources: a few commands one after the other.
+
+Reads `.order.json`, writes `made.json`: what each command said, and the files that were made. Stdlib only. A command
+that fails ends it with that command's status, unless it may fail.
+"""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+
+_LONGEST = 24 << 20
+
+
+def main() -> int:
+    """Do what is ordered; the status of the command that failed, or 0."""
+    with open(".order.json") as file:
+        order = json.load(file)
+    for name, text in order["headers"].items():
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        with open(name, "w") as file:
+            file.write(text)
+    said = []
+    for step in order["steps"]:
+        output, status = _run(step["command"])
+        if status and not step["optional"]:
+            sys.stdout.write(output)
+            return status
+        said.append("" if status else output)
+    files = {name: _content(name) for name in order["files"]}
+    with open("made.json", "w") as file:
+        json.dump({"said": said, "files": files}, file)
+    return 0
+
+
+def _run(command: list[str]) -> tuple[str, int]:
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError as error:
+        return f"error: {error}\n", 127
+    return done.stdout[:_LONGEST].decode("utf-8", "replace"), done.returncode if done.returncode >= 0 else 1
+
+
+def _content(name: str) -> str:
+    """In base 64; text files are read from what was said instead. Empty where an optional command did not make it."""
+    try:
+        with open(name, "rb") as file:
+            return base64.b64encode(file.read()).decode()
+    except FileNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

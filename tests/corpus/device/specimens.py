@@ -1,0 +1,142 @@
+"""The files of the device corpus: a kernel's text, and in its first comments what should become of it.
+
+    expect: reject        never accepted
+            true-speed    accepted at most at the speed of the problem's plain kernel, or not at all
+            contained     never accepted, and the next kernel is judged as ever
+            harmless      accepted or not, and the next kernel is judged as ever
+            accept        right and honest, however it looks
+    problem: norm or gemm
+
+All other lines of the comment say what it tries. `work.cuh` in a problem's folder is the honest computation, the same
+code for a trick and for the plain kernel. Imports the standard library and `ksflow.records` alone, for machines that
+have a GPU and little else.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ksflow.records import Arg, Case, Check, Kernel, Limits, Problem, language
+
+ROOT = Path(__file__).parent
+CATEGORIES = ("cheats", "dangers", "honest")
+EXPECTED = {
+    "cheats": ("reject", "true-speed"),
+    "dangers": ("contained", "harmless"),
+    "honest": ("accept",),
+}
+_HEADER = re.compile(r"^(?:#|//) (\w+): (.+)$")
+_LIMITS = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=16384)
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One kernel of the corpus."""
+
+    path: Path
+    header: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Where it is in the corpus."""
+        return str(self.path.relative_to(ROOT))
+
+    @property
+    def expect(self) -> str:
+        return self.header["expect"]
+
+    @property
+    def problem(self) -> str:
+        return self.header["problem"]
+
+    @property
+    def kernel(self) -> Kernel:
+        """Its text, with the honest computation filled in."""
+        return read(self.path, self.problem)
+
+
+def specimens(category: str) -> list[Specimen]:
+    """Those of one category, in the order of their names."""
+    found = (ROOT / category).glob("*/*.*")
+    return [Specimen(path, _header(path)) for path in sorted(found) if path.suffix in (".py", ".cu")]
+
+
+def read(path: Path, problem: str) -> Kernel:
+    """The kernel in a file."""
+    work = ROOT / "problems" / problem / "work.cuh"
+    text = path.read_text()
+    if '#include "work.cuh"\n' in text:
+        text = text.replace('#include "work.cuh"\n', work.read_text())
+    return Kernel(language(path.name, text), {f"kernel{path.suffix}": text})
+
+
+def plain(problem: str, kernel: Kernel) -> Kernel:
+    """The plain kernel of the same language and mode."""
+    strong = "strong" if "// launch: " in kernel.main else ""
+    word = {"triton": "triton", "cuda": strong}.get(kernel.language, "")
+    suffix = ".cu" if kernel.language == "cuda" else ".py"
+    return read(ROOT / "problems" / problem / f"plain{'_' if word else ''}{word}{suffix}", problem)
+
+
+def problems() -> dict[str, Problem]:
+    """Both problems. True times at the benchmarks are between 20 and 500 us on an H100 or H200."""
+    x, w, out = Arg("x", "float32", "in", "rows, cols"), Arg("w", "float32", "in", "cols"), "rows, cols"
+    a, b, c = Arg("a", "float32", "in", "m, k"), Arg("b", "float32", "in", "k, n"), Arg("c", "float32", "out", "m, n")
+    return {
+        "norm": _problem(
+            "norm",
+            (x, w, Arg("out", "float32", "out", out)),
+            ("rows", "cols"),
+            ((1, 1), (7, 33), (65, 1000)),
+            ((4096, 4096), (8192, 2048)),
+        ),
+        "gemm": _problem(
+            "gemm",
+            (a, b, c),
+            ("m", "n", "k"),
+            ((1, 1, 1), (7, 5, 33), (130, 70, 96), (256, 512, 128)),
+            ((2048, 2048, 512), (1024, 4096, 256)),
+        ),
+    }
+
+
+def _problem(
+    name: str,
+    args: tuple[Arg, ...],
+    dims: tuple[str, ...],
+    tests: tuple[tuple[int, ...], ...],
+    benchmarks: tuple[tuple[int, ...], ...],
+) -> Problem:
+    root = ROOT / "problems" / name
+
+    def cases(shapes: tuple[tuple[int, ...], ...], seed: int) -> tuple[Case, ...]:
+        rows = [(dict(zip(dims, shape, strict=True)), number) for number, shape in enumerate(shapes, seed)]
+        return tuple(Case("-".join(f"{k}{v}" for k, v in params.items()), params, seed) for params, seed in rows)
+
+    return Problem(
+        name=name,
+        title=name,
+        description="",
+        statement="",
+        root=str(root),
+        reference=(root / "reference.py").read_text(),
+        languages=("python", "triton", "cuda"),
+        args=args,
+        dims=dims,
+        tests=cases(tests, 31),
+        benchmarks=cases(benchmarks, 41),
+        seeds=(),
+        check=Check(c1=8, accumulate="float32"),
+        limits=_LIMITS,
+        digest=f"device-corpus-{name}",
+    )
+
+
+def _header(file: Path) -> dict[str, str]:
+    header = {}
+    for line in file.read_text().splitlines():
+        if not line.startswith(("#", "//")):
+            break
+        if match := _HEADER.match(line):
+            header.setdefault(match[1], match[2])
+    return header

@@ -1,0 +1,82 @@
+"""Triton kernels without a GPU: the shipped seeds are right, in every structure, by Triton's interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ksflow.home import shipped
+
+pytest.importorskip("triton", reason="interprets Triton kernels: pip install triton")
+
+SEEDS = shipped("seeds", "fp8_gemm") / "gpu"
+TUNABLE = SEEDS / "02_transposed_triton.py"
+
+
+def errors(folder: Path, *jobs: tuple[Path, dict[str, str], tuple[int, int, int]]) -> list[Any]:
+    """How far each job's kernel is from the oracle, as a share of what is allowed; or what it raised."""
+    asked = [{"file": str(file), "values": values, "shape": shape} for file, values, shape in jobs]
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("interpreting.py"))],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_the_shipped_seeds_are_right_and_wrong_kernels_are_seen(tmp_path: Path) -> None:
+    text = TUNABLE.read_text()
+    late, unwritten, absent = (tmp_path / name for name in ("late.py", "unwritten.py", "absent.py"))
+    late.write_text(text.replace("begin + per_share, blocks)", "begin + per_share, blocks - 1)"))
+    unwritten.write_text(text.replace("# launch: transpose", "# launches: transpose"))
+    absent.write_text(text.replace("def add_shares(", "def sum_up("))
+    dispatched = {"dispatch: if m <= 96": "TRANSPOSE=2 SPLIT=2 BM=128 WARPS=8", "SCALES": "1"}
+    *right, short, stale, nameless = errors(
+        tmp_path,
+        (SEEDS / "01_naive_triton.py", {}, (64, 64, 256)),
+        (SEEDS / "03_host_triton.py", {}, (96, 64, 256)),
+        (TUNABLE, {}, (96, 192, 256)),
+        (TUNABLE, {"TRANSPOSE": "1", "SCALES": "1"}, (64, 192, 128)),
+        (TUNABLE, {"TRANSPOSE": "2", "PERSISTENT": "1", "BN": "256", "WARPS": "8", "GROUP": "4"}, (96, 320, 128)),
+        (TUNABLE, dispatched, (96, 64, 384)),
+        (late, {}, (64, 64, 256)),
+        (unwritten, {"TRANSPOSE": "1"}, (64, 64, 128)),
+        (absent, {"SPLIT": "2"}, (64, 64, 256)),
+    )
+    assert all(error < 1.0001 for error in right), right
+    assert short > 100
+    assert stale > 100
+    assert "no function add_shares" in nameless
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["0", "1", "2"])
+def test_every_structure_of_the_tunable_seed_is_right(tmp_path: Path, form: str) -> None:
+    shapes = [(32, 64, 128), (96, 192, 384), (160, 576, 256)]
+    jobs = [
+        (TUNABLE, {"TRANSPOSE": form, "SPLIT": split, "PERSISTENT": stay, "SCALES": scales, "BM": bm, "BN": bn}, shape)
+        for split, stay, scales, bm, bn in [
+            ("1", "0", "1", "128", "64"),
+            ("2", "1", "0", "64", "256"),
+            ("8", "2", "1", "256", "32"),
+            ("4", "0", "0", "64", "128"),
+        ]
+        for shape in shapes
+    ]
+    found = errors(
+        tmp_path,
+        *[
+            (file, {**values, "WARPS": "8", "TK": "256", "TR": "64", "TWARPS": "8"}, shape)
+            for file, values, shape in jobs
+        ],
+    )
+    assert all(isinstance(error, float) and error < 1.0001 for error in found), found

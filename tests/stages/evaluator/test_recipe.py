@@ -1,0 +1,156 @@
+"""The launch recipe: what its lines mean for a case, and what is said of a bad line."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from ksflow.arithmetic import calculate
+from ksflow.stages.evaluator import recipe
+
+CUDA = """
+constexpr int BM = 64;    // tune: 64 128 | tile
+#define BN 128
+static constexpr unsigned STAGES = 3u;
+// workspace: at uint8 m * k
+// launch: transpose [cdiv(m, 64), cdiv(k, 64)] [256] (a, at, m, k)
+// launch: gemm [cdiv(n, BN) * cdiv(m, BM)] [256] shared STAGES * (BM + BN) * 128 (at, b, c, m, n, k - 1) if k >= 512
+// require: STAGES * (BM + BN) * 128 <= 232448
+// dispatch: if m <= 1024 and k >= 4096: BM=128 STAGES=2
+// dispatch: if m <= 1024: BM=64
+  constexpr int INNER = 3;
+__global__ void transpose() { int BM = 3; }
+"""
+TRITON = """
+import triton
+BM: tl.constexpr = 64
+BN = 32  # tune: 32 64
+FAST = True
+EPS = 1e-3
+# launch: gemm [cdiv(m, BM) * cdiv(n, BN)] warps (4 if BM > 32 else 8) stages STAGES (a, b, c, m, BM=BM, ODD=m % 2 == 1)
+STAGES = 2
+"""
+ARGS = ("a", "b", "c")
+CASES = {
+    "small": {"m": 96, "n": 192, "k": 256, "dtype": "float8_e4m3fn"},
+    "deep": {"m": 1024, "n": 192, "k": 7168, "dtype": "float8_e4m3fn"},
+    "large": {"m": 6144, "n": 192, "k": 7168, "dtype": "float8_e4m3fn"},
+}
+
+
+def parsed(text: str) -> recipe.Recipe:
+    found = recipe.parse(text)
+    assert found is not None
+    return found
+
+
+def test_source_without_launches_has_no_recipe() -> None:
+    assert recipe.parse("// workspace: at uint8 5\n// launches: none\nint launch = 3;\n") is None
+
+
+def test_top_level_constants_count() -> None:
+    assert parsed(CUDA).constants == {"BM": 64, "BN": 128, "STAGES": 3}
+    assert parsed(TRITON).constants == {"BM": 64, "BN": 32, "FAST": 1, "EPS": 0.001, "STAGES": 2}
+
+
+def test_plans_of_cases() -> None:
+    variants, plans = recipe.plans(parsed(CUDA), CASES, ARGS)
+    assert variants == [{}, {"BM": "128", "STAGES": "2"}]
+    assert {name: plan.variant for name, plan in plans.items()} == {"small": 0, "deep": 1, "large": 0}
+    assert [step.kernel for step in plans["small"].launches] == ["transpose"]
+    transpose, gemm = plans["deep"].launches
+    assert transpose.grid == (16, 112, 1)
+    assert transpose.block == (256, 1, 1)
+    assert transpose.args == (("arg", 0), ("workspace", 0), ("int", 1024), ("int", 7168))
+    assert gemm.grid == (2 * 8, 1, 1)
+    assert gemm.shared == 2 * (128 + 128) * 128
+    assert gemm.args[-1] == ("int", 7167)
+    assert plans["deep"].workspaces[0].bytes == 1024 * 7168
+    assert json.loads(json.dumps(asdict(plans["deep"])))["launches"][1]["grid"] == [16, 1, 1]
+
+
+def test_triton_has_warps_stages_and_constants() -> None:
+    _, plans = recipe.plans(parsed(TRITON), CASES, ARGS)
+    (step,) = plans["small"].launches
+    assert (step.grid, step.warps, step.stages) == ((2 * 6, 1, 1), 4, 2)
+    assert step.constants == {"BM": 64, "ODD": 0}
+    assert step.args == (("arg", 0), ("arg", 1), ("arg", 2), ("int", 96))
+
+
+def test_variant_differs_in_its_declarations_alone() -> None:
+    text = recipe.assigned(CUDA, {"BM": "128", "STAGES": "2"})
+    assert "constexpr int BM = 128;    // tune: 64 128 | tile" in text
+    assert "constexpr unsigned STAGES = 2;" in text
+    assert "{ int BM = 3; }" in text
+    assert "launch:" not in text
+    assert "dispatch:" not in text
+    assert text.count("\n") == CUDA.count("\n")
+    assert "BM: tl.constexpr = 32\n" in recipe.assigned(TRITON, {"BM": "32"})
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("launch: gemm [n] [256]", "ends without a list of arguments"),
+        ("launch: gemm [n] (a)", "after the grid comes a block"),
+        ("launch: gemm [n] [256] shard 3 (a)", "'shard' after the block"),
+        ("launch: gemm [n, n, n, n] [256] (a)", "one to three sizes"),
+        ("launch: gemm [open('x')] [256] (a)", "is not allowed"),
+        ("launch: gemm [n] [256] (a.b)", "'a.b' is not allowed"),
+        ("launch: [n] [256] (a)", "begins without the name"),
+        ("launch: gemm [n] [256] (a, BM=BM)", "is for Triton"),
+        ("launch: gemm [n +] [256] (a)", "is not an expression"),
+        ("workspace: at uint7 m", "'uint7' is no dtype"),
+        ("workspace: at", "NAME DTYPE ELEMENTS"),
+        ("dispatch: m > 3: BM=3", "is not `if CONDITION"),
+        ("dispatch: if m > 3: BM=many", "pairs NAME=NUMBER"),
+        ("dispatch: if m > 3: BX=3", "BX is no number that the source declares at top level; those are: BM, BN"),
+        ("require: [1]", "is not allowed"),
+    ],
+)
+def test_bad_line_is_named(line: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        recipe.parse(f"{CUDA}\n// {line}\n")
+    assert str(caught.value).startswith(line[:12])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("require: BM * m < 100000", r"does not hold \(BM=128, case deep\)$"),
+        ("require: BM < BQ", "require: 'BQ' is not known; known are BM, BN, STAGES, m, n, k"),
+        ("launch: gemm [m / 64] [256] (a)", "not a whole number"),
+        ("launch: gemm [m - 96] [256] (a)", "is 0, which is not within 1 and"),
+        ("launch: gemm [m] [33, 32] (a)", "at most 1024 threads, not 1056"),
+        ("launch: gemm [m] warps 6 stages 2 (a)", "power of two, not 6"),
+        ("launch: gemm [m // (k - 256)] [256] (a)", "cannot be computed"),
+        ("launch: gemm [2 ** m] [256] (a)", "exponent"),
+        ("launch: gemm [m] [256] (q)", "'q' is not known"),
+        ("workspace: c uint8 m", "name of something else"),
+    ],
+)
+def test_what_cannot_be_computed_for_a_case(line: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why) as caught:
+        recipe.plans(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
+    assert str(caught.value).startswith(line[:9])
+
+
+def test_first_dispatch_wins_and_requires_hold_after_it() -> None:
+    text = CUDA + "// require: BM == 128 or k != 7168 or m > 1024\n"
+    recipe.plans(parsed(text), CASES, ARGS)
+    with pytest.raises(ValueError, match=r"does not hold \(BM=64, case large\)"):
+        recipe.plans(parsed(text.replace("or m > 1024", "")), CASES, ARGS)
+
+
+def test_constant_must_not_hide_a_parameter() -> None:
+    with pytest.raises(ValueError, match="constant k has the name of a parameter"):
+        recipe.plans(parsed(f"{CUDA}\nconstexpr int k = 3;\n"), CASES, ARGS)
+
+
+def test_arithmetic() -> None:
+    names = {"m": 96, "k": 0}
+    assert calculate("cdiv(m, 64) + -7 // 2 + m % 5", names) == 2 - 4 + 1
+    assert calculate("m if not k else m // k", names) == 96
+    assert calculate("k and m // k or max(3, min(m, 5)) > 4", names) == 1
+    assert calculate("0 < m <= 96 != k", names) == 1

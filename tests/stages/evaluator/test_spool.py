@@ -1,0 +1,473 @@
+"""Verdicts through a folder: real workers in processes of their own, which have nothing but the folder and torch."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import accepted
+
+from ksflow import target
+from ksflow.errors import ConfigError
+from ksflow.records import Evaluation, Kernel, Problem, Verdict
+from ksflow.stages.evaluator import bundle, claims, kit, worker
+from ksflow.stages.evaluator.bundle import Spool
+from ksflow.stages.evaluator.judge import VERSION
+from ksflow.stages.evaluator.shift import fits
+from ksflow.stages.evaluator.spool import SpoolEvaluator
+
+from . import toy
+
+BARRED = """
+import sys
+
+class Barred:
+    names = {"hydra", "omegaconf", "pydantic", "dspy", "git", "structlog", "jsonschema", "yaml", "rich", "optuna"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Barred())
+"""
+"""Python imports it by itself where it lies on the path: in the worker, the judge and the boxes."""
+WRONG = toy.cpp("out[0] = 1;")
+HANGS = toy.cpp("for (volatile int64_t i = 0;; i++) {}")
+
+
+class Started:
+    """A worker, run from the folder's own copy of the code."""
+
+    def __init__(self, root: Path, *options: str) -> None:
+        code = root / kit.FOLDER
+        (code / "sitecustomize.py").write_text(BARRED)
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "KSFLOW_CACHE")}
+        self.output = root.parent / f"worker-{time.monotonic_ns()}.txt"
+        command = [sys.executable, "-m", "ksflow", "worker", "..", *options]
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(command, cwd=code, env=kept, stderr=output)
+
+    @property
+    def lines(self) -> str:
+        return self.output.read_text()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+@contextmanager
+def working(root: Path, *options: str) -> Iterator[Started]:
+    started = Started(root, *options)
+    try:
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SpoolEvaluator, Started]]:
+    """An evaluator and a worker that have a folder in common."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KSFLOW_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        evaluator = SpoolEvaluator(target.detect(), str(tmp_path_factory.mktemp("shared") / "spool"))
+        evaluator.start()
+        with working(evaluator.spool.root) as started:
+            yield evaluator, started
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> SpoolEvaluator:
+    """An evaluator whose folder has no worker."""
+    evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"))
+    evaluator.start()
+    return evaluator
+
+
+def until(seen: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """What it says, once it says something."""
+    deadline = time.monotonic() + seconds
+    while not (found := seen()):
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.01)
+    return found
+
+
+def posted(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -> str:
+    """A job that nobody waits for: its caller has died, or will look again later."""
+    return evaluator.spool.post(bundle.job(evaluator.judge, problem, kernel, (), evaluator.target))
+
+
+def said(us: float = 5.0) -> Evaluation:
+    """A verdict on the toy problem."""
+    found = accepted(us)
+    timings = tuple(replace(found.timings[0], case=name) for name in ("n30000", "n65536"))
+    return replace(found, timings=timings, judge=f"local-{VERSION}")
+
+
+def in_background(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -> list[Evaluation]:
+    """Where the verdict appears."""
+    found: list[Evaluation] = []
+    threading.Thread(target=lambda: found.append(evaluator(problem, kernel, ())), daemon=True).start()
+    return found
+
+
+# -- with a worker ---------------------------------------------------------------------------------
+
+
+def test_a_worker_with_nothing_but_torch_judges(shared: tuple[SpoolEvaluator, Started], problem: Problem) -> None:
+    evaluator, started = shared
+    found = evaluator(problem, toy.RIGHT_CPP, (toy.trial(toy.slow(8)),))
+    assert found.verdict is Verdict.ACCEPT, found.reason
+    assert found.claim["id"] == "00001"
+    assert found.target == evaluator.fingerprint
+    assert found.evidence["worker"]["machine"].startswith("auto-")
+    assert evaluator(problem, WRONG, ()).verdict is Verdict.INCORRECT
+    refused = evaluator(problem, toy.cpp("syntax error"), ())
+    assert refused.verdict is Verdict.COMPILE
+    assert "error" in refused.reason
+    for words in ("add (cpp): accept", "add (cpp): reject-incorrect", "add (cpp): compile-error, kernel.cpp"):
+        assert words in started.lines
+
+
+def test_a_question_is_answered_once_and_a_late_copy_is_harmless(
+    shared: tuple[SpoolEvaluator, Started], problem: Problem
+) -> None:
+    evaluator, _ = shared
+    spool, kernel = evaluator.spool, toy.cpp("/* asked twice */ out[0] = 1;")
+    before = set(spool.taken.iterdir())
+    first = evaluator(problem, kernel, ())
+    (taken,) = set(spool.taken.iterdir()) - before
+    shutil.copy(taken, spool.results)
+    second = evaluator(problem, kernel, ())
+    assert first.verdict is second.verdict is Verdict.INCORRECT
+    assert first.evidence["worker"] != second.evidence["worker"]
+    SpoolEvaluator(evaluator.target, str(spool.root)).start()
+    assert not list(spool.results.iterdir())
+    assert not list(spool.jobs.iterdir())
+
+
+def test_a_verdict_that_came_while_nobody_waited_is_taken_at_once(
+    shared: tuple[SpoolEvaluator, Started], problem: Problem
+) -> None:
+    evaluator, _ = shared
+    kernel = toy.cpp("/* the caller died */ out[0] = 2;")
+    name = posted(evaluator, problem, kernel)
+    came = until(lambda: evaluator.spool.result(name))
+    again = SpoolEvaluator(evaluator.target, str(evaluator.spool.root))
+    assert again(problem, kernel, ()).evidence == came.evidence
+
+
+def test_half_a_job_is_not_there_yet_and_a_forged_one_is_left_alone(
+    shared: tuple[SpoolEvaluator, Started], problem: Problem
+) -> None:
+    evaluator, started = shared
+    spool = evaluator.spool
+    elsewhere = Spool(spool.root.parent / "elsewhere")
+    elsewhere.make()
+    job = bundle.job(evaluator.judge, problem, toy.cpp("out[0] = 3;"), (), evaluator.target)
+    name = elsewhere.post(job)
+    whole = (elsewhere.jobs / f"{name}.json").read_bytes()
+    (spool.jobs / f"{name}.json").write_bytes(whole[:-100])
+    forged = "0" * 32 + "-0"
+    (spool.jobs / f"{forged}.json").write_bytes(whole.replace(name.encode(), forged.encode()))
+    (spool.jobs / "notes.json").write_text("{}")
+    os.mkfifo(spool.jobs / ("1" * 32 + "-0.json"))
+    assert evaluator(problem, toy.cpp("out[0] = 4;"), ()).verdict is Verdict.INCORRECT
+    (spool.jobs / f"{name}.json").write_bytes(whole)
+    until(lambda: spool.result(name))
+    assert started.lines.count(f"job {forged} is left alone: its content is not what its name says") == 1
+    until(lambda: name in started.lines)
+    assert started.process.poll() is None
+    for path in (*spool.jobs.iterdir(), *spool.results.iterdir()):
+        path.unlink()
+
+
+# -- the caller's side -----------------------------------------------------------------------------
+
+
+def test_a_damaged_result_is_removed_and_judged_again(asking: SpoolEvaluator, problem: Problem) -> None:
+    found = in_background(asking, problem, toy.RIGHT_CPP)
+    (job,) = until(lambda: list(asking.spool.jobs.glob("*.json")))
+    path = asking.spool.results / job.name
+    path.write_text('{"version": 1, "id"')  # still on its way
+    asking.spool.answer(job.stem, said())
+    good = path.read_bytes()
+    path.unlink()
+    other_time = replace(said(), score_us=4.0)
+    for damaged in (good.replace(b"5.0", b"6.0"), good.replace(b'"version": 1', b'"version": 9'), other_time):
+        if isinstance(damaged, bytes):
+            path.write_bytes(damaged)
+        else:
+            asking.spool.answer(job.stem, damaged)
+        until(lambda: not path.exists())
+    assert not found
+    path.write_bytes(good)
+    until(lambda: found)
+    assert found[0] == replace(said(), target=asking.fingerprint)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "excellent"},
+        {"score_us": "fast"},
+        {"score_us": None},
+        {"timings": [["n30000", 1.0]]},
+        {"command": "rm"},
+        {"isolation": 1},
+    ],
+)
+def test_a_result_is_believed_when_every_field_fits(change: dict[str, Any]) -> None:
+    whole = json.loads(json.dumps(asdict(said())))
+    assert bundle.record(Evaluation, whole) == said()
+    with pytest.raises((ValueError, TypeError)):
+        bundle.record(Evaluation, {**whole, **change})
+
+
+def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:
+    for text in ('{"a": NaN}', '{"a": 1e999}', "[1]", "[" * 100_000, ""):
+        (tmp_path / "file.json").write_text(text)
+        assert bundle.read(tmp_path / "file.json") is None
+    (tmp_path / "link.json").symlink_to(tmp_path / "file.json")
+    (tmp_path / "file.json").write_text('{"a": 1}')
+    assert bundle.read(tmp_path / "file.json") == {"a": 1}
+    assert bundle.read(tmp_path / "link.json") is None
+
+
+def test_everything_that_could_change_the_verdict_changes_the_id(problem: Problem, tmp_path: Path) -> None:
+    spool, here = Spool(tmp_path), target.detect()
+    spool.make()
+    two = Kernel("cpp", {"a.cpp": "x", "b.cpp": "y"})
+    turned = Kernel("cpp", {"b.cpp": "y", "a.cpp": "x"})
+    jobs = [
+        bundle.job("local-1", problem, two, (), here),
+        bundle.job("local-2", problem, two, (), here),
+        bundle.job("local-1", problem, turned, (), here),
+        bundle.job("local-1", problem, two, (toy.trial(two),), here),
+        bundle.job("local-1", replace(problem, digest="other"), two, (), here),
+        bundle.job("local-1", problem, two, (), replace(here, chip="other")),
+    ]
+    names = [spool.post(job) for job in jobs]
+    assert len(set(names)) == len(jobs)
+    assert [spool.job(name) for name in names] == jobs
+    retold = bundle.job("local-1", replace(problem, statement="told better"), replace(two, report="so"), (), here)
+    assert spool.post(retold) == names[0]
+
+
+def test_patience_ends_with_what_to_run_where(tmp_path: Path, problem: Problem) -> None:
+    wanted = target.known("h200", "NVIDIA H200 SXM", "sm_90a", {})
+    evaluator = SpoolEvaluator(wanted, str(tmp_path / "spool"), patience_minutes=0.02)
+    with pytest.raises(ConfigError, match=r"on a machine with NVIDIA H200 SXM .*run: cd .*spool/worker && python -m"):
+        evaluator(problem, toy.RIGHT_CPP, ())
+
+
+def test_a_worker_on_another_machine_says_so_and_answers_nothing(
+    tmp_path: Path, problem: Problem, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wanted = target.known("h200", "NVIDIA H200 SXM", "sm_90a", {})
+    evaluator = SpoolEvaluator(wanted, str(tmp_path / "spool"))
+    evaluator.start()
+    for kernel in (toy.RIGHT_CPP, toy.RIGHT_PYTHON):
+        posted(evaluator, problem, kernel)
+    assert worker.main([str(tmp_path / "spool"), "once=true"]) == 0
+    words = capfd.readouterr().err
+    assert words.count("jobs want a gpu NVIDIA H200 SXM (sm_90a); this is a cpu") == 1
+    assert worker.main([str(tmp_path / "spool"), "once=true", "target=mi300x"]) == 0
+    assert "jobs want" not in capfd.readouterr().err
+    assert len(list(evaluator.spool.jobs.iterdir())) == 2
+    assert not list(evaluator.spool.results.iterdir())
+    assert not list(evaluator.spool.workers.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "chip", "march", "found", "arch", "fit"),
+    [
+        ("h200", "NVIDIA H200 SXM", "sm_90a", "NVIDIA H200", "sm_90a", True),
+        ("h100", "NVIDIA H100 SXM", "sm_90a", "NVIDIA H100 80GB HBM3", "sm_90a", True),
+        ("auto", "NVIDIA H100 80GB HBM3", "sm_90a", "NVIDIA H100 80GB HBM3", "sm_90a", True),
+        ("h200", "NVIDIA H200 SXM", "sm_90a", "NVIDIA H100 80GB HBM3", "sm_90a", False),
+        ("h20", "NVIDIA H20", "sm_90a", "NVIDIA H200", "sm_90a", False),
+        ("h200", "NVIDIA H200 SXM", "sm_90a", "NVIDIA H200", "sm_90", False),
+        ("mi300x", "AMD Instinct MI300X", "gfx942", "AMD Instinct MI300X OAM", "gfx942", True),
+    ],
+)
+def test_a_gpu_fits_by_architecture_and_name(
+    name: str, chip: str, march: str, found: str, arch: str, fit: bool
+) -> None:
+    here = target.known("auto", found, arch, {})
+    assert fits(target.known(name, chip, march, {}), here) is fit
+    assert not fits(target.detect(), here)
+
+
+def test_a_refusal_is_part_of_what_the_caller_is_told(tmp_path: Path, problem: Problem) -> None:
+    evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"), patience_minutes=0.03)
+    evaluator.start()
+    name = posted(evaluator, problem, toy.RIGHT_CPP)
+    bundle.write(evaluator.spool.workers / "far-1.json", {"refuses": {name: "no C++ compiler found"}})
+    with pytest.raises(ConfigError, match="a worker says: no C\\+\\+ compiler found"):
+        evaluator(problem, toy.RIGHT_CPP, ())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which folder"),
+        (["nowhere"], "no folder .*nowhere: make it"),
+        ([".", "onc=true"], "cannot read onc=true"),
+        ([".", "devices=a"], "cannot read devices=a"),
+        ([".", "idle_minutes=soon"], "idle_minutes=soon is not a number"),
+    ],
+)
+def test_a_mistyped_worker_is_answered_in_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        worker.main(words)
+
+
+def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
+    code = asking.spool.root / kit.FOLDER
+    assert not (code / "ksflow/stages/lm").exists()
+    manifest = bundle.read(code / "manifest.json")
+    assert manifest is not None
+    gone, changed = code / "ksflow/old.py", code / "ksflow/work.py"
+    gone.write_text("")
+    changed.write_text("")
+    files = {**manifest["files"], "ksflow/old.py": "1", "ksflow/work.py": "2", "../../keep": "3"}
+    (asking.spool.root.parent / "keep").write_text("")
+    bundle.write(code / "manifest.json", {"files": files})
+    kit.refresh(asking.spool.root)
+    assert not gone.exists()
+    assert (asking.spool.root.parent / "keep").exists()
+    assert changed.read_bytes() == (kit.PACKAGE / "work.py").read_bytes()
+    assert bundle.read(code / "manifest.json") == manifest
+
+
+# -- claims ----------------------------------------------------------------------------------------
+
+
+def test_a_claim_holds_until_its_owner_is_dead(tmp_path: Path) -> None:
+    ours, theirs = claims.Claims(tmp_path, 0.3), claims.Claims(tmp_path, 0.3)
+    first = ours.take("job")
+    assert first
+    assert theirs.take("job") is None
+    pulse = claims.Pulse(0.02)
+    pulse.files = (first[-1],)
+    time.sleep(0.5)
+    assert theirs.take("job") is None  # it is touched
+    pulse.close()
+    second = until(lambda: theirs.take("job"))  # it is not
+    assert second == [*first, tmp_path / "job.1"]
+    assert ours.take("job") is None
+    claims.release(second)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dead_process_of_this_machine_holds_nothing(tmp_path: Path) -> None:
+    code = f"from ksflow.stages.evaluator import claims; import pathlib; claims.Claims(pathlib.Path({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", f"{code}.take('job')"], check=True)
+    assert claims.Claims(tmp_path).take("job") == [tmp_path / "job.0", tmp_path / "job.1"]
+
+
+# -- several workers, and those that die -----------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_two_workers_share_ten_jobs(asking: SpoolEvaluator, problem: Problem) -> None:
+    names = [posted(asking, problem, toy.cpp(f"out[0] = {number};")) for number in range(10)]
+    with working(asking.spool.root) as one, working(asking.spool.root, "devices=0,1") as two:
+        until(lambda: all(asking.spool.result(name) for name in names), 120)
+        lines = [len([name for name in names if name in started.lines]) for started in (one, two)]
+        assert sum(lines) == 10
+        assert all(lines)
+        assert [one.end(), two.end()] == [0, 0]
+    assert "on device 1" in two.lines
+    assert not list(asking.spool.claims.iterdir())
+    assert not list(asking.spool.workers.iterdir())
+
+
+@pytest.mark.slow
+def test_a_killed_workers_job_is_judged_by_the_next(asking: SpoolEvaluator, tmp_path: Path) -> None:
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    problem = toy.problem(folder)
+    name = posted(asking, replace(problem, limits=replace(problem.limits, check_s=8.0)), HANGS)
+    with working(asking.spool.root) as killed:
+        until(lambda: list(asking.spool.claims.iterdir()))
+        killed.process.kill()
+        killed.process.wait()
+    with working(asking.spool.root):
+        assert until(lambda: asking.spool.result(name), 60).verdict is Verdict.TIMEOUT
+    assert not list(asking.spool.claims.iterdir())
+
+
+@pytest.mark.slow
+def test_ctrl_c_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, tmp_path: Path) -> None:
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    problem = toy.problem(folder)
+    with working(asking.spool.root) as started:
+        name = posted(asking, problem, HANGS)
+        until(lambda: list(asking.spool.claims.iterdir()))
+        assert started.end() == 0
+        assert asking.spool.result(name)
+    longer = replace(problem, limits=replace(problem.limits, check_s=100.0))
+    for twice in (signal.SIGINT, signal.SIGTERM):
+        with working(asking.spool.root) as started:
+            posted(asking, longer, HANGS)
+            until(lambda: list(asking.spool.claims.iterdir()))
+            started.process.send_signal(signal.SIGINT)
+            until(lambda started=started: "Ctrl-C again" in started.lines)
+            started.process.send_signal(twice)
+            assert started.process.wait(30) == 130
+        assert not list(asking.spool.claims.iterdir())
+
+
+@pytest.mark.slow
+def test_a_worker_starts_itself_again_with_newer_code(asking: SpoolEvaluator, problem: Problem) -> None:
+    with working(asking.spool.root) as started:
+        until(lambda: "waits for jobs" in started.lines)
+        manifest = asking.spool.root / kit.FOLDER / "manifest.json"
+        bundle.write(manifest, {"files": {**(bundle.read(manifest) or {})["files"], "ksflow/old.py": "1"}})
+        until(lambda: started.lines.count("waits for jobs") == 2)
+        name = posted(asking, problem, WRONG)
+        assert until(lambda: asking.spool.result(name)).verdict is Verdict.INCORRECT
+
+
+@pytest.mark.slow
+def test_a_run_goes_through_the_folder_and_goes_on(tmp_path: Path) -> None:
+    arguments = ["problem=softmax", "evaluator=spool", "evaluator.folder=spool", "loop.evaluations=3"]
+    command = [sys.executable, "-m", "ksflow", *arguments]
+
+    def run(after_s: float | None = None) -> subprocess.CompletedProcess[str] | None:
+        try:
+            return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=after_s, check=False)
+        except subprocess.TimeoutExpired:  # killed
+            return None
+
+    assert run(12) is None  # nobody judges
+    jobs = list((tmp_path / "spool" / "jobs").iterdir())
+    assert jobs
+    with working(tmp_path / "spool") as started:
+        done = run()
+        assert done is not None
+        assert done.returncode == 0, done.stderr
+        assert all(path.stem in started.lines for path in jobs)
+        assert "x baseline" in done.stderr
+        again = run()
+        assert again is not None
+        assert again.returncode == 0, again.stderr
+    assert len(list((tmp_path / "spool" / "taken").iterdir())) >= 6

@@ -1,0 +1,59 @@
+"""`evaluator=static`: what a user without a GPU is told of a kernel."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ksflow.errors import ConfigError
+from ksflow.records import Problem, Target, Verdict
+from ksflow.stages.evaluator.static import StaticEvaluator
+
+from . import gpu_toy, toy
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    return gpu_toy.problem(tmp_path)
+
+
+def test_hip_for_an_mi300x(problem: Problem) -> None:
+    found = StaticEvaluator(gpu_toy.MI300X)(problem, gpu_toy.hip(), ())
+    assert found.verdict is Verdict.UNTIMED
+    assert found.reason.startswith("compiled for gfx942: ")
+    assert " VGPRs, occupancy 8 of 8; nothing was timed" in found.reason
+    assert found.evidence["made"] == "strong"
+    assert found.evidence["compiler"][0]["kernel"] == "add"
+    assert found.judge == "static-1"
+    assert found.target.startswith("mi300x-")
+    assert "triton" in found.target
+
+
+def test_triton_for_an_h200(problem: Problem) -> None:
+    found = StaticEvaluator(gpu_toy.H200)(problem, gpu_toy.triton(), ())
+    assert found.verdict is Verdict.UNTIMED
+    assert found.reason.startswith("compiled for sm_90a: ")
+    assert "registers, occupancy 64 of 64" in found.reason
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+def test_compile_error_has_its_log(problem: Problem) -> None:
+    found = StaticEvaluator(gpu_toy.H200)(problem, gpu_toy.cuda(gpu_toy.CUDA.replace("int i =", "int j =")), ())
+    assert found.verdict is Verdict.COMPILE
+    assert 'identifier "i" is undefined' in found.reason
+    assert "int j = " not in found.reason
+    assert "^" in found.evidence["log"]
+
+
+def test_what_cannot_be_compiled_here(problem: Problem) -> None:
+    other = StaticEvaluator(gpu_toy.H200)(problem, gpu_toy.hip(), ())
+    assert other.verdict is Verdict.MALFORMED
+    assert other.reason == "language hip cannot be compiled for h200 (sm_90a)"
+    python = StaticEvaluator(gpu_toy.H200)(problem, toy.RIGHT_PYTHON, ())
+    assert python.verdict is Verdict.UNTIMED
+    assert python.evidence == {"made": "host"}
+
+
+def test_target_must_be_a_gpu() -> None:
+    with pytest.raises(ConfigError, match="target=auto is a cpu, and evaluator=static compiles for GPUs"):
+        StaticEvaluator(Target("auto", "cpu", "some"))

@@ -1,0 +1,235 @@
+"""Kernels for GPUs that are not here, through the real compilers: containers, figures, errors, the cache."""
+
+import base64
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ksflow.errors import ConfigError
+from ksflow.records import Json, Kernel, Problem, Target
+from ksflow.stages.evaluator import toolchain
+from ksflow.stages.evaluator.client import environment
+from ksflow.stages.evaluator.toolchain import Made, resources
+from ksflow.stages.evaluator.toolchain.occupancy import occupancy
+
+from . import gpu_toy
+from .gpu_toy import CUDA, H200, HIP, MI300X, TRITON
+
+needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    return gpu_toy.problem(tmp_path)
+
+
+def build(problem: Problem, kernel: Kernel, target: Target) -> Made:
+    return toolchain.build(problem, kernel, target, environment({}))
+
+
+def container(made: Made) -> Json:
+    assert made.mode == "strong", made
+    assert not made.reason, made
+    found = json.loads(Path(made.artefact).read_text())
+    assert isinstance(found, dict)
+    assert all(base64.b64decode(code).startswith(b"\x7fELF") for code in found["codes"])
+    return found
+
+
+@needs_nvcc
+def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
+    made = build(problem, gpu_toy.cuda(), H200)
+    found = container(made)
+    assert found["version"] == 1
+    assert found["platform"] == "cuda"
+    assert len(found["codes"]) == 2
+    assert found["plans"]["n65536"]["launches"] == [
+        {
+            "code": 1,
+            "kernel": "add",
+            "grid": [512, 1, 1],
+            "block": [128, 1, 1],
+            "shared": 0,
+            "args": [["arg", 0], ["arg", 1], ["arg", 2], ["int", 65536]],
+        }
+    ]
+    default, large = made.resources
+    assert default["variant"] == {}
+    assert large["variant"] == {"BLOCK": 128}
+    assert (default["kernel"], default["target"], default["spill_bytes"]) == ("add", "sm_90a", 0)
+    assert 2 * large["shared_bytes"] == default["shared_bytes"] == 4 * 256
+    assert 0 < default["registers"] < 64
+    assert default["occupancy"] == 1.0
+    # other launches of the same code need no compiler
+    again = build(problem, gpu_toy.cuda(CUDA.replace("[cdiv(n, BLOCK)]", "[cdiv(n, BLOCK) + 1]")), H200)
+    assert again.cached
+    assert again.artefact != made.artefact
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_cuda_in_host_mode_is_a_shared_object(problem: Problem) -> None:
+    made = build(problem, gpu_toy.cuda(gpu_toy.HOST_CUDA), H200)
+    assert made.mode == "host", made
+    assert Path(made.artefact).read_bytes().startswith(b"\x7fELF")
+    (row,) = made.resources
+    assert row["registers"] > 0
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("out[i] =", "out[i] = nothing +", r'^kernel.cu\(\d+\): error: identifier "nothing" is undefined$'),
+        ("int i =", 'asm volatile("mma.bad;"); int i =', "^ptxas error: Unknown modifier '.bad'$"),
+        ("int i =", "static_assert(BLOCK > 128); int i =", r"static assertion failed.* \(BLOCK=128\)$"),
+        ("launch: add", "launch: sub", "launch: sub: the code has no kernel of this name, it has add"),
+        ("[BLOCK] (a", "[BLOCK] shared 232000 (a", "needs 233024 bytes of shared memory; a block has at most 232448"),
+        ("// dispatch", "// require: BLOCK * n < 1000\n// dispatch", r"^require: .* \(BLOCK=256, case n7\)$"),
+    ],
+)
+def test_cuda_errors_are_a_line(problem: Problem, old: str, new: str, reason: str) -> None:
+    kernel = gpu_toy.cuda(CUDA.replace(old, new))
+    made = build(problem, kernel, H200)
+    assert not made.artefact
+    assert re.search(reason, made.reason), made.reason
+    assert "ptxas info" not in made.log
+    assert build(problem, kernel, H200).reason == made.reason
+
+
+def test_hip_needs_no_rocm(problem: Problem) -> None:
+    made = build(problem, gpu_toy.hip(), MI300X)
+    found = container(made)
+    assert found["platform"] == "hip"
+    assert len(found["codes"]) == 2
+    default, large = made.resources
+    assert default["target"] == "gfx942"
+    assert 2 * large["shared_bytes"] == default["shared_bytes"] == 4 * 256
+    assert 0 < default["registers"] < 64
+    assert default["agprs"] == default["scratch_bytes"] == 0
+    assert "s_swappc_b64" not in default["instructions"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("#include <hip", "#include <rocwmma/rocwmma.hpp>\n#include <hip", "^rocwmma/rocwmma.hpp is not here; install"),
+        ("out[i] =", "out[i] = nothing +", "^kernel.hip:.* error: use of undeclared identifier 'nothing'$"),
+        ("// launch:", "//", "^compile: host mode needs ROCm's hipcc"),
+    ],
+)
+def test_hip_errors_are_a_line(problem: Problem, old: str, new: str, reason: str) -> None:
+    made = build(problem, gpu_toy.hip(HIP.replace(old, new, 1)), MI300X)
+    assert not made.artefact
+    assert re.search(reason, made.reason), made.reason
+
+
+@pytest.mark.parametrize("target", [H200, MI300X], ids=["sm_90a", "gfx942"])
+def test_triton_is_compiled_ahead_of_time(problem: Problem, target: Target) -> None:
+    made = build(problem, gpu_toy.triton(), target)
+    found = container(made)
+    width = 32 if target is H200 else 64
+    launches = found["plans"]["n65536"]["launches"]
+    assert [launch["args"][2] for launch in launches] == [["arg", 2], ["workspace", 0]]
+    assert launches[0]["code"] == launches[1]["code"]
+    assert launches[0]["block"] == [4 * width, 1, 1]
+    assert launches[0]["grid"] == [256, 1, 1]
+    assert found["plans"]["n65536"]["workspaces"] == [4 * 65536]
+    assert len(found["plans"]["n7"]["launches"]) == 1
+    # n is a multiple of 16 in some cases only: wide loads there
+    assert target is MI300X or len(found["codes"]) == 2
+    assert found["plans"]["n30000"]["launches"][0]["code"] == launches[0]["code"]
+    assert all(row["registers"] > 0 for row in made.resources)
+    assert "occupancy" in made.resources[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason", "line"),
+    [
+        ("tl.program_id(0)", "tl.nothing(0)", "has no attribute 'nothing'", "at = tl.nothing(0) * BLOCK"),
+        ("tl.arange(0, BLOCK)", "tl.arange(0, 100)", "power of 2", "at = "),
+        (
+            "import triton\n",
+            "import triton\nraise OSError('sesame')\n",
+            "^OSError: sesame",
+            "kernel.py:3: raise OSError",
+        ),
+        ("import triton\n", "import triton\nx = = 3\n", "kernel.py:3: invalid syntax", "x = = 3"),
+        ("launch: add", "launch: sub", "^launch: sub: the source has no such kernel; it has add$", ""),
+        (", n, BLOCK=BLOCK)", ", BLOCK=BLOCK)", "^launch: add: no argument for n$", ""),
+        (", BLOCK=BLOCK)", ")", "^launch: add: no value for the constexpr parameter BLOCK$", ""),
+        (", BLOCK=BLOCK)", ", BLOCK=BLOCK, FAST=1)", "^launch: add: FAST is no constexpr parameter$", ""),
+    ],
+)
+def test_triton_errors_are_a_line(problem: Problem, old: str, new: str, reason: str, line: str) -> None:
+    made = build(problem, gpu_toy.triton(TRITON.replace(old, new, 1)), H200)
+    assert not made.artefact
+    assert re.search(reason, made.reason), made.reason
+    assert line in made.log
+    assert "site-packages" not in made.log
+
+
+def test_what_a_source_writes_itself_is_not_trusted(problem: Problem) -> None:
+    forged = "import os\nopen('made.json', 'w').write('{\"entries\": [3]}')\nos._exit(0)\n"
+    made = build(problem, gpu_toy.triton(f"{TRITON}\n{forged}"), H200)
+    assert not made.artefact
+    assert made.reason.startswith("compile: what was made cannot be read")
+
+
+def test_nothing_to_compile_in_pythons_host_mode(problem: Problem) -> None:
+    text = TRITON.replace("# launch:", "#")
+    assert build(problem, gpu_toy.triton(text), H200) == Made()
+    assert build(problem, Kernel("python", {"kernel.py": "x = 1"}), H200) == Made()
+
+
+def test_compile_time_is_limited(problem: Problem) -> None:
+    short = replace(problem, limits=replace(problem.limits, compile_s=0.5))
+    made = build(short, gpu_toy.triton(f"import time\ntime.sleep(60)\n{TRITON}"), H200)
+    assert made.timed_out
+    assert made.reason == "compile: took longer than 0.5 s"
+
+
+def test_target_that_no_compiler_knows_is_a_sentence(problem: Problem) -> None:
+    with pytest.raises(ConfigError, match=r"^target.march=gfx123: the compiler does not know it; [^\n]+$"):
+        build(problem, gpu_toy.hip(), replace(MI300X, march="gfx123"))
+    with pytest.raises(ConfigError, match="cuda kernels cannot be compiled for mi300x"):
+        build(problem, gpu_toy.cuda(), MI300X)
+
+
+@pytest.mark.parametrize(
+    ("march", "threads", "registers", "shared", "expected"),
+    [
+        ("sm_90a", 256, 32, 0, (64, "warps")),
+        ("sm_90a", 288, 160, 132160, (9, "registers")),
+        ("sm_90a", 128, 64, 100 << 10, (8, "shared")),
+        ("sm_90a", 32, 16, 0, (32, "blocks")),
+        ("sm_80", 128, 255, 0, (8, "registers")),
+        ("sm_89", 256, 32, 0, (48, "warps")),
+        ("gfx942", 256, 102, 16 << 10, (4, "registers")),
+        ("gfx942", 256, 238, 32 << 10, (2, "registers")),
+        ("gfx942", 256, 128, 36 << 10, (1, "shared")),
+        ("gfx950", 256, 64, 36 << 10, (4, "shared")),
+        ("gfx90a", 64, 24, 0, (8, "warps")),
+    ],
+)
+def test_occupancy(march: str, threads: int, registers: int, shared: int, expected: tuple[int, str]) -> None:
+    found = occupancy(march, threads, registers, shared)
+    assert found is not None
+    assert (found.warps, found.limited_by) == expected
+    assert occupancy("sm_70", threads, registers, shared) is None
+
+
+def test_spills_are_read() -> None:
+    log = (
+        "ptxas info    : Compiling entry function 'gemm' for 'sm_90a'\n"
+        "ptxas info    : Function properties for gemm\n"
+        "    280 bytes stack frame, 94 bytes spill stores, 89 bytes spill loads\n"
+        "ptxas info    : Used 255 registers, used 1 barriers, 8448 bytes smem\n"
+    )
+    assert resources.ptxas(log) == {
+        "gemm": {"registers": 255, "stack_bytes": 280, "spill_bytes": 183, "shared_bytes": 8448}
+    }

@@ -1,0 +1,76 @@
+"""What `doctor` finds of devices and their tools."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ksflow import doctor, target, tools
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder where programs are found."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def install(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def shown() -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        doctor.show(console)
+    return capture.get()
+
+
+def test_gpus_and_tools_are_named_with_their_versions(folder: Path) -> None:
+    install(
+        folder,
+        "nvidia-smi",
+        'case "$1" in *driver*) echo "NVIDIA H200, 580.95.05, 143771 MiB";; *) echo "NVIDIA H200";; esac',
+    )
+    install(folder, "nvcc", 'case "$1" in --list*) echo sm_90; echo sm_100;; *) echo "release 13.0, V13.0.88";; esac')
+    install(folder, "ncu", "echo 'Nsight Compute Command Line Profiler'; echo 'Version 2025.3.1.0 (build 1)'")
+    install(folder, "rocprofv3", "exit 1")
+    text = shown()
+    assert "NVIDIA H200, driver 580.95.05, 143771 MiB" in text
+    assert "known as target=h200" in text
+    assert "Version 2025.3.1.0 (build 1)" in text
+    assert "cuda (nvcc): b200 h100 h200" in text
+    assert "not found: rocprofiler-sdk" in text
+
+
+def test_without_any_gpu_it_says_what_to_install(folder: Path) -> None:
+    text = shown()
+    assert "none: kernels run on the CPU" in text
+    assert "cuda (nvcc)" not in text
+
+
+def test_whether_counters_are_allowed_is_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = tmp_path / "params"
+    assert doctor.counters(parameters) == ""
+    parameters.write_text("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\n")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in doctor.counters(parameters)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert doctor.counters(parameters).startswith("allowed")
+    parameters.write_text("RmProfilingAdminOnly: 0\n")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert doctor.counters(parameters).startswith("allowed")
+
+
+def test_ways_to_compile_need_their_compilers(folder: Path) -> None:
+    hip = next((line for line in doctor.static({"zig": "0.17.1"}) if line.startswith("hip")), "")
+    assert hip == "hip (zig): mi300x mi325x mi350x mi355x"
+    assert not [line for line in doctor.static({}) if line.startswith(("hip", "cuda"))]
+
+
+def test_a_program_that_is_missing_or_broken_has_no_version(folder: Path) -> None:
+    install(folder, "broken", "echo 'version 3.1'; exit 1")
+    install(folder, "quiet", "exit 0")
+    assert [tools.version(name) for name in ("missing", "broken", "quiet")] == [""] * 3
+    assert target.gpus() == ()
