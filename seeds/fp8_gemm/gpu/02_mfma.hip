@@ -1,5 +1,5 @@
-// Tiles of both operands go through shared memory, turned so that eight consecutive k of a row are one 8-byte unit, which
-// is what a lane hands to the matrix unit; the sums of each block of 128 k are scaled in float32.
+// Tiles of both operands go through shared memory, turned so that eight consecutive k of a row are one 8-byte unit,
+// which a lane hands to the matrix unit; the sums of each block of 128 k are scaled in float32.
 //
 // launch: gemm [cdiv(n, BN), cdiv(m, BM)] [64 * WM * WN] (a, b, a_scale, b_scale, c, m, n, k)
 // dispatch: if m <= 64: BM=64 BN=64 WM=2 WN=2
@@ -69,8 +69,9 @@ static __device__ void store(const Task &task, uint64_t *to) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const unsigned *w = task.words + 4 * half;
-    unsigned low = __builtin_amdgcn_perm(w[1], w[0], 0x05010400), high = __builtin_amdgcn_perm(w[1], w[0], 0x07030602);
-    unsigned low2 = __builtin_amdgcn_perm(w[3], w[2], 0x05010400), high2 = __builtin_amdgcn_perm(w[3], w[2], 0x07030602);
+    unsigned low = __builtin_amdgcn_perm(w[1], w[0], 0x05010400), low2 = __builtin_amdgcn_perm(w[3], w[2], 0x05010400);
+    unsigned high = __builtin_amdgcn_perm(w[1], w[0], 0x07030602);
+    unsigned high2 = __builtin_amdgcn_perm(w[3], w[2], 0x07030602);
     turned[0][half] = fnuz(__builtin_amdgcn_perm(low2, low, 0x05040100));
     turned[1][half] = fnuz(__builtin_amdgcn_perm(low2, low, 0x07060302));
     turned[2][half] = fnuz(__builtin_amdgcn_perm(high2, high, 0x05040100));

@@ -36,6 +36,8 @@ _REWRITES = tuple(
             r"\bextern\s+__shared__\s+([^;\[\]]*?)\b(\w+)\s*\[\s*\]\s*;",
             r"\1 *\2 = ksflow::Pointer{ksflow::dynamic_shared};",
         ),
+        (r"\bstatic\s+__shared__\b", "__shared__"),
+        (r"\b__shared__\s+(alignas\s*\([^;]*?\))(?=\s+[A-Za-z_])", r"\1 __shared__"),
         # g++ does not know vectors by the number of their elements.
         (rf"\btypedef\s+([\w ]+?)\s+(\w+)\s*{_SIZED}", r"typedef \1 \2 __attribute__((KSFLOW_VECTOR(\1, \3)))"),
         (rf"\btypedef\s+([\w ]+?)\s+{_SIZED}\s*(\w+)", r"typedef \1 \3 __attribute__((KSFLOW_VECTOR(\1, \2)))"),

@@ -60,9 +60,18 @@ class Job:
     @property
     def digest(self) -> str:
         """Names everything that its result depends on."""
-        own = [_VERSION, self.script, self.version, json.dumps(self.order, sort_keys=True)]
+        own = [_VERSION, self._text, self.version, json.dumps(self.order, sort_keys=True)]
         words = [*own, *(f"{name}\0{text}" for name, text in self.files.items())]
         return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """All files of the box."""
+        return {**self.files, f".{self.script}": self._text, _ORDER: json.dumps(self.order)}
+
+    @property
+    def _text(self) -> str:
+        return Path(__file__).with_name(self.script).read_text()
 
 
 @dataclass(frozen=True)
@@ -126,8 +135,6 @@ def _result(job: Job, limits: Limits, environment: Mapping[str, str]) -> Result:
 
 
 def _ask(job: Job, made: Path, limits: Limits, environment: Mapping[str, str]) -> Result:
-    script = Path(__file__).with_name(job.script)
-    files = {**job.files, f".{job.script}": script.read_text(), _ORDER: json.dumps(job.order)}
     passed = {name: value for name, value in {**environment, **job.environment}.items() if name != "TMPDIR"}
     order: dict[str, Any] = {
         "level": probe().level,
@@ -141,7 +148,7 @@ def _ask(job: Job, made: Path, limits: Limits, environment: Mapping[str, str]) -
         "disk_mb": _DISK_MB,
         "extra": list(job.extra),
     }
-    request = {"op": "make", "files": files, "order": order, "wall_s": limits.compile_s, "into": str(made)}
+    request = {"op": "make", "files": job.sources, "order": order, "wall_s": limits.compile_s, "into": str(made)}
     answer = _SHOPS.ask(request, limits.compile_s)
     if _CLOSED.match(answer["log"]):
         raise ConfigError(f"boxes cannot run {sys.executable}: use a Python that every user may read and run")

@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -17,6 +18,9 @@ from typing import Any
 
 os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # as in all its versions so far, said aloud
+
+_QUOTED = re.compile(r"^(\w+)\((['\"])(.*)\2\)$", re.DOTALL)
+"""An error that Triton shows as Python writes it."""
 
 
 class Wrong(Exception):
@@ -152,6 +156,7 @@ def _explained(error: BaseException, source: str) -> str:
 
 
 def _at(error: BaseException, message: str, source: str) -> str:
+    message = _QUOTED.sub(r"\3", message)
     head = f"error: {message or type(error).__name__}"
     node, text = getattr(error, "node", None), getattr(error, "src", None)
     if node is not None and text and hasattr(node, "lineno"):

@@ -173,6 +173,31 @@ __global__ void turn(const float *w, float *out, int n) {
 """
 
 
+WORDS = """// launch: words [1] [128] shared 512 (a, out)
+#include <type_traits>
+#define N 128
+using F4 = __attribute__((ext_vector_type(4))) float;
+HIP_DYNAMIC_SHARED(float, row)
+static __constant__ float table[2] = {1, 2};
+template <int SIZE> __device__ float turned(float x) {
+  __shared__ alignas(16) float values[SIZE];
+  values[threadIdx.x] = x;
+  __syncthreads();
+  return values[SIZE - 1 - threadIdx.x];
+}
+extern "C" __global__ void __launch_bounds__(N, 1) words(const float *__restrict__ a, float *__restrict__ out) {
+  static_assert(std::is_same<decltype(a[0]), const float &>::value);
+  F4 v = {1, 2, 3, 4};
+  float4 f = *(const float4 *)a + make_float4(1, 2, 3, 4) * 2.f;
+  asm volatile("s_waitcnt vmcnt(0)" ::: "memory");
+  __builtin_amdgcn_sched_barrier(0);
+  row[threadIdx.x] = __expf(0) + min(3, 4u);
+  __syncthreads();
+  out[threadIdx.x] = turned<N>(a[threadIdx.x]) + table[1] + v[3] + f.w + row[N - 1 - threadIdx.x];
+}
+"""
+
+
 def small(n: int = 128) -> Problem:
     """One input and one output, with no reference: for running, not for judging."""
     cases = tuple(Case(f"n{size}", {"n": size}, 1) for size in dict.fromkeys((n, 256)))
@@ -205,6 +230,12 @@ def test_lanes_exchange_values_also_in_branches() -> None:
     assert (first == 64 * wave).all()
     assert (shifted == np.where(lane % 16 == 0, 0, a - 1)).all()
     assert (up == np.where(lane < 3, a, a - 3)).all()
+
+
+def test_words_of_hip_mean_what_they_do_on_the_device() -> None:
+    a = np.arange(128, dtype=np.float32)
+
+    assert (ran(WORDS, a, 128) == a[::-1] + 2 + 4 + (3 + 8) + (1 + 3)).all()
 
 
 @pytest.mark.parametrize(("n", "block"), [(128, 64), (256, 32)])

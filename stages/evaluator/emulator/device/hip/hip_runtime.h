@@ -2,8 +2,8 @@
 //
 // clang -x hip --cuda-device-only -nogpulib -nogpuinc -I<folder above this one>. Covered: indices, shared memory,
 // barriers, shuffles, votes, atomics, vector types, the mathematics that the compiler has built in; the compiler's
-// __builtin_amdgcn_* need no header. NOT covered: host calls, device libraries (sinf, powf, printf), 8- and 16-bit float
-// classes. With -DKSFLOW_ROCM the installation's own header is taken.
+// __builtin_amdgcn_* need no header. NOT covered: host calls, device libraries (sinf, powf, printf), classes of 8- and
+// 16-bit floats. With -DKSFLOW_ROCM the installation's own header is taken.
 #ifdef KSFLOW_ROCM
 #include_next <hip/hip_runtime.h>
 #else

@@ -1,8 +1,8 @@
 // HIP's device side on a CPU: a kernel's unmodified source becomes ordinary C++ that this runs, one block at a time.
 //
-// Every work-item is a fibre. A wave's 64 fibres meet at operations across lanes, where the last to come does them for
-// all. Waves run one after another from barrier to barrier, in reverse order in every second phase, and shared memory
-// begins as NaN: a barrier that is missing shows. Covered: what the folder's headers define. NOT covered: races within a
+// Every work-item is a fibre. A wave's 64 fibres meet at operations across lanes, which are then done for all of them.
+// Waves run one after another from barrier to barrier, in reverse order in every second phase, and shared memory
+// begins as NaN: a barrier that is missing shows. Covered: what the folder's headers define. NOT covered: races in a
 // wave that its lock-step would hide or show, the hardware's rounding order, waits for copies that are under way.
 //
 // Defined before: KSFLOW_FNUZ, 1 where the chip's 8-bit floats are the fnuz ones (gfx940 to gfx942).
@@ -114,7 +114,8 @@ static void *body_data;
   va_start(arguments, format);
   fputs("emulator: ", stderr);
   vfprintf(stderr, format, arguments);
-  fprintf(stderr, " (block %u,%u,%u)\n", blockIdx.x, blockIdx.y, blockIdx.z);
+  if (self) fprintf(stderr, " (block %u,%u,%u)", blockIdx.x, blockIdx.y, blockIdx.z);
+  fputc('\n', stderr);
   abort();
 }
 
@@ -238,6 +239,7 @@ template <class F> static void launch(dim3 grid, dim3 block, unsigned shared, F 
   for (blockIdx.z = 0; blockIdx.z < grid.z; ++blockIdx.z)
     for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
       for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x) run_block(shared);
+  self = nullptr;
 }
 
 static void *workspace(size_t bytes) {

@@ -39,9 +39,21 @@ KSFLOW_FN long long clock64() { return 0; }
 #define __HIP_MEMORY_SCOPE_AGENT 4
 #define __HIP_MEMORY_SCOPE_SYSTEM 5
 
-// One thread of the machine runs all fibres, and none stops within these.
+// One thread of the machine runs all fibres, and none stops within these. clang has some of the names itself.
+#define __hip_atomic_load ksflow_atomic_load
+#define __hip_atomic_store ksflow_atomic_store
+#define __hip_atomic_exchange ksflow_atomic_exchange
+#define __hip_atomic_compare_exchange_strong ksflow_atomic_compare_exchange
+#define __hip_atomic_compare_exchange_weak ksflow_atomic_compare_exchange
+#define __hip_atomic_fetch_add ksflow_atomic_fetch_add
+#define __hip_atomic_fetch_and ksflow_atomic_fetch_and
+#define __hip_atomic_fetch_or ksflow_atomic_fetch_or
+#define __hip_atomic_fetch_xor ksflow_atomic_fetch_xor
+#define __hip_atomic_fetch_min ksflow_atomic_fetch_min
+#define __hip_atomic_fetch_max ksflow_atomic_fetch_max
+
 #define KSFLOW_ATOMIC(NAME, RESULT)                                                                                    \
-  template <class T, class V> KSFLOW_FN T __hip_atomic_##NAME(T *at, V value, int, int) {                              \
+  template <class T, class V> KSFLOW_FN T ksflow_atomic_##NAME(T *at, V value, int, int) {                             \
     T old = *at;                                                                                                       \
     *at = RESULT;                                                                                                      \
     return old;                                                                                                        \
@@ -54,10 +66,10 @@ KSFLOW_ATOMIC(fetch_min, T(value) < old ? T(value) : old)
 KSFLOW_ATOMIC(fetch_max, old < T(value) ? T(value) : old)
 KSFLOW_ATOMIC(exchange, value)
 #undef KSFLOW_ATOMIC
-template <class T> KSFLOW_FN T __hip_atomic_load(T *at, int, int) { return *at; }
-template <class T, class V> KSFLOW_FN void __hip_atomic_store(T *at, V value, int, int) { *at = value; }
+template <class T> KSFLOW_FN T ksflow_atomic_load(T *at, int, int) { return *at; }
+template <class T, class V> KSFLOW_FN void ksflow_atomic_store(T *at, V value, int, int) { *at = value; }
 template <class T, class V>
-KSFLOW_FN bool __hip_atomic_compare_exchange_strong(T *at, T *expected, V value, int, int, int) {
+KSFLOW_FN bool ksflow_atomic_compare_exchange(T *at, T *expected, V value, int, int, int) {
   T old = *at;
   bool equal = old == *expected;
   if (equal) *at = value;

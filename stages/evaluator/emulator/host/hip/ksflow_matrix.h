@@ -53,7 +53,9 @@ typedef float Pair __attribute__((KSFLOW_VECTOR(float, 2)));
 }  // namespace ksflow
 
 #define KSFLOW_CONVERT(NAME, F)                                                                                        \
-  KSFLOW_FN float __builtin_amdgcn_cvt_f32_##NAME(int codes, int byte) { return ksflow::decode<F>(codes >> 8 * byte); } \
+  KSFLOW_FN float __builtin_amdgcn_cvt_f32_##NAME(int codes, int byte) {                                               \
+    return ksflow::decode<F>(codes >> 8 * byte);                                                                       \
+  }                                                                                                                    \
   KSFLOW_FN ksflow::Pair __builtin_amdgcn_cvt_pk_f32_##NAME(int codes, bool high) {                                    \
     int pair = high ? codes >> 16 : codes;                                                                             \
     return ksflow::Pair{ksflow::decode<F>(pair), ksflow::decode<F>(pair >> 8)};                                        \
@@ -123,7 +125,9 @@ template <int M, int N, int K, int B, class X, class Y, class T> struct Matrix {
   static constexpr int lane(int i, int j, int block) {
     return j + N * (i / ROWS % GROUPS + GROUPS * (block % BLOCKS));
   }
-  static constexpr int item(int i, int block) { return i % ROWS + ROWS * (i / (ROWS * GROUPS) + STEPS * (block / BLOCKS)); }
+  static constexpr int item(int i, int block) {
+    return i % ROWS + ROWS * (i / (ROWS * GROUPS) + STEPS * (block / BLOCKS));
+  }
 
   static void run(Lanes lanes) {
     Operands *const *of = (Operands *const *)lanes;
@@ -169,9 +173,10 @@ static C multiply(const char *name, const A &a, const B &b, const C &c, const Si
 #define KSFLOW_MFMA(NAME, M, N, K, B, X, Y, T)                                                                         \
   template <class VA, class VB, class VC>                                                                              \
   KSFLOW_FN VC __builtin_amdgcn_mfma_##NAME(VA a, VB b, VC c, int cbsz, int abid, int blgp KSFLOW_SITE) {              \
-    if (cbsz | abid | blgp) ksflow::fail("the emulator lacks __builtin_amdgcn_mfma_" #NAME " with cbsz, abid or blgp"); \
+    const char *name = "__builtin_amdgcn_mfma_" #NAME;                                                                 \
+    if (cbsz | abid | blgp) ksflow::fail("the emulator lacks %s with cbsz, abid or blgp", name);                       \
     using Matrix = ksflow::Matrix<M, N, K, B, ksflow::X, ksflow::Y, T>;                                                \
-    return ksflow::multiply<Matrix>("__builtin_amdgcn_mfma_" #NAME, a, b, c KSFLOW_AT);                                \
+    return ksflow::multiply<Matrix>(name, a, b, c KSFLOW_AT);                                                          \
   }
 KSFLOW_MFMA(f32_32x32x1f32, 32, 32, 1, 2, F32, F32, float)
 KSFLOW_MFMA(f32_16x16x1f32, 16, 16, 1, 4, F32, F32, float)
