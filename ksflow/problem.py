@@ -9,6 +9,7 @@ Nothing in the folder is run here: `reference.py` is read as text, and only the 
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,16 +52,23 @@ _OPTIONAL = {
 _SCORES = ("geomean", "mean", "last")
 
 
-def load(path: str, cases: str = "auto", variant: str | None = None, target: Target | None = None) -> Problem:
+def load(
+    path: str,
+    cases: str = "auto",
+    variant: str | None = None,
+    seeds: list[str] | None = None,
+    target: Target | None = None,
+) -> Problem:
     """The problem in a folder, or a shipped one by its name.
 
     cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
-    those in problem.yaml. Raises ConfigError.
+    those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
+    all where none are named. Raises ConfigError.
     """
     root = _find(path)
     spec = _read(root / "problem.yaml")
     variants = spec["variants"]
-    chosen = variant or spec["variant"] or next(iter(variants), "")
+    chosen = variant or _for_target(variants, target) or spec["variant"] or next(iter(variants), "")
     if chosen and chosen not in variants:
         raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join(variants)}")
     extra = variants.get(chosen, {})
@@ -81,7 +89,8 @@ def load(path: str, cases: str = "auto", variant: str | None = None, target: Tar
         dims=tuple(spec["dims"]),
         tests=tests,
         benchmarks=benchmarks,
-        seeds=_seeds(root, spec, languages, target.kind if target else "cpu"),
+        small=_small(spec, extra.get("params", {}), tests),
+        seeds=_seeds(root, spec, languages, target.kind if target else "cpu", seeds),
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
@@ -231,7 +240,23 @@ def _languages(declared: list[str], target: Target | None) -> tuple[str, ...]:
     return tuple(filter(fits, declared))
 
 
-def _seeds(root: Path, spec: Mapping[str, Any], languages: tuple[str, ...], kind: str) -> tuple[Seed, ...]:
+def _for_target(variants: Mapping[str, Any], target: Target | None) -> str:
+    """The variant that says it is for such a target; empty where none does."""
+    march = target.march if target else ""
+    return next((name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ())))), "")
+
+
+def _small(spec: Mapping[str, Any], params: Mapping[str, Scalar], tests: tuple[Case, ...]) -> tuple[Case, ...]:
+    """Cases for an emulator: the tests of the `cpu` set, else the smallest test by its sizes."""
+    own = spec["cases"].get("cpu")
+    if isinstance(own, dict) and own.get("tests"):
+        return tuple(_case(case, params, spec["dims"]) for case in own["tests"])
+    return tuple(sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1])
+
+
+def _seeds(
+    root: Path, spec: Mapping[str, Any], languages: tuple[str, ...], kind: str, wanted: list[str] | None
+) -> tuple[Seed, ...]:
     """Kernels beside the problem, and those in the folder `cpu` or `gpu` for such a target."""
     folder = root / "seeds"
     if not folder.is_dir() and root.parent == shipped("problems").resolve():
@@ -242,7 +267,11 @@ def _seeds(root: Path, spec: Mapping[str, Any], languages: tuple[str, ...], kind
         raise ConfigError(f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}")
     fit = [file for file in files if file.suffix in LANGUAGES and file.parent.name in (folder.name, kind)]
     kernels = [file for file in fit if language(file.name, _text(file)) in languages]
-    return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in kernels)
+    if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
+        valid = ", ".join(file.name for file in kernels)
+        raise ConfigError(f"problem.seeds={unknown}: {root.name} has for this target: {valid}")
+    chosen = [file for file in kernels if wanted is None or file.name in (*wanted, *baselines)]
+    return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in chosen)
 
 
 def _by_name(file: Path) -> str:

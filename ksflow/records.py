@@ -188,6 +188,8 @@ class Problem:
     benchmarks: tuple[Case, ...]
     """Timed; the score is over these."""
     seeds: tuple[Seed, ...]
+    small: tuple[Case, ...] = ()
+    """Small enough for an emulator."""
     variant: str = ""
     defines: Mapping[str, Scalar] = field(default_factory=dict)
     """Preprocessor definitions every C-like kernel is compiled with."""

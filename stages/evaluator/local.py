@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.records import DEVICE_LANGUAGES, Case, Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.records import DEVICE_LANGUAGES, Case, Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.roofline import rows as roofline
 from ksflow.stages.evaluator import compiler, seats, toolchain
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
@@ -131,6 +131,25 @@ class LocalEvaluator:
     @property
     def _judge(self) -> Judge:
         return self._places[0].judge
+
+    def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None) -> Evaluation:
+        """Whether a kernel is right on the problem's tests; `untimed` when it is.
+
+        interpret: how Triton's interpreter is told to run it, where that is what runs it.
+        """
+        with self._place() as place:
+            built = Made() if kernel.language == "triton" else self._build(problem, kernel)
+            if built.reason:
+                return self._verdict(Verdict.COMPILE, built.reason, {"log": built.log})
+            request = {
+                "op": "evaluate",
+                "problem": _describe(problem, self.target),
+                "kernel": {**_source(kernel, built), "interpret": interpret or {}},
+                "against": [],
+                "only_right": True,
+            }
+            answer = self._ask(place, problem, request)
+        return self._verdict(Verdict(answer["verdict"]), answer["reason"], answer["evidence"])
 
     def start(self) -> None:
         """Have the judges load what they need, which takes a second or two, before they are asked."""
@@ -289,7 +308,7 @@ def _compilers(target: Target) -> str:
     for language, begins in DEVICE_LANGUAGES.items():
         if target.march.startswith(begins):
             with contextlib.suppress(ConfigError):
-                names.append(toolchain.version(language, target).replace(" ", ""))
+                names.append(toolchain.version(language, target).replace(" / ", "+").replace(" ", ""))
     return "-".join(names) or "nocompiler"
 
 

@@ -5,16 +5,22 @@ instructions; where an emulator knows the language, whether the kernel is right.
 device shows.
 """
 
+from dataclasses import asdict, replace
 from functools import cached_property
 
 from ksflow.errors import ConfigError
-from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Limits, Problem, Target, Trial, Verdict
 from ksflow.stages.evaluator import toolchain
 from ksflow.stages.evaluator.box.levels import probe
 from ksflow.stages.evaluator.client import environment
+from ksflow.stages.evaluator.emulator import emulated
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.stages.evaluator.recipe import parse, plans
 from ksflow.stages.evaluator.toolchain.occupancy import occupancy
+from ksflow.target import detect
 
 _VERSION = 1
+_PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
 
 
 class StaticEvaluator:
@@ -55,14 +61,39 @@ class StaticEvaluator:
             evidence["compiler"] = list(made.resources)
         if made.log:
             evidence["log"] = made.log
-        if emulated := _emulated(problem, kernel):
-            evidence["emulated"] = emulated
-        return self._verdict(Verdict.UNTIMED, f"{self._summary(made)}; nothing was timed", evidence)
+        found = self._emulated(problem, kernel)
+        if isinstance(found, str):
+            evidence["emulated"] = f"not emulated: {found}"
+            return self._verdict(Verdict.UNTIMED, f"{self._summary(made)}; nothing was timed", evidence)
+        if found.verdict is not Verdict.UNTIMED:
+            return self._verdict(found.verdict, f"emulated on the CPU: {found.reason}", {**found.evidence, **evidence})
+        evidence |= {"emulated": "right on the CPU at small shapes", "checked": found.evidence.get("checked", [])}
+        return self._verdict(
+            Verdict.UNTIMED, f"{self._summary(made)}; right where emulated; nothing was timed", evidence
+        )
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
         if kernel.language in self._languages and kernel.language in problem.languages:
             toolchain.build(problem, kernel, self.target, environment({}))
+
+    def _emulated(self, problem: Problem, kernel: Kernel) -> Evaluation | str:
+        """Whether it is right at small shapes, run on this CPU; or why that cannot be said."""
+        if not problem.small:
+            return "the problem has no small cases"
+        little = replace(problem, tests=problem.small, benchmarks=(), limits=_PATIENT)
+        try:
+            if kernel.language == "hip":
+                return self._cpu.right(little, emulated(little, kernel, self.target.march))
+            if kernel.language == "triton":
+                return self._cpu.right(little, kernel, _interpret(little, kernel))
+        except ValueError as error:
+            return str(error)
+        return f"nothing here runs {kernel.language} without a GPU"
+
+    @cached_property
+    def _cpu(self) -> LocalEvaluator:
+        return LocalEvaluator(detect())
 
     @property
     def _languages(self) -> tuple[str, ...]:
@@ -93,6 +124,11 @@ class StaticEvaluator:
         return Evaluation(verdict, line, None, (), evidence or {}, self.level, self.fingerprint, judge=self.judge)
 
 
-def _emulated(problem: Problem, kernel: Kernel) -> Json:
-    """What an emulator says of the kernel's results; empty where none knows its language."""
-    return {}
+def _interpret(problem: Problem, kernel: Kernel) -> Json:
+    """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong recipe."""
+    recipe = parse(kernel.main)
+    if recipe is None:
+        return {}
+    cases = {case.name: case.params for case in problem.tests}
+    variants, found = plans(recipe, cases, [arg.name for arg in problem.args])
+    return {"variants": variants, "plans": {name: asdict(plan) for name, plan in found.items()}}

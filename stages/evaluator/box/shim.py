@@ -84,10 +84,14 @@ def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mma
 def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
     if order["language"] == "cpp":
         return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
-    from ksflow.stages.evaluator.box.torch_shim import TorchRunner
-
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    if order["language"] == "triton":
+        from ksflow.stages.evaluator.box.interpreted import TritonInterpreted
+
+        return TritonInterpreted(order)
+    from ksflow.stages.evaluator.box.torch_shim import TorchRunner
+
     return TorchRunner(order["main"])
 
 

@@ -55,6 +55,8 @@ class Start:
     cpu_s: int = 600
     core: int | None = None
     level: str = "rlimits"
+    extra: dict[str, object] = field(default_factory=dict)
+    """What else the runner is told."""
     device: dict[str, str] = field(default_factory=dict)
     """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
     devices: tuple[str, ...] = ()
@@ -144,6 +146,7 @@ class Box:
         if start.artefact:
             fds.append(os.open(start.artefact, os.O_RDONLY))
         order = {
+            **start.extra,
             "language": start.language,
             "main": next(iter(start.files), ""),
             "folder": self.folder,

@@ -56,6 +56,7 @@ class Host:
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.box_core,
             level=self.level,
+            extra=kernel.get("interpret", {}),
             device=on_device,
             devices=tuple(self.device.get("files", ())),
         )
@@ -71,6 +72,7 @@ class Judgement:
         self.kernel: Json = request["kernel"]
         self.against: dict[str, Json] = {kernel["id"]: kernel for kernel in request["against"]}
         self.always = request.get("control") == "always"
+        self.only_right = bool(request.get("only_right"))
         self.limits: Json = stock.problem["limits"]
         self.at = ""
         self.evidence: Json = {
@@ -86,8 +88,8 @@ class Judgement:
         try:
             if self.stock.tests:
                 self._check(self.stock.tests)
-            timings = self._time()
-            verdict, reason = "accept", ""
+            timings = [] if self.only_right else self._time()
+            verdict, reason = ("untimed" if self.only_right else "accept"), ""
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
