@@ -19,6 +19,7 @@ from ksflow.stages.evaluator.box.levels import LEVELS, probe
 from ksflow.stages.evaluator.client import Judge, environment
 from ksflow.stages.evaluator.compiler import compile_kernel
 from ksflow.stages.evaluator.judge import VERSION
+from ksflow.stages.evaluator.profile.watch import Watch
 from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
 from ksflow.target import gpus, here
@@ -35,13 +36,13 @@ class Place:
     """Where one kernel at a time is judged: the CPU, or one of the GPUs, with a judge of its own."""
 
     def __init__(self, target: Target, index: int | None) -> None:
-        self._environment = {**target.environment, **({} if index is None else _only(index))}
+        self.environment = {**target.environment, **({} if index is None else _only(index))}
         self._gpu = index is not None
 
     @cached_property
     def judge(self) -> Judge:
         """Started when it is first needed."""
-        return Judge(self._environment, self._gpu)
+        return Judge(self.environment, self._gpu)
 
     @property
     def started(self) -> bool:
@@ -60,7 +61,8 @@ class LocalEvaluator:
     isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
     control: time the incumbent against itself with `claims` of being faster only, or `always`. overlap: compile while
     another kernel is timed; None does so where there are more cores than the judge and its boxes sit on. devices: how
-    many of the GPUs to use at once; None means all.
+    many of the GPUs to use at once; None means all. On a GPU, for kernels in strong mode: profile: read hardware counters
+    of every accepted one; sanitize: have compute-sanitizer look at those that are faster than the incumbent.
     """
 
     def __init__(
@@ -71,6 +73,8 @@ class LocalEvaluator:
         control: str = "claims",
         overlap: bool | None = None,
         devices: int | None = None,
+        profile: bool = False,
+        sanitize: bool = True,
     ) -> None:
         if control not in _CONTROLS:
             raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
@@ -92,6 +96,7 @@ class LocalEvaluator:
         self.target = target
         self.attempts = attempts
         self.control = control
+        self._watch = Watch(profile, sanitize)
         self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
         self._left: frozenset[int] = frozenset()
         self.judge = f"local-{VERSION}"
@@ -120,6 +125,10 @@ class LocalEvaluator:
             answer = self._ask(place, problem, request)
             evidence = dict(answer["evidence"])
             self._keep_off(place, evidence.get("cores", {}))
+            if self.target.kind == "gpu" and answer["verdict"] == Verdict.ACCEPT:
+                evidence |= self._watch(problem, built, evidence, place.environment)
+        if fault := evidence.pop("fault", ""):
+            answer = {"verdict": Verdict.INCORRECT, "reason": fault, "timings": []}
         if built.resources:
             evidence["compiler"] = list(built.resources)
         if built.artefact:

@@ -31,7 +31,8 @@ def main() -> None:
 
     from ksflow.stages.evaluator.box import interpreted, torch_shim
 
-    assert (interpreted, torch_shim)  # imported for the zygote: a box finds no file of ours
+    assert interpreted  # imported for the zygote: a box finds no file of ours
+    assert torch_shim
     torch.set_num_threads(1)
     heavy = zygote.spawn()
     native.keep_freed_memory()
