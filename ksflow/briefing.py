@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow import work
+from ksflow.contract import ENDINGS, contract
 from ksflow.records import Problem, Target
 
 
@@ -20,14 +21,16 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
         table.add_row(arg.name, arg.dtype, arg.role, arg.shape, arg.layout)
     console.print(table)
     check, limits = problem.check, problem.limits
+    unit = check.unit(target.march)
     rows = {
         "folder": problem.root,
-        "C ABI": problem.signature,
+        "languages": ", ".join(problem.languages),
         "defines": " ".join(f"-D{k}={v}" for k, v in problem.defines.items()),
         "tests": ", ".join(case.name for case in problem.tests),
         "benchmarks": ", ".join(case.name for case in problem.benchmarks),
         "score": f"{problem.score} of the benchmarks' µs, lower is better",
-        "bound": f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|",
+        "bound": f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|"
+        f"{f' + {unit:g} * sqrt(sum of squares)' if unit else ''}",
         "limits": f"compile {limits.compile_s:g} s, check {limits.check_s:g} s, time {limits.time_s:g} s, "
         f"{limits.memory_mb} MB",
         "seeds": ", ".join(f"{s.name}{' (baseline)' if s.baseline else ''}" for s in problem.seeds),
@@ -36,6 +39,9 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
     }
     for key, value in rows.items():
         console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+    for language in problem.languages:
+        console.print(put("\n", (f"A kernel in {language} (NAME{ENDINGS[language]})", "bold")))
+        console.print(contract(problem, language), markup=False, highlight=False, soft_wrap=True)
 
 
 def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bool, str]]) -> int:

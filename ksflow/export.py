@@ -1,10 +1,12 @@
-"""The winner as files a user can take away: the kernel, its evidence, and a Python module that runs it."""
+"""The winner as files a user can take away: the kernel, its evidence, and what runs it or says how it is run."""
 
 import json
 from pathlib import Path
 
 from ksflow import schema
-from ksflow.records import Problem, Target, Trial
+from ksflow.contract import device_signature
+from ksflow.records import DEVICE_LANGUAGES, Problem, Target, Trial
+from ksflow.tunables import recipe
 
 _LOADER = '''"""{title}: kernel {id}, {score:.4g} µs ({aggregate} of {cases}) on {chip}.
 
@@ -44,8 +46,35 @@ def custom_kernel(data):
 '''
 
 
+_STRONG = """\
+It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
+these lines of the source say: grid, block (or warps and stages), arguments.
+
+    {recipe}
+
+Workspaces are device memory that stays allocated between calls. Names are the sizes of a case and the constants that
+the source declares; a `dispatch:` line gives these other values for some cases, so compile once for each set of values.
+`ksflow problem show` explains the lines."""
+_TRITON = """\
+It is a module: `custom_kernel(({data}))` takes tensors on the device, outputs preallocated, and returns the outputs."""
+_HOST = """\
+It launches itself on the stream that it is given. Pointers are the device's, `strides` holds every tensor's strides in
+elements, one tensor after the other, on the host:
+
+    {signature};"""
+_NVCC = "nvcc -O3 -std=c++20 -gencode=arch={virtual},code={march} {defines}"
+_HIPCC = "hipcc -O3 -std=c++20 --offload-arch={march} {defines}"
+_BUILDS = {
+    ("cuda", True): f"{_NVCC} -cubin -o kernel.cubin {{main}}",
+    ("cuda", False): f"{_NVCC} -shared -Xcompiler -fPIC -o kernel.so {{main}}",
+    ("hip", True): f"{_HIPCC} --genco -o kernel.hsaco {{main}}",
+    ("hip", False): f"{_HIPCC} -shared -fPIC -o kernel.so {{main}}",
+}
+"""(language, strong mode) -> the command that compiles it."""
+
+
 def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, commit: str) -> Path:
-    """Write `trial` under `folder`; the module to import."""
+    """Write `trial` under `folder`; the module to import, or for a GPU the source, with a README beside it."""
     assert trial.kernel is not None
     assert trial.evaluation is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,11 +89,39 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     }
     (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
     main = next(iter(trial.kernel.files))
+    if trial.kernel.language in DEVICE_LANGUAGES:
+        (folder / "README.md").write_text(_readme(problem, target, trial, main), encoding="utf-8")
     if trial.kernel.language != "cpp":
         return folder / main
     module = folder / "best.py"
     module.write_text(_loader(problem, target, trial, main))
     return module
+
+
+def _readme(problem: Problem, target: Target, trial: Trial, main: str) -> str:
+    """How a kernel for a GPU is run."""
+    assert trial.kernel is not None
+    lines = [f"{kind}: {rest}" for kind, rest in recipe(trial.kernel.main)]
+    strong = any(line.startswith("launch:") for line in lines)
+    if strong:
+        how = _STRONG.format(recipe="\n    ".join(lines))
+    elif trial.kernel.language == "triton":
+        how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
+    else:
+        how = _HOST.format(signature=device_signature(problem))
+    if found := _BUILDS.get((trial.kernel.language, strong)):
+        virtual = target.march.replace("sm_", "compute_", 1)
+        build = found.format(main=main, march=target.march, virtual=virtual, defines=" ".join(_defines(problem)))
+        how += f"\n\nTo compile it:\n\n    {' '.join(build.split())}"
+    cases = ", ".join(case.name for case in problem.benchmarks)
+    score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}"
+    return f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
+
+
+def _defines(problem: Problem) -> list[str]:
+    """Of the compiler's command line; truth as a preprocessor knows it."""
+    numbers = {name: int(value) if isinstance(value, bool) else value for name, value in problem.defines.items()}
+    return [f"-D{name}={value}" for name, value in numbers.items()]
 
 
 def _loader(problem: Problem, target: Target, trial: Trial, file: str) -> str:
@@ -77,7 +134,7 @@ def _loader(problem: Problem, target: Target, trial: Trial, file: str) -> str:
         cases=", ".join(case.name for case in problem.benchmarks),
         chip=target.chip,
         compiler="g++",
-        defines=[f"-D{name}={value}" for name, value in problem.defines.items()],
+        defines=_defines(problem),
         march=target.march,
         file=file,
         dims=list(problem.dims),

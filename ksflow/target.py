@@ -185,7 +185,7 @@ def gpus() -> tuple[str, ...]:
     names: list[str] = []
     for command in _GPU_LISTS:
         lines = [line.strip() for line in _output(command).splitlines() if line.strip()]
-        names += lines[1:] if command[0] == "rocm-smi" else lines
+        names += [line.split(",")[1].strip() for line in lines[1:] if "," in line] if "rocm" in command[0] else lines
     return tuple(names)
 
 

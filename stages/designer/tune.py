@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
-from ksflow.protocols import lot
+from ksflow.protocols import lot, sample
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.dispatch import classes, combined
 from ksflow.stages.designer.space import Config, Point, Space, exhausted, space, tuned
@@ -46,7 +46,8 @@ class Tpe:
     ) -> Plan:
         whole = space(STAGE, population, choice.base)
         rng = Random(lot(self.seed, population))
-        joint = combined(problem, population, whole) if self.per_shape else None
+        first = not sample.get()  # of the rounds that share this knowledge: there is one best combination
+        joint = combined(problem, population, whole) if self.per_shape and first else None
         wanted = self.experiments - (joint is not None)
         around, proposals = whole, list[Config]()
         for around in classes(problem, population, whole, rng) if self.per_shape else [whole]:

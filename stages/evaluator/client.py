@@ -109,10 +109,10 @@ class Child:
 
 
 class Judge(Child):
-    """One judge process."""
+    """One judge process; `gpu`: the platform that it judges on, "" for the CPU."""
 
-    def __init__(self, extra_environment: Mapping[str, str], gpu: bool = False) -> None:
-        super().__init__("ksflow.stages.evaluator.judge", extra_environment, *(["--gpu"] if gpu else []))
+    def __init__(self, extra_environment: Mapping[str, str], gpu: str = "") -> None:
+        super().__init__("ksflow.stages.evaluator.judge", extra_environment, *([f"--gpu={gpu}"] if gpu else []))
 
 
 def _end(process: "subprocess.Popen[bytes]", words: int) -> None:

@@ -26,7 +26,10 @@ from ksflow.target import gpus, here
 from ksflow.work import floor_us
 
 _GRACE_S = 120.0
-_LANGUAGES = {"cpu": ("python", "cpp"), "gpu": ("python", "triton", "cuda", "hip")}
+_EMULATED = "emulated"
+"""A GPU that this machine's CPU plays, for tests."""
+_ON_DEVICE = ("python", "triton", "cuda", "hip")
+_LANGUAGES = {"": ("python", "cpp"), _EMULATED: ("python",), "cuda": _ON_DEVICE, "hip": _ON_DEVICE}
 _SEATS = 2
 """Cores for the judge and its boxes."""
 _CONTROLS = ("claims", "always")
@@ -37,7 +40,7 @@ class Place:
 
     def __init__(self, target: Target, index: int | None) -> None:
         self.environment = {**target.environment, **({} if index is None else _only(index))}
-        self._gpu = index is not None
+        self._gpu = _platform(target)
 
     @cached_property
     def judge(self) -> Judge:
@@ -61,11 +64,11 @@ class LocalEvaluator:
     isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
     control: time the incumbent against itself with `claims` of being faster only, or `always`. overlap: compile while
     another kernel is timed; None does so where there are more cores than the judge and its boxes sit on. devices: how
-    many of the GPUs to use at once; None means all. On a GPU, for kernels in strong mode: profile: read hardware counters
-    of every accepted one; sanitize: have compute-sanitizer look at those that are faster than the incumbent.
+    many of the GPUs to use at once; None means all. On a GPU, for kernels in strong mode: profile: read hardware
+    counters of every accepted one; sanitize: have compute-sanitizer look at those faster than the incumbent.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - switches of one machine
         self,
         target: Target,
         isolation_floor: str = "rlimits",
@@ -92,7 +95,7 @@ class LocalEvaluator:
         self._free: queue.LifoQueue[Place] = queue.LifoQueue()
         for place in reversed(self._places):
             self._free.put(place)
-        self.languages = _LANGUAGES[target.kind]
+        self.languages = _LANGUAGES[_platform(target)]
         self.target = target
         self.attempts = attempts
         self.control = control
@@ -296,8 +299,17 @@ def _only(index: int) -> dict[str, str]:
     return found
 
 
+def _platform(target: Target) -> str:
+    """Of a GPU, as the judge calls it: `hip`, `cuda`, or `emulated`, which needs none; "" for a CPU."""
+    if target.kind != "gpu":
+        return ""
+    return _EMULATED if target.march == _EMULATED else "hip" if target.march.startswith("gfx") else "cuda"
+
+
 def _gpus(target: Target) -> int:
     """How many GPUs of the target's kind are here. Raises ConfigError when there is none."""
+    if _platform(target) == _EMULATED:
+        return 1
     found = here()
     if found.kind != "gpu" or found.march != target.march:
         raise ConfigError(

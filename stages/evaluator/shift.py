@@ -5,15 +5,17 @@ It runs the references of the problems in the jobs, as `evaluator=local` does: w
 
 import contextlib
 import hashlib
+import itertools
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ksflow.errors import ConfigError, StageError, boundary
+from ksflow.errors import ConfigError, KsflowError, StageError, boundary
 from ksflow.records import Evaluation, Target, Verdict
 from ksflow.stages.evaluator import claims, kit
 from ksflow.stages.evaluator.bundle import NAME, Job, Spool, Unfit, read, write
@@ -24,6 +26,7 @@ from ksflow.target import detect, here
 RENEWED = 75
 """A worker's exit status when it wants to be started again, with newer code."""
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
+_AHEAD = 3
 _GPU_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
@@ -149,6 +152,7 @@ class Worker:
         problem = replace(job.problem, root=str(_reference(references, job.problem.reference)))
         try:
             judge = self._judge_for(job.target)
+            threading.Thread(target=self._prepare, args=(judge, name), daemon=True).start()
             with boundary("evaluator"):
                 evaluation = judge(problem, job.kernel, job.trials)
         except ConfigError as error:
@@ -163,6 +167,14 @@ class Worker:
         score = f"{evaluation.score_us:.4g} us" if evaluation.score_us else evaluation.reason
         self._say(f"{name} {job.problem.name} ({job.kernel.language}): {evaluation.verdict}, {score}, in {took:.1f} s")
         return True
+
+    def _prepare(self, judge: LocalEvaluator, name: str) -> None:
+        """Compile what waits next, while this one is timed. What is wrong with it shows when its turn comes."""
+        with contextlib.suppress(KsflowError, Unfit, OSError):
+            for other in itertools.islice((other for other in self._waiting() if other != name), _AHEAD):
+                job = self.spool.job(other)
+                if job is not None and fits(job.target, self.here):
+                    judge.prepare(job.problem, job.kernel)
 
     def _answer(self, name: str, evaluation: Evaluation, took: float) -> None:
         worker = {"host": self._me["host"], "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}

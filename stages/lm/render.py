@@ -6,6 +6,7 @@ Failures are in `failures`, populations in `views`.
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
+from ksflow.contract import ENDINGS, brief, contract
 from ksflow.records import (
     Evaluation,
     Experiment,
@@ -42,6 +43,7 @@ def task(problem: Problem) -> str:
     tests = "; ".join(_params(case.params) for case in problem.tests)
     return (
         f"{problem.title}\n\n{problem.description}\n\n{problem.statement}\n\n"
+        f"Languages that a kernel may be in: {', '.join(problem.languages)}.\n"
         f"Correctness is checked first on: {tests}\n"
         f"Then it is timed on these shapes; the score is their {_SCORES[problem.score]}, lower is "
         f"better:\n{shapes}"
@@ -63,15 +65,22 @@ def summary(problem: Problem) -> str:
 
 
 def interface(problem: Problem, kernel: Kernel) -> str:
-    """The one language and file the answer is in, and what it must define."""
+    """The language and file the answer is in, what it must define, and in short the same for other languages."""
     name = next(iter(kernel.files))
-    if kernel.language == "python":
-        entry = "it must define `custom_kernel(data)`"
-    else:
-        entry = f"it must define exactly:\n{problem.signature}"
-        if problem.defines:
-            entry += f"\nCompiled with {_params(problem.defines)} defined."
-    return f"Language: {kernel.language}. File: {name}; {entry}"
+    text = f"Language: {kernel.language}. File: {name}\n{contract(problem, kernel.language)}"
+    others = [language for language in problem.languages if language != kernel.language]
+    if not others:
+        return text
+    mark = "#" if ENDINGS[others[0]] == ".py" else "//"
+    return "\n\n".join(
+        [
+            text,
+            "Another language, only where the experiment asks for it: the first line of the file then gives its name, "
+            f"whose ending tells the language: `{mark} file: kernel{ENDINGS[others[0]]}`; none of the "
+            "base's other files is kept. Python that imports Triton is triton.",
+            *(brief(problem, language) for language in others),
+        ]
+    )
 
 
 def listing(kernel: Kernel | None) -> str:

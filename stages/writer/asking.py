@@ -11,7 +11,7 @@ from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.stages.lm import render
 from ksflow.stages.lm.failures import failure
 from ksflow.stages.lm.program import Program
-from ksflow.stages.writer.source import check, with_main
+from ksflow.stages.writer.source import check, rewritten
 
 CRAFT = """
     The findings are the source of truth about the hardware: instructions, sizes, layouts and limits come from them and
@@ -25,7 +25,8 @@ CRAFT = """
     outside the arguments is a cheat and is rejected.
 
     Where a number is a choice (a tile, an unroll factor), declare it on one line with the values worth trying, so
-    that a tuner can search it: `constexpr int MR = 8;  // tune: 4 6 8 12 | tile: rows of the register tile`. The
+    that a tuner can search it: `constexpr int MR = 8;  // tune: 4 6 8 12 | tile: rows of the register tile` (with `#`
+    in Python). The lines by which device code says how it is launched are part of the kernel: keep them true. The
     outcome must be complete: no placeholders, no elisions. Comments alone are no change.
 """
 """The part of a writer's instructions that does not depend on the form of its answer."""
@@ -42,12 +43,12 @@ class Given(dspy.Signature):  # type: ignore[misc]
 
     task: str = dspy.InputField(desc="the task, its numerical contract, the shapes and the score")
     reference_implementation: str = dspy.InputField(desc="what the task computes; not the judge")
-    interface: str = dspy.InputField(desc="language, file, and what the file must define")
+    interface: str = dspy.InputField(desc="language, file, what the file must define; other languages")
     findings: str = dspy.InputField(
         desc="what is known about the hardware and the techniques, with how far to trust it"
     )
     base_code: str = dspy.InputField(desc="the main file of the kernel to change; it works")
-    other_files: str = dspy.InputField(desc="the base's other files; they stay as they are")
+    other_files: str = dspy.InputField(desc="the kernel's other files; they stay as they are")
     base_analysis: str = dspy.InputField(desc="how the base came about, and its times per shape")
     reference_code: str = dspy.InputField(desc="the kernel to learn from; it works")
     reference_analysis: str = dspy.InputField(desc="how the reference came about, and its times per shape")
@@ -80,6 +81,11 @@ class Order:
         """The failed kernel, where there is one to repair."""
         return self.failed.kernel if self.failed else None
 
+    @property
+    def start(self) -> Kernel:
+        """The kernel whose language and files the answer has unless it says otherwise."""
+        return self.attempt or self.base
+
     def inputs(self, findings: int) -> dict[str, str]:
         """The fields of `Given`, with at most `findings` tokens of notes."""
         choice, base = self.choice, self.base
@@ -87,10 +93,10 @@ class Order:
         return {
             "task": render.task(self.problem),
             "reference_implementation": self.problem.reference,
-            "interface": render.interface(self.problem, base),
+            "interface": render.interface(self.problem, self.start),
             "findings": render.findings(self.notes, findings),
             "base_code": base.main,
-            "other_files": render.others(base),
+            "other_files": render.others(self.start),
             "base_analysis": render.analysis(choice.base, choice.base_step),
             "reference_code": "(the base itself)" if same else render.listing(choice.reference.kernel),
             "reference_analysis": "(the base itself)"
@@ -114,13 +120,13 @@ class Limits:
 
 def write(program: Program, order: Order, limits: Limits, code: Callable[[dict[str, Any]], str], **more: str) -> Kernel:
     """The kernel with the main file that `code` makes of the answer. `more`: inputs beside those of `Given`."""
-    base = order.base
 
     def accept(answer: dict[str, Any]) -> Kernel:
         text = code(answer)
         if len(answer["report"]) > _REPORT:
             raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
-        check(text, [kernel for kernel in (base, order.attempt) if kernel], limits.max_kb)
-        return Kernel(base.language, with_main(base, text), answer["report"].strip())
+        kernel = rewritten(order.start, text, order.problem.languages, answer["report"].strip())
+        check(kernel, [given for given in (order.base, order.attempt) if given], limits.max_kb)
+        return kernel
 
     return program({**order.inputs(limits.findings), **more}, accept, key=order.choice.rationale)

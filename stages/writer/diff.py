@@ -85,7 +85,7 @@ class Diff:
         failed: Trial | None = None,
     ) -> Kernel:
         order = Order(problem, choice, experiment, notes, failed)
-        edited = order.attempt or order.base
+        edited = order.start
 
         def code(answer: dict[str, Any]) -> str:
             return apply(edited.main, answer["edits"])

@@ -1,4 +1,4 @@
-"""A model writes the whole new kernel, in the base's language and file."""
+"""A model writes the whole new kernel, in the base's language and file unless it says otherwise."""
 
 from typing import Any
 

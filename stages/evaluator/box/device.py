@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn, Protocol
 
-from ksflow.stages.evaluator.box.driver import Driver, Pointer, open_driver
-from ksflow.stages.evaluator.box.shim import DONE, GO, LARGEST_MESSAGE, NONCE, answering
+from ksflow.stages.evaluator.box.driver import Driver, Pointer, open_driver, torch_device
+from ksflow.stages.evaluator.box.shim import DONE, GO, LARGEST_MESSAGE, NONCE, answering, speak
 
 QUEUED = b"qu"
 TURN = struct.Struct("=I")
@@ -48,12 +48,13 @@ def run(order: Json, fds: list[int]) -> NoReturn:
     os.close(log_fd)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     judge = socket.socket(fileno=socket_fd)
+    platform = order["device"]["platform"]
     with answering(judge):
         if order["device"]["mode"] == "torch":
             import torch
 
-            torch.zeros(1, device="cuda")  # the context, as torch wants it
-        driver = open_driver(order["device"]["platform"])
+            torch.zeros(1, device=torch_device(platform))  # the context, as torch wants it
+        driver = open_driver(platform)
         inputs, outputs = (
             driver.join(fd, order[size]) for fd, size in ((inputs_fd, "inputs_bytes"), (outputs_fd, "outputs_bytes"))
         )
@@ -81,7 +82,7 @@ class Gate:
         self.driver.wait(self.word, turn)
         self.driver.record(self._events[0])
         for call, event in zip(calls, self._events[1:], strict=False):
-            call()
+            self.driver.submit(call)
             self.driver.record(event)
         self.driver.write(self.word + FLAG, turn)
 
@@ -120,7 +121,8 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
             return Native(f"/proc/self/fd/{artefact[0]}")
     from ksflow.stages.evaluator.box.torch_shim import DeviceRunner
 
-    return DeviceRunner(order["main"])
+    speak()
+    return DeviceRunner(order["main"], torch_device(order["device"]["platform"]))
 
 
 class Launcher:

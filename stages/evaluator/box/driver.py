@@ -1,12 +1,12 @@
 """A GPU's driver through ctypes: memory that two processes share, the default stream, events, device code. No torch.
 
-`open_driver("cuda")` speaks to libcuda, `open_driver("hip")` to libamdhip64, under the same names. A process has one
-context, on device 0 of those it sees (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES). The HIP half follows the public
-interface and has not run on a chip.
+`open_driver("cuda")` speaks to libcuda, `open_driver("hip")` to libamdhip64, under the same names;
+`open_driver("emulated")` needs no GPU (see `emulated`). A process has one context, on device 0 of those it sees
+(CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 _POSIX_FILE = 1
@@ -148,6 +148,10 @@ class Driver:
 
     # -- the default stream ----------------------------------------------------------------------
 
+    def submit(self, call: Callable[[], None]) -> None:
+        """Make a call that puts work on the stream."""
+        call()
+
     def wait(self, pointer: Pointer, value: int) -> None:
         """What follows on the stream waits until the word there is at least `value`."""
         self.call(
@@ -258,8 +262,17 @@ class Hip(Driver):
 
 
 def open_driver(platform: str) -> Driver:
-    """The driver of a platform, `cuda` or `hip`."""
+    """The driver of a platform: `cuda`, `hip`, or `emulated`."""
+    if platform == "emulated":
+        from ksflow.stages.evaluator.box.emulated import Emulated
+
+        return Emulated()
     return Hip() if platform == "hip" else Driver()
+
+
+def torch_device(platform: str) -> str:
+    """Where torch has a platform's tensors."""
+    return "cpu" if platform == "emulated" else "cuda"
 
 
 def _properties() -> _Properties:

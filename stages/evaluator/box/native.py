@@ -1,6 +1,7 @@
 """The few Linux calls that Python does not offer."""
 
 import ctypes
+import fcntl
 import os
 import signal
 
@@ -57,6 +58,14 @@ def keep_freed_memory() -> None:
     """Let malloc hold on to large blocks: tensors that come and go would fault their pages in again each time."""
     for option, value in ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 1 << 30), (_M_TOP_PAD, 64 << 20)):
         _libc.mallopt(option, value)
+
+
+def sealed_memory(name: str, size: int) -> int:
+    """Memory to share, as a file descriptor: nobody who has it can change its size, and so kill who maps it."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
 
 
 def keep_capabilities() -> None:

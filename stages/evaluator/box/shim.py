@@ -84,8 +84,7 @@ def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mma
 def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
     if order["language"] == "cpp":
         return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    speak()
     if order["language"] == "triton":
         from ksflow.stages.evaluator.box.interpreted import TritonInterpreted
 
@@ -93,6 +92,12 @@ def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
     from ksflow.stages.evaluator.box.torch_shim import TorchRunner
 
     return TorchRunner(order["main"])
+
+
+def speak() -> None:
+    """Have what Python code prints in the log line by line: nothing is flushed when a box ends."""
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 class Native:

@@ -1,5 +1,6 @@
 """The Python half of the shim: torch tensors over the slots, `custom_kernel(data)`, results back into the slot."""
 
+import ctypes
 import importlib.util
 import mmap
 import os
@@ -44,15 +45,17 @@ class TorchRunner:
 
 
 class DeviceRunner:
-    """The same on a GPU."""
+    """The same on a GPU; `where`: what torch calls it."""
 
-    def __init__(self, main: str) -> None:
+    def __init__(self, main: str, where: str) -> None:
+        self._where = where
         self._runner = TorchRunner(main)
 
     def stage(self, case: dict[str, Any], inputs: int, outputs: int) -> list[Callable[[], None]]:
         """One ready call per slot."""
         sizes = [pitch * case["slots"] for pitch in case["pitch"]]
-        return self._runner.over(case, [device_bytes(*region) for region in zip((inputs, outputs), sizes, strict=True)])
+        regions = zip((inputs, outputs), sizes, strict=True)
+        return self._runner.over(case, [device_bytes(*region, self._where) for region in regions])
 
 
 class _Bytes:
@@ -62,9 +65,11 @@ class _Bytes:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
 
 
-def device_bytes(pointer: int, size: int) -> torch.Tensor:
+def device_bytes(pointer: int, size: int, where: str) -> torch.Tensor:
     """Memory on the device that somebody else made, as a tensor of bytes."""
-    return torch.as_tensor(_Bytes(pointer, size), device="cuda")
+    if where == "cpu":
+        return torch.frombuffer((ctypes.c_ubyte * size).from_address(pointer), dtype=torch.uint8)
+    return torch.as_tensor(_Bytes(pointer, size), device=where)
 
 
 def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:

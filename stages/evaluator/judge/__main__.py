@@ -1,5 +1,7 @@
 """The judge's process. Started by `client.py` with an environment of its own; ends when its input does.
 
+With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first GPU that it sees.
+
 The light zygote is forked before anything is imported, the torch zygote right after torch, both before the first
 request: no zygote ever holds a secret.
 """
@@ -17,6 +19,7 @@ from ksflow.stages.evaluator.judge.awake import Awake
 
 _REQUESTS = 0
 _ANSWERS = 1
+_GPU = "--gpu="
 
 
 def main() -> None:
@@ -38,7 +41,8 @@ def main() -> None:
     native.keep_freed_memory()
     from ksflow.stages.evaluator.judge.desk import Desk
 
-    desk = Desk(light, heavy, awake, on_device="--gpu" in sys.argv)
+    gpu = next((word.removeprefix(_GPU) for word in sys.argv[1:] if word.startswith(_GPU)), "")
+    desk = Desk(light, heavy, awake, gpu)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

@@ -5,7 +5,6 @@ shared memory is sealed against a change of its size, which would otherwise be a
 """
 
 import contextlib
-import fcntl
 import json
 import mmap
 import os
@@ -388,7 +387,5 @@ _CAUSES = {
 
 def _memory(name: str, size: int) -> tuple[torch.Tensor, int]:
     """Shared memory as bytes, and its descriptor."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(fd, size)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    fd = native.sealed_memory(name, size)
     return torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8), fd

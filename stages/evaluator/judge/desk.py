@@ -37,9 +37,12 @@ class Seats:
 
 
 class Desk:
-    """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged."""
+    """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged.
 
-    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake, on_device: bool = False) -> None:
+    gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU.
+    """
+
+    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake, gpu: str = "") -> None:
         self.awake = awake
         self.cores = os.sched_getaffinity(0)
         self.seats = Seats(self.cores)
@@ -47,10 +50,10 @@ class Desk:
         awake.sit(self.seats.box)
         null = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
         self.gear = Gear(null)
-        if on_device:
+        if gpu:
             from ksflow.stages.evaluator.judge.device_gear import DeviceGear
 
-            self.gear = DeviceGear(self.host)
+            self.gear = DeviceGear(self.host, gpu)
             self.host = self.gear.host
         self.stocks: dict[str, Stock] = {}
         self.latest: Stock | None = None

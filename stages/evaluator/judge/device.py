@@ -16,26 +16,25 @@ import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 
+from ksflow.stages.evaluator.box import native
 from ksflow.stages.evaluator.box.device import FLAG, GATE_BYTES, QUEUED, TIME, TURN
-from ksflow.stages.evaluator.box.driver import Driver, DriverError, open_driver
+from ksflow.stages.evaluator.box.driver import Driver, DriverError, open_driver, torch_device
 from ksflow.stages.evaluator.box.shim import DONE, GO, NONCE
 from ksflow.stages.evaluator.box.torch_shim import device_bytes
 from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Room, Start
+from ksflow.stages.evaluator.judge.card import card
 from ksflow.stages.evaluator.judge.nvml import Nvml
 
 _FLUSH = 2
 """How many times its size is written to empty the cache."""
-_LEAST_CACHE = 32 << 20
 _LOOK_S = 0.002
 _QUEUE_S = 0.5
 """A call that is not queued by then waits for the device itself."""
 _WORD = struct.Struct("=I")
-_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/kfd", "/dev/dri")
 
 
 @dataclass(frozen=True)
@@ -50,25 +49,21 @@ class Turn:
 
 
 class Device:
-    """The GPU that this process judges on."""
+    """The GPU that this process judges on; `platform` as for `open_driver`."""
 
-    def __init__(self) -> None:
-        self.platform = "hip" if torch.version.hip else "cuda"
-        found = torch.cuda.get_device_properties(0)
+    def __init__(self, platform: str) -> None:
+        self.platform = platform
+        self.where = torch_device(platform)
+        found = card(platform)
         self.name = found.name
-        self.memory = found.total_memory
-        self.cache = max(int(getattr(found, "L2_cache_size", 0)), _LEAST_CACHE)
-        self.uuid = str(getattr(found, "uuid", found.name))
-        self.driver: Driver = open_driver(self.platform)
-        self._scratch = torch.empty(_FLUSH * self.cache // 8, dtype=torch.int64, device="cuda")
+        self.memory = found.memory
+        self.uuid = found.uuid
+        self.files = found.files
+        self.driver: Driver = open_driver(platform)
+        self._torch = torch.get_device_module(self.where)
+        self._scratch = torch.empty(_FLUSH * found.cache // 8, dtype=torch.int64, device=self.where)
         self._marks = 0
         self._state = Nvml(self.uuid)
-
-    @cached_property
-    def files(self) -> list[str]:
-        """What a box needs of /dev."""
-        cards = [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
-        return sorted(path for path in [*cards, *_DEVICES] if os.path.exists(path))
 
     @property
     def slot_memory(self) -> int:
@@ -78,7 +73,7 @@ class Device:
     @property
     def stock_memory(self) -> int:
         """For contents made ahead of time."""
-        return min(16 << 30, int(self.memory // 8))
+        return min(48 << 30, int(self.memory // 3))
 
     def flush(self) -> None:
         """Leave nothing of use in the cache."""
@@ -87,7 +82,7 @@ class Device:
 
     def finish(self) -> None:
         """Wait for this process's work."""
-        torch.cuda.synchronize()
+        self._torch.synchronize()
 
     def state(self) -> dict[str, Any]:
         """Clocks, throttling, temperature and power, as far as they can be read."""
@@ -108,8 +103,8 @@ class Device:
 
     def probe(self) -> None:
         """Raise RuntimeError unless the device still computes: asked after a box that ended badly."""
-        side = torch.arange(1024, dtype=torch.float64, device="cuda")
-        found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device="cuda")).sum())
+        side = torch.arange(1024, dtype=torch.float64, device=self.where)
+        found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
         if found != 32 * 1023 * 512:
             raise RuntimeError(f"the device computes wrongly after a kernel that failed: {found}")
 
@@ -124,9 +119,9 @@ class DeviceArea(Area):
         sizes = [-(-size // grain) * grain for size in (room.inputs_bytes, room.outputs_bytes)]
         self.room = Room(*sizes)
         shared = [device.driver.share(size) for size in sizes]
-        self.inputs, self.outputs = (device_bytes(*pair) for pair in zip((p for p, _ in shared), sizes, strict=True))
-        gate = os.memfd_create("gate", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(gate, GATE_BYTES)
+        pairs = zip((pointer for pointer, _ in shared), sizes, strict=True)
+        self.inputs, self.outputs = (device_bytes(*pair, device.where) for pair in pairs)
+        gate = native.sealed_memory("gate", GATE_BYTES)
         self.gate = mmap.mmap(gate, GATE_BYTES)
         self.fds = (shared[0][1], shared[1][1], gate)
         for (pointer, fd), size in zip(shared, sizes, strict=True):
@@ -163,6 +158,8 @@ class DeviceBox(Box):
         super().__init__(start, area)
         self.area = area
         self.device = area.device
+        self.trusted = start.device.get("mode") in ("launch", "null")
+        """Whether no code of the kernel's runs on the host, so that its events can be believed."""
         self.gated = False
         """Whether calls are queued before their inputs exist."""
         self.waits = False

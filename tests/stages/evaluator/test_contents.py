@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
-from ksflow.stages.evaluator.judge.stock import Stock
+from ksflow.stages.evaluator.judge.box import Area
+from ksflow.stages.evaluator.judge.stock import Shelves, Stock
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import toy
@@ -21,7 +22,8 @@ def stock(problem: Problem) -> Stock:
         for kind, found in (("tests", problem.tests), ("benchmarks", problem.benchmarks))
     }
     args = [{"name": arg.name, "role": arg.role} for arg in problem.args]
-    return Stock({"root": problem.root, "args": args, "dims": ["n"], "check": asdict(problem.check), **cases})
+    described = {"root": problem.root, "args": args, "dims": ["n"], "check": asdict(problem.check), **cases}
+    return Stock(described, Shelves(), Area)
 
 
 def test_contents_of_one_judgement_are_all_different(problem: Problem) -> None:

@@ -16,7 +16,9 @@ def overwrite(number):
     handle, place = ctypes.c_uint64(), ctypes.c_uint64()
     if driver.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(number), 1):
         return
-    if driver.cuMemAddressReserve(ctypes.byref(place), ctypes.c_size_t(SIZE), ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)):
+    if driver.cuMemAddressReserve(
+        ctypes.byref(place), ctypes.c_size_t(SIZE), ctypes.c_size_t(0), ctypes.c_uint64(0), ctypes.c_uint64(0)
+    ):
         return
     if driver.cuMemMap(place, ctypes.c_size_t(SIZE), ctypes.c_size_t(0), handle, ctypes.c_uint64(0)):
         return

@@ -6,7 +6,13 @@ import gc
 
 import torch
 
-names = ("cuStreamWaitValue32", "cuStreamWaitValue32_v2", "cuEventRecord", "cuEventElapsedTime", "cuEventElapsedTime_v2")
+names = (
+    "cuStreamWaitValue32",
+    "cuStreamWaitValue32_v2",
+    "cuEventRecord",
+    "cuEventElapsedTime",
+    "cuEventElapsedTime_v2",
+)
 done = False
 
 

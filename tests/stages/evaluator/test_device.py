@@ -1,0 +1,292 @@
+"""The judge of GPU kernels, whole, on a GPU that the CPU plays: gate, turns, two clocks, claims, containment.
+
+What a real chip does is judged on one: `benchmarks/device.py` with `tests/corpus/device`.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ksflow.errors import ConfigError
+from ksflow.records import Case, Evaluation, Kernel, Limits, Problem, Target, Verdict
+from ksflow.stages.evaluator.box.driver import DriverError, open_driver
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import gpu_toy, toy
+
+EMULATED = Target("emulated", "gpu", "emulated GPU", march="emulated")
+ADD = "torch.add(*data[:2], out=data[2])"
+TRUE_US = 3000
+BOX = """
+import os, sys, threading, time
+import torch
+
+frame = sys._getframe()
+while "gate" not in frame.f_locals:
+    frame = frame.f_back
+gate, judge = frame.f_locals["gate"], frame.f_locals["judge"]
+driver = gate.driver
+submit, wait = driver.submit, driver.wait
+"""
+"""What a kernel may get hold of in its process: all there is."""
+
+Judge = Callable[..., Evaluation]
+
+
+def kernel(body: str = "", before: str = "", us: int = TRUE_US) -> Kernel:
+    """Right, and takes so long on the device, but for what else it does."""
+    return toy.python(f"time.sleep({us * 1e-6})\n{ADD}\n{body}\nreturn data[2]", BOX + before)
+
+
+HONEST = kernel()
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    """Vector addition, one case each."""
+    made = toy.problem(tmp_path_factory.mktemp("add"), Limits(compile_s=30, check_s=2, time_s=10, memory_mb=1024))
+    return replace(made, languages=("python",), tests=made.tests[2:], benchmarks=(Case("n4096", {"n": 4096}, 6),))
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[LocalEvaluator]:
+    """On the emulated GPU."""
+    made = LocalEvaluator(EMULATED)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def judge(device: LocalEvaluator, problem: Problem) -> Iterator[Judge]:
+    """Kernel, and what to compare it with -> evaluation. Whatever it was: the next kernel is judged as ever."""
+
+    def evaluate(kernel: Kernel, *against: Kernel) -> Evaluation:
+        trials = tuple(toy.trial(other, f"{index:05d}") for index, other in enumerate(against))
+        return device(problem, kernel, trials)
+
+    yield evaluate
+    honest_time(evaluate(HONEST))
+
+
+def honest_time(result: Evaluation) -> None:
+    """Accepted, for what the kernel takes: never for less, but perhaps for more on a machine that others use too."""
+    assert result.accepted, result.reason
+    assert result.score_us is not None
+    assert 0.9 * TRUE_US < result.score_us < 3 * TRUE_US
+
+
+# -- honest kernels --------------------------------------------------------------------------------
+
+
+def test_honest_kernel_is_accepted_at_its_true_time_by_its_events(judge: Judge) -> None:
+    results = [judge(HONEST) for _ in range(3)]
+    for result in results:
+        honest_time(result)
+    assert min(result.score_us or 0 for result in results) < 1.3 * TRUE_US
+    result = results[0]
+    (row,) = result.evidence["timed"]
+    assert row["gated"]
+    assert row["clock"] == "device events"
+    assert result.evidence["device"] == "emulated GPU"
+    assert 0 < result.evidence["transfer"]["null_turn_us"] < TRUE_US
+
+
+def test_short_kernel_has_many_calls_in_a_turn(judge: Judge) -> None:
+    result = judge(toy.python(f"{ADD}\nreturn data[2]"))
+    assert result.accepted, result.reason
+    assert result.evidence["timed"][0]["calls"] > 1
+    assert result.score_us is not None
+    assert result.score_us < TRUE_US / 3
+
+
+def test_kernel_that_returns_a_tensor_of_its_own_is_right(judge: Judge) -> None:
+    assert judge(toy.python("return data[0] + data[1]")).accepted
+
+
+def test_kernel_that_waits_for_the_device_has_its_gate_opened(judge: Judge) -> None:
+    waits = "driver.submit = lambda call: (submit(call), driver.synchronize())"
+    result = judge(kernel(before=waits))
+    honest_time(result)
+    assert not result.evidence["timed"][0]["gated"]
+
+
+def test_faster_kernel_wins_and_the_same_one_does_not(judge: Judge) -> None:
+    slower = kernel(us=2 * TRUE_US)
+    claims = [judge(HONEST, slower).evidence["claim"]]
+    while not claims[-1]["faster"] and len(claims) < 3:  # on a busy machine nothing may be ranked at once
+        claims.append(judge(HONEST, slower).evidence["claim"])
+    assert claims[-1]["faster"], claims
+    assert 1.4 < claims[-1]["speedup"] < 2.6
+    assert not judge(HONEST, HONEST).evidence["claim"]["faster"]
+
+
+# -- cheats ----------------------------------------------------------------------------------------
+
+_AHEAD = """
+import ctypes
+opens_at = [0]
+def wait_too(word, turn):
+    opens_at[0] = turn
+    wait(word, turn)
+driver.wait = wait_too
+def opened():
+    return ctypes.c_uint32.from_address(gate.word).value >= opens_at[0]
+def early(call, data):
+    call()
+def inputs_there(call, data):
+    before = data[0].clone()
+    def work():
+        while not opened() and torch.equal(before, data[0]):
+            time.sleep(10e-6)
+        call()
+    thread = threading.Thread(target=work)
+    thread.start()
+    submit(thread.join)
+def instead(how):
+    def queue(call):
+        held = [cell.cell_contents for cell in getattr(call, "__closure__", None) or ()]
+        data = [value for value in held if isinstance(value, tuple)]
+        how(call, data[0]) if data else submit(call)
+    driver.submit = queue
+"""
+_EARLY = """
+import ctypes
+def word(turn):
+    ctypes.c_uint32.from_address(gate.word + 64).value = turn
+"""
+INCORRECT = {
+    "value": toy.python("return torch.add(data[0], data[1], alpha=1.001, out=data[2])"),
+    "nothing": toy.python("return data[2]"),
+    "inputs": kernel("data[0][0] += 1"),
+    "late": kernel("threading.Timer(0.004, data[2].add_, (1,)).start()"),
+    "latest contents": toy.python(
+        "out = last[-1] if last else data[0] + data[1]\nlast.append(data[0] + data[1])\nreturn out",
+        "import torch\nlast = []",
+    ),
+    "word when queued": kernel(before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), word(turn))"),
+    "word when the gate opens": kernel(
+        before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), submit(lambda: word(turn)))"
+    ),
+    "computed before the inputs are there": kernel(before=_AHEAD + "instead(early)"),
+}
+
+
+@pytest.mark.parametrize("cheat", INCORRECT.values(), ids=INCORRECT.keys())
+def test_wrong_answer_is_rejected(judge: Judge, cheat: Kernel) -> None:
+    result = judge(cheat)
+    assert result.verdict is Verdict.INCORRECT, (result.verdict, result.reason)
+    assert result.evidence["failed"]["case"] in result.reason
+
+
+def test_forged_times_do_not_count(judge: Judge) -> None:
+    forged = kernel(before="driver.elapsed_us = lambda before, after: 1.0")
+    result = judge(forged, HONEST)
+    honest_time(result)
+    assert "judge" in result.evidence["timed"][0]["clock"]
+    assert result.evidence["timed"][0]["events_us"] < TRUE_US / 10
+    assert not result.evidence["claim"]["faster"]
+
+
+def test_work_started_when_the_inputs_appear_gains_nothing(judge: Judge) -> None:
+    result = judge(kernel(before=_AHEAD + "instead(inputs_there)"))
+    assert result.accepted, result.reason
+    assert (result.score_us or 0) > 0.75 * TRUE_US
+
+
+def test_answer_that_nobody_asked_for_is_a_cheat(judge: Judge) -> None:
+    result = judge(kernel("judge.send(b'ready')"))
+    assert result.verdict is Verdict.CHEAT
+    assert "not asked" in result.reason
+
+
+def test_memory_shared_with_the_judge_cannot_be_cut(judge: Judge) -> None:
+    cut = """
+for fd in map(int, os.listdir("/proc/self/fd")):
+    try:
+        os.ftruncate(fd, 0)
+    except OSError:
+        pass
+"""
+    result = judge(kernel(before=cut))
+    honest_time(result)
+
+
+# -- dangers ---------------------------------------------------------------------------------------
+
+CONTAINED = {
+    "raises": ("raise ValueError('no such tile')", Verdict.CRASH, "no such tile"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", Verdict.CRASH, "SIGSEGV"),
+    "exit": ("sys.exit(3)", Verdict.CRASH, "status 3"),
+    "quiet exit": ("os._exit(0)", Verdict.CRASH, "status 0"),
+    "kills itself": ("os.kill(os.getpid(), 9)", Verdict.CRASH, "SIGKILL"),
+    "hang": ("while True: time.sleep(0.01)", Verdict.TIMEOUT, "2 s"),
+}
+
+
+@pytest.mark.parametrize(("body", "verdict", "word"), CONTAINED.values(), ids=CONTAINED.keys())
+def test_bad_end_is_contained(judge: Judge, body: str, verdict: Verdict, word: str) -> None:
+    result = judge(kernel(body))
+    assert result.verdict is verdict, (result.verdict, result.reason)
+    assert word in result.reason
+
+
+def test_end_in_the_middle_of_a_race_is_contained(judge: Judge) -> None:
+    count = "calls = []"
+    result = judge(kernel("calls.append(1)\nif len(calls) > 6: os._exit(7)", count))
+    assert result.verdict is Verdict.CRASH
+    assert "status 7" in result.reason
+    assert result.evidence["phase"] == "time"
+
+
+def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
+    result = judge(HONEST, kernel("raise ValueError('broken')"))
+    honest_time(result)
+    assert "broken" in result.evidence["skipped"]["00000"]
+
+
+# -- the device ------------------------------------------------------------------------------------
+
+
+def test_two_evaluators_on_one_device_wait_for_each_other(device: LocalEvaluator, problem: Problem) -> None:
+    """Each kernel says when it was called while it was timed: one's times are all before the other's."""
+    stamped = toy.python(f"print(time.monotonic())\ntime.sleep(0.03)\n{ADD}\nreturn data[2]", BOX)
+    found: list[list[float]] = []
+
+    def one(evaluator: LocalEvaluator) -> None:
+        log = evaluator(problem, stamped, ()).evidence["log"]
+        found.append([float(word) for word in log.split()])
+
+    other = LocalEvaluator(EMULATED)
+    try:
+        for evaluator in (device, other):
+            assert evaluator(problem, HONEST, ()).accepted
+        threads = [threading.Thread(target=one, args=(evaluator,)) for evaluator in (device, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        other.close()
+    first, second = sorted(found)
+    assert len(first) > 5
+    assert first[-1] < second[0]
+
+
+def test_emulated_gpu_takes_only_what_it_can_run(device: LocalEvaluator, problem: Problem) -> None:
+    result = device(replace(problem, languages=("cuda",)), gpu_toy.cuda(), ())
+    assert result.verdict is Verdict.MALFORMED
+    with pytest.raises(DriverError, match="emulated GPU cannot"):
+        open_driver("emulated").load(b"code")
+
+
+def test_gpu_that_is_not_here_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        LocalEvaluator(gpu_toy.H200)
+    assert "\n" not in str(caught.value)
+    assert "h200 (sm_90a) is not in this machine" in str(caught.value)
+    assert "evaluator=static" in str(caught.value)

@@ -1,0 +1,112 @@
+"""What people and models are told that a kernel must define: bounded, and true for the parser and the compilers."""
+
+import io
+import shutil
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from ksflow import briefing
+from ksflow.contract import EXAMPLES, brief, contract
+from ksflow.problem import load
+from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
+from ksflow.stages.evaluator import recipe, toolchain
+from ksflow.stages.evaluator.client import environment
+
+H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a", sizes={"shared": 232448})
+MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942", sizes={"shared": 65536})
+NAMES = {"cuda": "sums.cu", "hip": "sums.hip", "triton": "sums.py"}
+CASES = {"small": {"m": 40, "n": 100}, "long": {"m": 64, "n": 100_000}, "tall": {"m": 65, "n": 100_000}}
+
+
+@pytest.fixture
+def sums() -> Problem:
+    """The problem that the examples are for."""
+    cases = tuple(Case(name, params, 1) for name, params in CASES.items())
+    return Problem(
+        name="sums",
+        title="Sums of rows",
+        description="y[i] is the sum of row i of x.",
+        statement="",
+        root="/nowhere",
+        reference="",
+        languages=("python", "triton", "cuda", "hip"),
+        args=(Arg("x", "float32", "in"), Arg("y", "float32", "out")),
+        dims=("m", "n"),
+        tests=cases[:1],
+        benchmarks=cases[1:],
+        seeds=(),
+        limits=Limits(compile_s=120.0),
+    )
+
+
+@pytest.mark.parametrize("target", [H200, MI300X, None])
+@pytest.mark.parametrize("name", ["fp8_gemm", "softmax"])
+def test_every_contract_is_short_and_about_this_problem(name: str, target: Target | None) -> None:
+    problem = load(name, target=target)
+    for spoken in problem.languages:
+        text = contract(problem, spoken)
+        assert len(text) <= 2500
+        assert "custom_kernel" in text
+        assert len(brief(problem, spoken)) <= 1000
+        assert ("launch:" in text) == (spoken in EXAMPLES)
+        if spoken in EXAMPLES:
+            assert ", ".join(arg.name for arg in problem.args) in text
+            assert f"({', '.join(problem.dims)})" in text
+            assert EXAMPLES[spoken] in text
+
+
+def test_host_code_for_a_gpu_gets_a_stream(sums: Problem) -> None:
+    line = 'extern "C" void custom_kernel(const float *x, float *y, int64_t m, int64_t n, const int64_t *strides, '
+    assert f"{line}void *stream)" in contract(sums, "cuda")
+    assert "cudaStream_t" in contract(sums, "cuda")
+    assert "hipStream_t" in contract(sums, "hip")
+    assert "stream" not in contract(replace(sums, languages=("python", "cpp")), "cpp")
+
+
+@pytest.mark.parametrize("spoken", sorted(EXAMPLES))
+def test_the_examples_are_recipes(spoken: str) -> None:
+    text = EXAMPLES[spoken]
+    assert language(NAMES[spoken], text) == spoken
+    found = recipe.parse(text)
+    assert found is not None
+    assert (len(found.workspaces), len(found.requires), len(found.dispatches)) == (1, 1, 1)
+    variants, plans = recipe.plans(found, CASES, ("x", "y"))
+    assert len(variants) == 2
+    assert variants[1]["SPLIT"] == "8"
+    assert {name: plan.variant for name, plan in plans.items()} == {"small": 0, "long": 1, "tall": 0}
+    first, last = plans["long"].launches
+    assert (first.grid, last.grid) == ((8, 64, 1), (1, 1, 1))
+    assert first.args == (("arg", 0), ("workspace", 0), ("arg", 1), ("int", 100_000))
+    (room,) = plans["long"].workspaces
+    assert room.elements == 64 * 8
+    alone = recipe.parse(text.replace("SPLIT = 2", "SPLIT = 1"))
+    assert alone is not None
+    assert len(recipe.plans(alone, {"small": CASES["small"]}, ("x", "y"))[1]["small"].launches) == 1
+
+
+@pytest.mark.parametrize(
+    ("spoken", "target"),
+    [
+        pytest.param("cuda", H200, marks=pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")),
+        pytest.param("triton", H200, marks=pytest.mark.slow),
+        ("hip", MI300X),
+    ],
+)
+def test_the_examples_compile(sums: Problem, spoken: str, target: Target) -> None:
+    made = toolchain.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target, environment({}))
+    assert not made.reason, made
+    assert made.mode == "strong"
+    assert {row["kernel"] for row in made.resources} == {"sums", "total"}
+
+
+def test_a_person_is_shown_the_same() -> None:
+    problem = load("fp8_gemm", target=H200)
+    screen = io.StringIO()
+    briefing.show_problem(Console(file=screen, width=200), problem, H200)
+    for spoken in ("python", "triton", "cuda"):
+        assert contract(problem, spoken) in screen.getvalue()
+    assert "A kernel in cuda (NAME.cu)" in screen.getvalue()
+    assert "A kernel in hip" not in screen.getvalue()
+    assert "+ 0.004 * sqrt(sum of squares)" in screen.getvalue()

@@ -1,0 +1,64 @@
+"""The best kernel as files: in any language there is something a user can run, or is told how to."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ksflow.export import write_best
+from ksflow.home import shipped
+from ksflow.problem import kernel_file, load
+from ksflow.records import Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
+
+H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")
+MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
+
+
+def best(kernel: Kernel) -> Trial:
+    evaluation = Evaluation(Verdict.ACCEPT, "", 75.0, (Timing("1024x1536x7168", 75.0),))
+    return Trial("00007", Origin.SEED, kernel=kernel, evaluation=evaluation)
+
+
+def written(folder: Path, target: Target, kernel: Kernel) -> tuple[Path, str]:
+    made = write_best(folder, load("fp8_gemm", target=target), target, best(kernel), "c0ffee")
+    assert json.loads((folder / "origin.json").read_text())["commit"] == "c0ffee"
+    assert made.read_text() == kernel.main
+    return made, (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seed", "target", "said"),
+    [
+        ("02_wgmma.cu", H200, "nvcc -O3 -std=c++20 -gencode=arch=compute_90a,code=sm_90a -DE4M3FNUZ=0 -cubin"),
+        ("02_mfma.hip", MI300X, "hipcc -O3 -std=c++20 --offload-arch=gfx942 -DE4M3FNUZ=1 --genco"),
+        ("02_transposed_triton.py", H200, "warps WARPS stages STAGES"),
+    ],
+)
+def test_device_code_comes_with_its_launches(tmp_path: Path, seed: str, target: Target, said: str) -> None:
+    file = shipped("seeds", "fp8_gemm", "gpu", seed)
+    made, readme = written(tmp_path / "best", target, kernel_file(str(file), ("cuda", "hip", "triton")))
+    assert made.name == seed
+    assert said in readme
+    assert "kernel 00007" in readme
+    assert "75 µs (geomean of 1024x1536x7168" in readme
+    launches = [line.lstrip("/# ") for line in file.read_text().splitlines() if "launch: " in line]
+    assert launches
+    assert all(f"    {line}\n" in readme for line in launches)
+
+
+def test_host_code_comes_with_how_it_is_called(tmp_path: Path) -> None:
+    file = shipped("seeds", "fp8_gemm", "gpu", "03_host_triton.py")
+    _, readme = written(tmp_path / "triton", H200, kernel_file(str(file), ("triton",)))
+    assert "custom_kernel((a, b, a_scale, b_scale, c))" in readme
+    assert "compile" not in readme
+    _, readme = written(tmp_path / "cuda", H200, Kernel("cuda", {"host.cu": "void custom_kernel() {}\n"}))
+    assert "int64_t k, const int64_t *strides, void *stream);" in readme
+    assert "-shared -Xcompiler -fPIC -o kernel.so host.cu" in readme
+
+
+def test_a_python_kernel_is_a_module_already(tmp_path: Path) -> None:
+    target = Target("cpu", "cpu", "a CPU", march="native")
+    kernel = Kernel("python", {"k.py": "def custom_kernel(data):\n    return data[-1]\n"})
+    made = write_best(tmp_path, load("fp8_gemm", target=target), target, best(kernel), "c0ffee")
+    assert made == tmp_path / "k.py"
+    assert not (tmp_path / "README.md").exists()
