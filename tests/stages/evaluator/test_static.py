@@ -51,7 +51,7 @@ def test_what_cannot_be_compiled_here(problem: Problem) -> None:
     assert other.reason == "language hip cannot be compiled for h200 (sm_90a)"
     python = StaticEvaluator(gpu_toy.H200)(problem, toy.RIGHT_PYTHON, ())
     assert python.verdict is Verdict.UNTIMED
-    assert python.evidence == {"made": "host"}
+    assert python.evidence == {"made": "host", "emulated": "not emulated: the problem has no small cases"}
 
 
 def test_target_must_be_a_gpu() -> None:

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from evaluator import toy
+from evaluator.conftest import Judge
 from ksflow import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.stages.evaluator.box import cgroup, levels
 from ksflow.stages.evaluator.local import LocalEvaluator
-
-from . import toy
-from .conftest import Judge
 
 
 def processes(mark: str) -> list[int]:

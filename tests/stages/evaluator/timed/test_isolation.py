@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from evaluator import boxes, toy
 from ksflow import target
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Problem
@@ -20,7 +21,6 @@ from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.client import Child
 from ksflow.stages.evaluator.local import LocalEvaluator
 
-from . import boxes, toy
 from .test_containment import processes
 
 LOOK = """

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from evaluator import gpu_toy, toy
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Limits, Problem, Target, Verdict
 from ksflow.stages.evaluator.box.driver import DriverError, open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
-
-from . import gpu_toy, toy
 
 EMULATED = Target("emulated", "gpu", "emulated GPU", march="emulated")
 ADD = "torch.add(*data[:2], out=data[2])"

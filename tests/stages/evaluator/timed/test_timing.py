@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from evaluator import toy
+from evaluator.conftest import Judge
 from ksflow import target
 from ksflow.records import Case, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
-
-from . import toy
-from .conftest import Judge
 
 
 def test_kernel_ties_with_itself(judge: Judge) -> None:

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
+from evaluator import toy
+from evaluator.conftest import Judge
 from ksflow.records import Kernel, Verdict
 from ksflow.stages.evaluator.box.levels import LEVELS
-
-from . import toy
-from .conftest import Judge
 
 
 @pytest.mark.parametrize("kernel", [toy.RIGHT_CPP, toy.RIGHT_PYTHON], ids=["cpp", "python"])

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from evaluator import toy
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.judge.box import Area
 from ksflow.stages.evaluator.judge.stock import Shelves, Stock
 from ksflow.stages.evaluator.local import LocalEvaluator
-
-from . import toy
 
 
 def stock(problem: Problem) -> Stock:

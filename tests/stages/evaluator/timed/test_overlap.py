@@ -5,12 +5,11 @@ import threading
 
 import pytest
 
+from evaluator import toy
 from ksflow.home import cache
 from ksflow.records import Problem, Verdict
 from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.local import LocalEvaluator
-
-from . import toy
 
 
 @pytest.mark.slow
