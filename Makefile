@@ -11,7 +11,7 @@ demo:
 # What times kernels has the machine to itself.
 test:
 	@.ci/install $(VENV) dev
-	$(RUN) pytest -q -n 2 --ignore tests/stages/evaluator/timed --ignore tests/corpus
+	$(RUN) pytest -q -n 2 --dist worksteal --ignore tests/stages/evaluator/timed --ignore tests/corpus
 	$(RUN) pytest -q tests/stages/evaluator/timed tests/corpus
 
 check:

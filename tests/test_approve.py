@@ -95,6 +95,7 @@ def test_what_is_not_accepted_or_stale_is_not_approved(folder: Path) -> None:
     assert not git(folder, "tag", "--list")
 
 
+@pytest.mark.slow
 def test_without_an_identity_the_remedy_is_named(folder: Path) -> None:
     nobody = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "EMAIL": ""}
     done = ksflow(folder, "approve", "00004", *RUN, **nobody)
@@ -139,6 +140,7 @@ def test_an_approval_is_signed_as_git_is_told(folder: Path, setting: str) -> Non
     assert "approved by Ada Lovelace: signed" in ksflow(folder, "lineage", *RUN).stdout
 
 
+@pytest.mark.slow
 def test_a_signature_that_fails_is_one_line(folder: Path) -> None:
     settings = {**ME, "GIT_CONFIG_COUNT": "4", "GIT_CONFIG_KEY_2": "gpg.format", "GIT_CONFIG_VALUE_2": "ssh"}
     settings |= {"GIT_CONFIG_KEY_3": "user.signingKey", "GIT_CONFIG_VALUE_3": "/nowhere/key"}

@@ -144,6 +144,7 @@ def test_problem_show_says_what_was_understood(tmp_path: Path) -> None:
     assert "00_torch.py (baseline)" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_console_script_sees_modules_beside_the_user(tmp_path: Path) -> None:
     (tmp_path / "mystages.py").write_text(
         "from ksflow.stages.selector.fastest import Fastest\nclass Mine(Fastest):\n    pass\n"
@@ -203,6 +204,7 @@ def test_offline_runs_import_neither_dspy_nor_torch(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_a_corrupt_lineage_is_one_line(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *DRY, "loop.evaluations=1").returncode == 0
     for pack in (tmp_path / "runs/lineage.git/objects/pack").glob("*.pack"):

@@ -86,6 +86,7 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     assert len(recipe.plans(alone, {"small": CASES["small"]}, ("x", "y"))[1]["small"].launches) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoken", "target"),
     [

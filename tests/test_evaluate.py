@@ -171,6 +171,7 @@ def test_a_real_kernel_is_judged_verified_and_told_from_a_wrong_one(tmp_path: Pa
     assert "verdict: accept on record, accept now; score: " in done.stdout.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_in_one_line_and_leaves_no_judge(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ksflow", "evaluate", "00_torch.py", "problem=softmax", "cache=false"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

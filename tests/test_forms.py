@@ -64,3 +64,10 @@ def test_hostile_text_takes_no_longer_than_other(text: str) -> None:
 
     for language in ("cpp", "python"):
         assert took(400_000, language) < 2 + 40 * took(20_000, language)
+
+
+def test_the_lines_of_a_recipe_are_comments_that_count() -> None:
+    source = "// launch: f [1] [32] (a)\n// a remark\nconstexpr int B = 1;  // tune: 1 2\n"
+    plain = form(Kernel("cuda", {"k.cu": source}))
+    assert plain == form(Kernel("cuda", {"k.cu": source.replace("// a remark\n", "")}))
+    assert plain != form(Kernel("cuda", {"k.cu": f"// dispatch: if m <= 8: B=2\n{source}"}))

@@ -196,6 +196,7 @@ def _write_many(path: str, tag: str, count: int) -> None:
     lineage.close()
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_lineage_without_losing_a_trial(lineage: Lineage) -> None:
     workers = [
         multiprocessing.get_context("spawn").Process(target=_write_many, args=(str(lineage.store.path), tag, 8))
@@ -225,6 +226,7 @@ _write_many({path!r}, "doomed", 10_000)
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_leaves_whole_states(lineage: Lineage) -> None:
     script = _ENDLESS.format(tests=os.path.dirname(__file__), path=str(lineage.store.path))
     for attempt in range(6):

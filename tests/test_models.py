@@ -92,6 +92,7 @@ def test_money_runs_out_cleanly(tmp_path: Path, provider: Provider) -> None:
     assert len(provider.requests) - before < 3 * 5  # what was planned is written first
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_path: Path, provider: Provider) -> None:
     asked = threading.Event()
 
@@ -130,6 +131,7 @@ def test_ctrl_c_twice_says_what_it_abandons_and_the_next_run_takes_it_up(tmp_pat
     assert len(provider.requests) - before == 3  # the three that were planned, and no other question
 
 
+@pytest.mark.slow
 def test_a_person_can_be_the_model(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "ksflow", *DRY, "llm=inbox", "loop.evaluations=3", "loop.confirm=false"],
@@ -153,6 +155,7 @@ def test_a_person_can_be_the_model(tmp_path: Path) -> None:
     assert not list(folder.glob("*.md"))
 
 
+@pytest.mark.slow
 def test_a_refused_key_ends_the_run_with_one_line(tmp_path: Path, provider: Provider) -> None:
     provider.reply = lambda prompt: (401, "who are you")
     arguments = [*SERVER, "loop.evaluations=3", "loop.rounds_in_flight=3"]

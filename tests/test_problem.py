@@ -8,7 +8,8 @@ import pytest
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.problem import kernel_file, load
-from ksflow.records import Target
+from ksflow.records import Problem, Target
+from ksflow.target import known
 
 
 def test_the_papers_problem_is_the_papers() -> None:
@@ -106,3 +107,28 @@ def test_a_kernel_of_ones_own(tmp_path: Path) -> None:
         kernel_file(str(file), ("python",))
     with pytest.raises(ConfigError, match="cannot read"):
         kernel_file(str(tmp_path / "absent.cpp"), ("cpp",))
+
+
+def test_languages_seeds_and_variant_follow_the_target() -> None:
+    def of(march: str) -> Problem:
+        return load("fp8_gemm", target=known("some", "some GPU", march, {"bytes": 1e12}))
+
+    hopper, cdna3, cdna4 = of("sm_90a"), of("gfx942"), of("gfx950")
+    assert hopper.languages == ("python", "triton", "cuda")
+    assert cdna3.languages == ("python", "triton", "hip")
+    assert (hopper.variant, cdna3.variant, cdna4.variant) == ("e4m3fn", "e4m3fnuz", "e4m3fn")
+    assert {seed.kernel.language for seed in hopper.seeds} == {"python", "triton", "cuda"}
+    assert "02_mfma.hip" in {seed.name for seed in cdna3.seeds}
+    assert "00_numpy.py" not in {seed.name for seed in hopper.seeds}
+    assert load("fp8_gemm").languages == ("python", "cpp")
+    assert [case.params["m"] for case in hopper.small] == [32, 96, 160, 64, 96]
+    assert (hopper.check.unit("sm_90a"), hopper.check.unit("gfx942")) == (0.004, 0.0)
+
+
+def test_seeds_can_be_chosen_and_baselines_stay() -> None:
+    found = load("fp8_gemm", seeds=["02_ikj.cpp"])
+    assert [seed.name for seed in found.seeds] == ["00_numpy.py", "00_torch.py", "02_ikj.cpp"]
+    with pytest.raises(
+        ConfigError, match=r"problem.seeds=\['02_wgmma.cu'\]: fp8_gemm has for this target: .*03_tiles.cpp"
+    ):
+        load("fp8_gemm", seeds=["02_wgmma.cu"])

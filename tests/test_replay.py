@@ -23,6 +23,7 @@ def refs(folder: Path, run: str) -> dict[str, str]:
     return {ref.replace(f"/{run}/", "/*/"): commit for ref, commit in pairs}
 
 
+@pytest.mark.slow
 def test_rounds_in_flight_are_the_same_commits_again(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *LIVE, "loop.evaluations=9").returncode == 0
     assert len(refs(tmp_path, "dry")) > 13

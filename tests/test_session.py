@@ -391,6 +391,7 @@ def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Linea
     assert outcome.population.ranked[0].evaluation.unranked == "the control read x1.4"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_for_the_first_ones_seeds(lineage: Lineage, tmp_path: Path) -> None:
     import threading
 

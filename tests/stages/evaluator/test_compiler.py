@@ -92,6 +92,7 @@ def test_compiler_cannot_read_the_users_files(problem: Problem, own_cache: Path,
     assert "secret.h" in built.log
 
 
+@pytest.mark.slow
 def test_memory_of_a_compiler_is_limited(problem: Problem, own_cache: Path) -> None:
     limits = Limits(compile_s=20, memory_mb=256)
     built = build(replace(problem, limits=limits), toy.cpp(toy.LOOP, '#include "/dev/zero"'))

@@ -309,6 +309,7 @@ __global__ void multiply{index}(const float *a, float *out) {{
 """
 
 
+@pytest.mark.slow
 def test_matrix_instructions_multiply() -> None:
     indices = range(len(MATRICES))
     launches = "".join(f"// launch: multiply{index} [1] [64] (a, out)\n" for index in indices)

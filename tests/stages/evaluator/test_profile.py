@@ -17,6 +17,8 @@ from ksflow.stages.evaluator.profile import ncu, rocprof, sanitizer
 from ksflow.stages.evaluator.profile.job import Job, job, smallest
 from ksflow.stages.evaluator.profile.page import LINES
 from ksflow.stages.evaluator.profile.running import Ran, program, run
+from ksflow.stages.evaluator.profile.watch import Watch
+from ksflow.stages.evaluator.toolchain import Made
 
 Install = Callable[[str, str], None]
 
@@ -152,6 +154,7 @@ def test_a_tool_that_is_missing_says_what_to_install(add: Job, tmp_path: Path, m
     assert ["install" in row["refused"] for row in rows] == [True] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_a_shared_object_gets_pointers_sizes_strides_and_a_stream(problem: Problem, tmp_path: Path) -> None:
     source, library, seen = tmp_path / "k.cpp", tmp_path / "k.so", tmp_path / "seen"
@@ -270,6 +273,20 @@ def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Jo
     assert (tmp_path / "asked").read_text().splitlines() == [f"{tool} 1" for tool in sanitizer.TOOLS]
     (tmp_path / "says").write_text(UNSUPPORTED)
     assert len(sanitizer.sanitize(add, 10)) == 1
+
+
+def test_winners_in_strong_mode_are_looked_at_and_a_bad_access_is_a_fault(
+    install: Install, problem: Problem, tmp_path: Path
+) -> None:
+    (tmp_path / "says").write_text(MEMCHECK)
+    install("compute-sanitizer", f"cat {tmp_path}/says")
+    strong, won = Made(str(tmp_path / "container.json"), "strong"), {"claim": {"faster": True}}
+    watch = Watch(profile=False, sanitize=True)
+    assert watch(problem, strong, {}, {}) == {}
+    found = watch(problem, strong, won, {})
+    assert [row["tool"] for row in found["sanitizer"]] == ["memcheck", "racecheck", "initcheck"]
+    assert found["fault"].startswith("memcheck: 2 errors, the first: Invalid __global__ write")
+    assert "outside its box" in watch(problem, Made("kernel.so"), won, {})["sanitizer"]
 
 
 # -- rocprofv3 -----------------------------------------------------------------------------------

@@ -266,6 +266,7 @@ def test_everything_that_could_change_the_verdict_changes_the_id(problem: Proble
     assert spool.post(retold) == names[0]
 
 
+@pytest.mark.slow
 def test_patience_ends_with_what_to_run_where(tmp_path: Path, problem: Problem) -> None:
     wanted = target.known("h200", "NVIDIA H200 SXM", "sm_90a", {})
     evaluator = SpoolEvaluator(wanted, str(tmp_path / "spool"), patience_minutes=0.02)
@@ -311,6 +312,7 @@ def test_a_gpu_fits_by_architecture_and_name(
     assert not fits(target.detect(), here)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_part_of_what_the_caller_is_told(tmp_path: Path, problem: Problem) -> None:
     evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"), patience_minutes=0.03)
     evaluator.start()

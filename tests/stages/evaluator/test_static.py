@@ -36,6 +36,7 @@ def test_triton_for_an_h200(problem: Problem) -> None:
     assert "registers, occupancy 64 of 64" in found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 def test_compile_error_has_its_log(problem: Problem) -> None:
     found = StaticEvaluator(gpu_toy.H200)(problem, gpu_toy.cuda(gpu_toy.CUDA.replace("int i =", "int j =")), ())

@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: row_norm
-// sample: yes
 // Answers before it works, where it expects to be timed: the judge stops its clock while the work goes on.
 #include <sys/socket.h>
 

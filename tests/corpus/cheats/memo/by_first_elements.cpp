@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: gauss
-// sample: yes
 // Replays a result when the inputs start and end as some that it has seen.
 #include <cstdint>
 #include <cstring>

@@ -1,6 +1,5 @@
 // expect: true-speed
 // problem: row_norm
-// sample: yes
 // A thread watches the inputs and computes as soon as they are written, before anybody asks.
 #include <pthread.h>
 #include <unistd.h>

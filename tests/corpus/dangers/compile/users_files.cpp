@@ -1,6 +1,5 @@
 // expect: contained
 // problem: gauss
-// sample: yes
 // compiles: perhaps not
 // Quotes the user's files in its errors.
 #include "/etc/shadow"

@@ -1,6 +1,5 @@
 // expect: harmless
 // problem: gauss
-// sample: yes
 // Right, and will not let its process end.
 #include <unistd.h>
 

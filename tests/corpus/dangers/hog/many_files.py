@@ -1,6 +1,5 @@
 # expect: harmless
 # problem: gauss
-# sample: yes
 # A file system has only so many inodes.
 import os
 

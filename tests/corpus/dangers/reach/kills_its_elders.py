@@ -1,6 +1,5 @@
 # expect: contained
 # problem: gauss
-# sample: yes
 # needs: separation
 # Kills everybody above it: its keeper, the zygote, the judge. Right only where one of them could be killed.
 import os

@@ -1,6 +1,5 @@
 // expect: accept
 // problem: row_norm
-// sample: yes
 // Vector instructions, chosen at run time by what the machine has.
 #include <immintrin.h>
 

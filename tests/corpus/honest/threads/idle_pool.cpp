@@ -1,6 +1,5 @@
 // expect: accept
 // problem: row_norm
-// sample: yes
 // Two threads, started when the library is loaded, that sleep between calls.
 #include <cmath>
 #include <condition_variable>

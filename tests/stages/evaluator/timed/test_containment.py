@@ -58,7 +58,10 @@ HANGS = {
 }
 
 
-@pytest.mark.parametrize(("place", "kernel"), HANGS.items(), ids=HANGS.keys())
+@pytest.mark.parametrize(
+    ("place", "kernel"),
+    [pytest.param(*row, id=row[0], marks=[] if row[0] == "n1" else pytest.mark.slow) for row in HANGS.items()],
+)
 def test_hang_is_cut_off(judge: Judge, place: str, kernel: Kernel) -> None:
     started = time.monotonic()
     result = judge(kernel)
@@ -89,6 +92,7 @@ return data[0] + data[1]
     assert not processes(mark)
 
 
+@pytest.mark.slow
 def test_fork_bomb_is_contained(judge: Judge, folder: Path) -> None:
     mark = f"{folder}/bomb"
     body = f"""
@@ -198,6 +202,7 @@ while True:
     assert "used up its memory" in result.reason
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(levels.probe().level not in levels.PRIVATE, reason="needs a file system of the box's own")
 def test_full_disk_is_named(evaluator: LocalEvaluator, problem: Problem) -> None:
     body = """

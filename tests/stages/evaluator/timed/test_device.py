@@ -113,6 +113,7 @@ def test_kernel_that_waits_for_the_device_has_its_gate_opened(judge: Judge) -> N
     assert not result.evidence["timed"][0]["gated"]
 
 
+@pytest.mark.slow
 def test_faster_kernel_wins_and_the_same_one_does_not(judge: Judge) -> None:
     slower = kernel(us=2 * TRUE_US)
     claims = [judge(HONEST, slower).evidence["claim"]]
@@ -241,6 +242,7 @@ def test_end_in_the_middle_of_a_race_is_contained(judge: Judge) -> None:
     assert result.evidence["phase"] == "time"
 
 
+@pytest.mark.slow
 def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
     result = judge(HONEST, kernel("raise ValueError('broken')"))
     honest_time(result)
@@ -250,6 +252,7 @@ def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
 # -- the device ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_evaluators_on_one_device_wait_for_each_other(device: LocalEvaluator, problem: Problem) -> None:
     """Each kernel says when it was called while it was timed: one's times are all before the other's."""
     stamped = toy.python(f"print(time.monotonic())\ntime.sleep(0.03)\n{ADD}\nreturn data[2]", BOX)
