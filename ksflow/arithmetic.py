@@ -1,10 +1,11 @@
-"""The arithmetic of a kernel's recipe: sizes and conditions over a case's numbers and a source's constants.
+"""Arithmetic that people write down: sizes, conditions and work over a case's numbers and a source's constants.
 
 Our own walk over Python's syntax tree; nothing is run. A condition is 1 or 0. Sides of a choice that is not taken are
 not computed, so that `m if k else n // k` is fine for k = 0.
 """
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -35,8 +36,15 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"cdiv": lambda x, y: -(-x // y), "min": min, "max": max}
-_ALLOWED = "+ - * / // % ** comparisons, and, or, not, X if C else Y, cdiv, min, max"
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "cdiv": lambda x, y: -(-x // y),
+    "min": min,
+    "max": max,
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "abs": abs,
+}
+_ALLOWED = f"+ - * / // % ** comparisons, and, or, not, X if C else Y, {', '.join(_FUNCTIONS)}"
 
 
 def expression(text: str) -> str:
@@ -96,8 +104,8 @@ def _allowed(node: ast.expr) -> bool:
 def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
     """Of an allowed node; both sides of a choice that is not taken are left alone."""
     match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
+        case ast.Constant(value=number):
+            return _number(number, node)
         case ast.Name(id=name):
             return _named(name, names)
         case ast.BoolOp(op=op, values=parts):
@@ -122,9 +130,13 @@ def _applied(node: ast.expr, names: Mapping[str, Number]) -> Number:
             value = _OPERATORS[type(op)](first, second)
         case ast.Call(func=ast.Name(id=name), args=given):
             value = _FUNCTIONS[name](*(_value(argument, names) for argument in given))
-    if not abs(value) <= LARGEST:
-        raise ValueError(f"{ast.unparse(node)!r} is beyond 64 bits")
-    return value  # type: ignore[no-any-return]
+    return _number(value, node)
+
+
+def _number(value: Any, node: ast.expr) -> Number:
+    if not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        raise ValueError(f"{ast.unparse(node)!r} is no number within 64 bits")
+    return value
 
 
 def _compared(node: ast.Compare, names: Mapping[str, Number]) -> bool:

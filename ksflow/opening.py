@@ -32,6 +32,12 @@ def baselines(lab: Lab, seeds: tuple[Seed, ...]) -> frozenset[str]:
 
 def no_start(population: Population) -> str:
     """Why a search cannot begin."""
+    judged = [trial.evaluation for trial in population.trials if trial.evaluation]
+    if judged and all(evaluation.verdict in (Verdict.UNTIMED, Verdict.COMPILE) for evaluation in judged):
+        return (
+            "nothing was timed, and a search needs times: evaluator=local where the target is, evaluator=spool where "
+            "it is not; `python -m ksflow evaluate KERNEL` shows what the compilers said"
+        )
     rows = [f"{t.name or t.id}: {t.verdict} {t.evaluation.reason}" for t in population.trials if t.evaluation]
     return f"no seed is accepted by the judge, so there is nothing to start from ({'; '.join(rows) or 'no seeds'})"
 

@@ -31,13 +31,15 @@ _LINE = re.compile(
     re.VERBOSE,
 )
 _LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
-_NUMBER = (
+NUMBER = (
     r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
 )
+"""A literal, as a source assigns it."""
 _CONSTANT = re.compile(
-    rf"""(?:\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
-          | (?!\s)[\w\s:<>,.]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
-         (?P<value>{_NUMBER})\s*;?\s*(?:(?://|\#).*)?""",
+    rf"""(?P<head>\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
+                | (?!\s)[\w\s:<>,.]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
+         (?P<value>{NUMBER})
+         (?P<tail>\s*;?\s*(?:(?://|\#).*)?)""",
     re.VERBOSE,
 )
 _RECIPE = re.compile(r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch):(?P<rest>.*)")
@@ -104,10 +106,20 @@ def recipe(text: str) -> tuple[tuple[str, str], ...]:
 def constants(text: str) -> dict[str, Number]:
     """The numbers that a source declares at top level, one per line; of several with a name the first."""
     found: dict[str, Number] = {}
-    for line in text.split("\n"):
-        if len(line) <= _LONGEST and (match := _CONSTANT.fullmatch(line)):
-            found.setdefault(match["name"] or match["macro"], number(match["value"]))
+    for match in filter(None, map(_constant, text.split("\n"))):
+        found.setdefault(match["name"] or match["macro"], number(match["value"]))
     return found
+
+
+def redeclared(line: str, values: Mapping[str, str]) -> str:
+    """A line of a source, with another value where it declares one of these constants."""
+    match = _constant(line) if values else None
+    value = values.get(match["name"] or match["macro"]) if match else None
+    return f"{match['head']}{value}{match['tail']}" if match and value is not None else line
+
+
+def _constant(line: str) -> re.Match[str] | None:
+    return _CONSTANT.fullmatch(line) if len(line) <= _LONGEST else None
 
 
 def number(literal: str) -> Number:

@@ -5,13 +5,11 @@ rates, data that is already in the cache, arithmetic and traffic that overlap fu
 is no floor.
 """
 
-import ast
 import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from ksflow.arithmetic import calculate
 from ksflow.records import Case, Problem, Scalar, Target
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8")
@@ -21,27 +19,6 @@ _HEADROOM = 1.25
 """GPUs clock higher than their data sheets count with."""
 _CACHE_FACTOR = 10.0
 """How much faster than main memory a cache of unknown bandwidth may be."""
-_LONGEST = 500
-_LARGEST = 1e30
-_LARGEST_POWER = 64
-_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "min": min,
-    "max": max,
-    "ceil": math.ceil,
-    "floor": math.floor,
-    "abs": abs,
-}
 
 
 @dataclass(frozen=True)
@@ -59,14 +36,8 @@ class Work:
 
 def evaluate(expression: str, names: Mapping[str, Scalar]) -> float:
     """An arithmetic expression over a case's parameters. ValueError says what is wrong with it."""
-    if len(expression) > _LONGEST:
-        raise ValueError(f"is longer than {_LONGEST} characters")
-    try:
-        value = _value(ast.parse(expression.strip(), mode="eval").body, names)
-    except SyntaxError as error:
-        raise ValueError(f"{expression!r} is not an expression: {error.msg}") from error
-    except (ArithmeticError, TypeError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{expression!r} cannot be computed: {error}") from error
+    numbers = {name: value for name, value in names.items() if isinstance(value, int | float)}
+    value = calculate(expression.strip(), numbers)
     if value < 0:
         raise ValueError(f"{expression!r} is negative: {value:g}")
     return float(value)
@@ -155,37 +126,3 @@ def quantity(value: float, unit: str) -> str:
     """Three digits and a prefix: 67.1 MFLOP."""
     power = min(int(math.log10(value) // 3), 6) if value >= 1 else 0
     return f"{value / 1000**power:.3g} {['', 'k', 'M', 'G', 'T', 'P', 'E'][power]}{unit}"
-
-
-def _value(node: ast.expr, names: Mapping[str, Scalar]) -> Any:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            result = number
-        case ast.Name(id=name):
-            result = _named(name, names)
-        case ast.UnaryOp() if type(node.op) in _OPERATORS:
-            result = _OPERATORS[type(node.op)](_value(node.operand, names))
-        case ast.BinOp() if type(node.op) in _OPERATORS:
-            result = _binary(node, names)
-        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
-            result = _FUNCTIONS[name](*(_value(argument, names) for argument in node.args))
-        case _:
-            raise ValueError(f"{ast.unparse(node)!r} is not allowed; + - * / // % ** {' '.join(_FUNCTIONS)} are")
-    if not isinstance(result, int | float) or not abs(result) <= _LARGEST:
-        raise ValueError(f"{ast.unparse(node)!r} is no number up to {_LARGEST:g}")
-    return result
-
-
-def _binary(node: ast.BinOp, names: Mapping[str, Scalar]) -> Any:
-    left, right = _value(node.left, names), _value(node.right, names)
-    if isinstance(node.op, ast.Pow) and abs(right) > _LARGEST_POWER:
-        raise ValueError(f"{ast.unparse(node)!r} has an exponent beyond {_LARGEST_POWER}")
-    return _OPERATORS[type(node.op)](left, right)
-
-
-def _named(name: str, names: Mapping[str, Scalar]) -> int | float:
-    value = names.get(name)
-    if isinstance(value, int | float):
-        return value
-    numbers = [key for key, known in names.items() if isinstance(known, int | float)]
-    raise ValueError(f"{name!r} is not a number of the case; those are: {', '.join(numbers)}")

@@ -79,7 +79,7 @@ def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
         (["lineage"], "no lineage at runs/lineage.git"),
         (["frobnicate"], "no command 'frobnicate'; commands: run, problem, evaluate, verify, approve, lineage, doctor"),
         (["problem", "chekc"], "commands: problem show, problem check"),
-        (["problem.path=/nowhere"], "no problem.yaml in /nowhere"),
+        (["target=mi300x"], "is not in this machine"),
         (["problem.path=no/such/folder"], "no problem.yaml in no/such/folder"),
         (["seed=absent.cpp", "evaluator=fake"], "cannot read absent.cpp"),
         (["llm=gemini", "evaluator=fake"], "GEMINI_API_KEY"),
@@ -97,6 +97,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[s
     (line,) = done.stderr.strip().splitlines()
     assert message in line
     assert line.startswith("ksflow: ")
+
+
+@pytest.mark.slow
+def test_compilers_alone_cannot_search_and_that_is_said(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, "target=mi300x", "evaluator=static", "problem.seeds=[01_naive.hip]")
+    assert done.returncode == 2
+    assert "nothing was timed, and a search needs times: evaluator=local where the target is" in done.stderr
+    assert "00002 untimed" in done.stderr
 
 
 def test_killed_and_started_again_it_goes_on_without_doing_anything_twice(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
         (
             '"5*rows*cols"',
             '"5*row*cols"',
-            "problem.yaml: work.flops: 'row' is not a number of the case; those are: rows",
+            "problem.yaml: work.flops: 'row' is not known; known are rows",
         ),
         ("  flops:", "  flop:", "problem.yaml: work.flop: unknown key; valid: flops, bytes, dtype"),
         ("  flops:", "  dtype: fp9\n  flops:", "work.dtype: 'fp9' is not one of fp64"),

@@ -18,7 +18,8 @@ from typing import Any
 
 from ksflow.arithmetic import LARGEST, Number, calculate, size
 from ksflow.records import Scalar
-from ksflow.stages.evaluator.recipe_lines import ITEM_BYTES, NUMBER, READERS, Dispatch, Launch, Workspace
+from ksflow.stages.evaluator.recipe_lines import ITEM_BYTES, READERS, Dispatch, Launch, Workspace
+from ksflow.tunables import constants, number, redeclared
 
 __all__ = [
     "Dispatch",
@@ -29,25 +30,15 @@ __all__ = [
     "Step",
     "Workspace",
     "assigned",
-    "constants",
-    "number",
     "parse",
     "plans",
 ]
 
 Triple = tuple[int, int, int]
 
-_LONGEST = 500
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_WARPS = 1024, 32
 _LINE = re.compile(r"\s*(?://|#)\s*(launch|workspace|require|dispatch):\s*(.*?)\s*")
-_CONSTANT = re.compile(
-    rf"""(?P<head>\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
-                | (?!\s)[\w\s:<>,.]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
-         (?P<value>{NUMBER})
-         (?P<tail>\s*;?\s*(?:(?://|\#).*)?)""",
-    re.VERBOSE,
-)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -131,17 +122,9 @@ def parse(text: str) -> Recipe | None:
     return Recipe(declared, *(tuple(found[kind]) for kind in READERS))
 
 
-def constants(text: str) -> dict[str, Number]:
-    """The numbers that a source declares at top level, one per line; of several with a name the first."""
-    found: dict[str, Number] = {}
-    for match in filter(None, map(_declaration, text.split("\n"))):
-        found.setdefault(match["name"] or match["macro"], number(match["value"]))
-    return found
-
-
 def assigned(text: str, values: Mapping[str, str]) -> str:
     """The source with other values where it declares constants, and blank lines for its recipe."""
-    return "\n".join("" if _LINE.fullmatch(line) else _rewrite(line, values) for line in text.split("\n"))
+    return "\n".join("" if _LINE.fullmatch(line) else redeclared(line, values) for line in text.split("\n"))
 
 
 def plans(
@@ -165,27 +148,6 @@ def plans(
         _check(recipe, values, known, name)
         made[name] = _plan(recipe, variants.index(values), known, args)
     return variants, made
-
-
-def _declaration(line: str) -> re.Match[str] | None:
-    return _CONSTANT.fullmatch(line) if len(line) <= _LONGEST else None
-
-
-def _rewrite(line: str, values: Mapping[str, str]) -> str:
-    match = _declaration(line) if values else None
-    value = values.get(match["name"] or match["macro"]) if match else None
-    return f"{match['head']}{value}{match['tail']}" if match and value is not None else line
-
-
-def number(literal: str) -> Number:
-    """What a literal of a source is worth; truth is 1 or 0."""
-    plain = literal.lower()
-    if plain in ("true", "false"):
-        return int(plain == "true")
-    if "x" in plain:
-        return int(plain, 16)
-    plain = plain.rstrip("ulf")
-    return float(plain) if "." in plain or "e" in plain else int(plain)
 
 
 # -- computing -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.arithmetic import expression
+from ksflow.tunables import NUMBER
 
 ITEM_BYTES = {
     "float64": 8,
@@ -24,10 +25,6 @@ ITEM_BYTES = {
     "bool": 1,
 }
 """dtype of a workspace -> bytes of one element."""
-NUMBER = (
-    r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
-)
-"""A literal, as a source assigns it."""
 _WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
 _DISPATCH = re.compile(r"if\s+([^:]+):\s*(.+)")
 _PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.records import Json
-from ksflow.stages.evaluator.recipe import Plan, number
+from ksflow.stages.evaluator.recipe import Plan
 from ksflow.stages.evaluator.toolchain.occupancy import occupancy
 from ksflow.stages.evaluator.toolchain.request import Entry, Request, Toolchain
+from ksflow.tunables import number
 
 VERSION = 1
 

@@ -32,21 +32,20 @@ def test_expressions_are_arithmetic_over_the_case() -> None:
         ("__import__('os').system('true')", "is not allowed"),
         ("open(1)", "is not allowed"),
         ("[m for m in (1,)]", "is not allowed"),
-        ("m if n else 1", "is not allowed"),
         ("min(*m)", "is not allowed"),
         ("min(m, key=1)", "is not allowed"),
         ("'a' * m", "is not allowed"),
         ("(lambda: 1)()", "is not allowed"),
         ("m +", "is not an expression"),
-        ("k * 2", "'k' is not a number of the case; those are: m, n"),
-        ("dtype", "'dtype' is not a number of the case"),
+        ("k * 2", "'k' is not known; known are m, n"),
+        ("dtype", "'dtype' is not known"),
         ("m / 0", "cannot be computed: division by zero"),
         ("m - 100", "is negative: -93"),
-        ("9**9**9", "exponent beyond 64"),
-        ("10**60", "is no number up to 1e"),
-        ("(0 - m) ** 0.5", "is no number up to"),
-        ("1e400", "is no number up to"),
-        ("1e400 - 1e400", "is no number up to"),
+        ("9**9**9", "exponent that is not within 0 and 64"),
+        ("10**60", "is no number within 64 bits"),
+        ("(0 - m) ** 0.5", "is no number within"),
+        ("1e400", "is no number within"),
+        ("1e400 - 1e400", "is no number within"),
         ("abs()", "cannot be computed"),
         ("m" * 600, "longer than 500 characters"),
     ],
@@ -58,7 +57,7 @@ def test_anything_else_is_refused_in_words(expression: str, words: str) -> None:
 
 def test_a_hostile_expression_ends_at_once() -> None:
     begin = time.perf_counter()
-    with pytest.raises(ValueError, match="no number up to"):
+    with pytest.raises(ValueError, match="no number within"):
         evaluate("((((m**64)**64)**64)**64)**64", {"m": 7})
     assert time.perf_counter() - begin < 1
 
