@@ -56,7 +56,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     unit, spread = float(check.get("unit", 0.0)), row.get("spread")
     if spread is not None and unit:
         growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
-        magnitude = magnitude + spread.reshape(-1) * (unit / growth)
+        magnitude = magnitude + spread.to(value.device).reshape(-1) * (unit / growth)
     sample = None
     if value.numel() > min(most, ALL):
         sample = _sample(value.numel(), min(most, ALL)).to(value.device)

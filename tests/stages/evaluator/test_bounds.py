@@ -40,6 +40,18 @@ def test_matmul(depth: int) -> None:
     assert share(row, bf16(a @ b)) == float("inf")
 
 
+@pytest.mark.parametrize("depth", [256, 4096])
+def test_a_matrix_unit_that_accumulates_in_less_has_room_and_rounded_operands_have_none(depth: int) -> None:
+    a, b = normal(128, depth), normal(depth, 128)
+    exact, spread = a.double() @ b.double(), (a.double().square() @ b.double().square()).sqrt()
+    coarse = (exact + 0.0016 * spread * normal(128, 128).sign()).float()
+    rounded = (bf16(a) @ bf16(b)).float()
+    row = bounds.matmul(a, b, spread=True)
+    for got, unit, right in ((coarse, 0.004, True), (coarse, 0.0, depth > 256), (rounded, 0.004, False)):
+        want = expected(row, got, {"c1": 8.0, "accumulate": "float32", "unit": unit})
+        assert compare(want, got).right is right
+
+
 def test_matmul_in_batches_beyond_float32_and_of_integers() -> None:
     a, b = normal(2, 3, 4, 8), normal(2, 3, 8, 5)
     assert share(bounds.matmul(a, b), a @ b) < 0.5
