@@ -113,6 +113,7 @@ def test_a_note_cannot_forge_a_trailer(folder: Path) -> None:
     assert "Verdict: reject-cheat" not in trailers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["asked", "gpgSign"])
 def test_an_approval_is_signed_as_git_is_told(folder: Path, setting: str) -> None:
     key = folder / "key"

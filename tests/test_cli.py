@@ -78,14 +78,16 @@ def test_a_sweep_ends_with_one_table_of_its_runs(tmp_path: Path) -> None:
         (["llm=gemni"], "did you mean gemini?"),
         (["lineage"], "no lineage at runs/lineage.git"),
         (["frobnicate"], "no command 'frobnicate'; commands: run, problem, evaluate, verify, approve, lineage, doctor"),
-        (["problem", "chekc"], "commands: problem show, problem check"),
+        pytest.param(["problem", "chekc"], "commands: problem show, problem check", marks=pytest.mark.slow),
         (["target=mi300x"], "is not in this machine"),
         (["problem.path=no/such/folder"], "no problem.yaml in no/such/folder"),
-        (["seed=absent.cpp", "evaluator=fake"], "cannot read absent.cpp"),
+        pytest.param(["seed=absent.cpp", "evaluator=fake"], "cannot read absent.cpp", marks=pytest.mark.slow),
         (["llm=gemini", "evaluator=fake"], "GEMINI_API_KEY"),
         (["lineage.path=taken", "evaluator=fake"], "taken is not a lineage"),
-        (["lineage.path=/proc/nowhere/l.git", "evaluator=fake"], "cannot open the lineage"),
-        (["hydra.run.dir=file/below", "evaluator=fake"], "cannot write here"),
+        pytest.param(
+            ["lineage.path=/proc/nowhere/l.git", "evaluator=fake"], "cannot open the lineage", marks=pytest.mark.slow
+        ),
+        pytest.param(["hydra.run.dir=file/below", "evaluator=fake"], "cannot write here", marks=pytest.mark.slow),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -59,12 +59,14 @@ def test_a_seed_is_judged_by_its_name_and_known_the_second_time(tmp_path: Path) 
         (["evaluate"], "python -m ksflow evaluate KERNEL"),
         (["evaluate", "absent.cpp", *FAKE], "no file absent.cpp, and no such seed of softmax; its seeds: 00_numpy.py"),
         (["evaluate", "notes.txt", *FAKE], "a kernel's file ends in one of .py"),
-        (["evaluate", ".", *FAKE], "a kernel's file ends in one of .py"),
-        (["evaluate", "folder.cpp", *FAKE], "cannot read folder.cpp"),
+        pytest.param(["evaluate", ".", *FAKE], "a kernel's file ends in one of .py", marks=pytest.mark.slow),
+        pytest.param(["evaluate", "folder.cpp", *FAKE], "cannot read folder.cpp", marks=pytest.mark.slow),
         (["evaluate", "k.cpp", *FAKE, "out=/proc/nowhere/x.json"], "out=/proc/nowhere/x.json cannot be written"),
-        (["evaluate", "k.cpp", *FAKE, "cache=perhaps"], "cache=perhaps; valid: true, false"),
+        pytest.param(
+            ["evaluate", "k.cpp", *FAKE, "cache=perhaps"], "cache=perhaps; valid: true, false", marks=pytest.mark.slow
+        ),
         (["evaluate", "k.cpp", "problem=softmx"], "did you mean softmax?"),
-        (["verify", "00001", *FAKE], "no lineage at runs/lineage.git"),
+        pytest.param(["verify", "00001", *FAKE], "no lineage at runs/lineage.git", marks=pytest.mark.slow),
         (["approve", "a", "b", *FAKE], "python -m ksflow approve COMMIT"),
     ],
 )
