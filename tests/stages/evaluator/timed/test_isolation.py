@@ -133,9 +133,14 @@ CASES = [
     and not (level == "full" and ordinary)
     and (ordinary or os.getuid() == 0)
 ]
+USUAL = (("full", False), ("userns", True), ("landlock", True))
+PARAMS = [
+    pytest.param(case, id=f"{case[0]}-{'user' if case[1] else 'root'}", marks=[] if case in USUAL else pytest.mark.slow)
+    for case in CASES
+]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=[f"{level}-{'user' if user else 'root'}" for level, user in CASES])
+@pytest.fixture(scope="module", params=PARAMS)
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     level, ordinary = request.param
     folder = Path(f"/var/tmp/ksflow-test-{os.getpid()}-{level}-{ordinary}")
