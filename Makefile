@@ -1,6 +1,8 @@
 # demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format.
 VENV ?= .venv
 RUN = $(VENV)/bin/python -m
+ALONE = tests/stages/evaluator/timed tests/corpus/test_corpus.py
+SHARED = $(addprefix --ignore ,$(ALONE))
 
 .PHONY: demo test check fix slow
 
@@ -11,8 +13,8 @@ demo:
 # What times kernels has the machine to itself.
 test:
 	@.ci/install $(VENV) dev
-	$(RUN) pytest -q -n 2 --dist worksteal --ignore tests/stages/evaluator/timed --ignore tests/corpus
-	$(RUN) pytest -q tests/stages/evaluator/timed tests/corpus
+	$(RUN) pytest -q -n 2 --dist worksteal $(SHARED)
+	$(RUN) pytest -q $(ALONE)
 
 check:
 	@.ci/install $(VENV) dev
@@ -27,4 +29,5 @@ fix:
 	$(RUN) ruff format .
 
 slow:
-	$(RUN) pytest -q -m slow
+	$(RUN) pytest -q -m slow -n 2 --dist worksteal $(SHARED)
+	$(RUN) pytest -q -m slow $(ALONE)

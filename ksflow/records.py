@@ -30,14 +30,14 @@ LANGUAGES = {
 """What a file's ending says of its language."""
 DEVICE_LANGUAGES = {"triton": "", "cuda": "sm_", "hip": "gfx"}
 """Languages for GPUs -> how the `march` of the targets begins that they are for; empty for all."""
-_TRITON = re.compile(r"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
+_TRITON = re.compile(r"^(?:import|from)\s+triton\b", re.MULTILINE)
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 RESERVED_NAMES = frozenset({"trial.json", "evaluation.json"})
 """Written beside a kernel's files by the lineage."""
 
 
 def language(name: str, text: str) -> str:
-    """The language of a kernel's file; empty where its name says none. Python that imports Triton is `triton`."""
+    """The language of a kernel's file; empty where its name says none. Python that needs Triton is `triton`."""
     found = LANGUAGES.get(name[name.rfind(".") :], "")
     return "triton" if found == "python" and _TRITON.search(text) else found
 

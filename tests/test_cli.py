@@ -231,7 +231,9 @@ def test_no_compiler_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "git").symlink_to("/usr/bin/git")
-    done = ksflow(tmp_path, "problem=softmax", PATH=str(tools))
+    (tmp_path / "ziglang").mkdir()
+    (tmp_path / "ziglang" / "__init__.py").write_text("raise SystemExit(1)")
+    done = ksflow(tmp_path, "problem=softmax", PATH=str(tools), PYTHONPATH=str(tmp_path))
     assert done.returncode == 2, done.stderr
     assert "apt install g++" in done.stderr.splitlines()[-1]
     assert "ksflow[compiler]" in done.stderr.splitlines()[-1]
