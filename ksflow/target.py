@@ -172,6 +172,14 @@ def known(
     return Target(name, kind, chip, march=march, peaks=rates, sizes=dict(sizes or {}))
 
 
+def fits(wanted: Target, found: Target) -> bool:
+    """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
+    if wanted.kind != "gpu" or found.kind != "gpu":
+        return wanted.kind == found.kind
+    sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, found.chip))
+    return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
+
+
 def options(names: Iterable[str]) -> tuple[str, ...]:
     """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
     plain = [re.sub(r"[\W_]", "", name.lower()) for name in names]

@@ -22,7 +22,7 @@ from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.profile.watch import Watch
 from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
-from ksflow.target import gpus, here
+from ksflow.target import fits, gpus, here
 from ksflow.work import floor_us
 
 _GRACE_S = 120.0
@@ -311,7 +311,7 @@ def _gpus(target: Target) -> int:
     if _platform(target) == _EMULATED:
         return 1
     found = here()
-    if found.kind != "gpu" or found.march != target.march:
+    if not fits(target, found):
         raise ConfigError(
             f"target={target.name} ({target.march}) is not in this machine ({found.chip}); use target=auto, "
             "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"

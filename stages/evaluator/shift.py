@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import itertools
 import os
-import re
 import secrets
 import threading
 import time
@@ -21,7 +20,7 @@ from ksflow.stages.evaluator import claims, kit
 from ksflow.stages.evaluator.bundle import NAME, Job, Spool, Unfit, read, write
 from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect, here
+from ksflow.target import detect, fits, here
 
 RENEWED = 75
 """A worker's exit status when it wants to be started again, with newer code."""
@@ -239,14 +238,6 @@ def _only(index: int) -> dict[str, str]:
         seen = [word for word in os.environ.get(name, "").split(",") if word]
         found[name] = seen[index] if index < len(seen) else str(index)
     return found
-
-
-def fits(wanted: Target, found: Target) -> bool:
-    """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
-    if wanted.kind != "gpu" or found.kind != "gpu":
-        return wanted.kind == found.kind
-    sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, found.chip))
-    return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
 
 
 def _words(target: Target) -> str:

@@ -19,20 +19,20 @@ class Watch:
     profile: bool
     """Counters of every kernel."""
     sanitize: bool
-    """compute-sanitizer on those that are faster than the incumbent."""
+    """compute-sanitizer on those that are faster than the incumbent; AMD has no such tool."""
 
     def __call__(self, problem: Problem, made: Made, evidence: Json, environment: Mapping[str, str]) -> Json:
         """More evidence; a `fault` in it says why the kernel is wrong after all."""
         found: Json = {}
-        winner = self.sanitize and bool(evidence.get("claim", {}).get("faster"))
+        amd = bool(made.resources) and str(made.resources[0].get("target", "")).startswith("gfx")
+        winner = self.sanitize and not amd and bool(evidence.get("claim", {}).get("faster"))
         if not (self.profile or winner):
             return found
         if made.mode != "strong":
             return {name: _HOST_CODE for name, wanted in (("profile", self.profile), ("sanitizer", winner)) if wanted}
         what = job(problem, "launch", made.artefact)
-        platform = rocprof if made.resources and str(made.resources[0].get("target", "")).startswith("gfx") else ncu
         if self.profile:
-            found["profile"] = platform.profile(what, _PATIENCE_S, environment)
+            found["profile"] = (rocprof if amd else ncu).profile(what, _PATIENCE_S, environment)
         if winner:
             found["sanitizer"] = sanitizer.sanitize(what, _PATIENCE_S, sanitizer.TOOLS[:3], environment)
             found |= _fault(found["sanitizer"])

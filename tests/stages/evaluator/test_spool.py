@@ -23,8 +23,8 @@ from ksflow.records import Evaluation, Kernel, Problem, Verdict
 from ksflow.stages.evaluator import bundle, claims, kit, worker
 from ksflow.stages.evaluator.bundle import Spool
 from ksflow.stages.evaluator.judge import VERSION
-from ksflow.stages.evaluator.shift import fits
 from ksflow.stages.evaluator.spool import SpoolEvaluator
+from ksflow.target import fits
 
 from . import toy
 
