@@ -108,7 +108,7 @@ def test_shipped_problems_are_admitted(problem: str) -> None:
         ),
         ("torch.randn((n, 3), ", "torch.randn((n, 4), ", "arguments", r"x has shape \(1, 4\), args declares \(n, 3\)"),
         ("strides (3, 1)", "strides (1, n)", "arguments", r"case 50: x has strides \(3, 1\), args declares \(1, 50\)"),
-        ("strides (3, 1)", "strides (k, 1)", "arguments", "'k' is not a number of the case; those are: n"),
+        ("strides (3, 1)", "strides (k, 1)", "arguments", "'k' is not known; known are n"),
         ("role: out}", "role: in}", "arguments", "inputs come first, then at least one preallocated output"),
         ("torch.sum(x, 1, out=y)", "torch.sum(x, 1) * 1.5", "reference", "the reference fails its own bound: 1 of 1"),
         ("torch.sum(x, 1, out=y)", "torch.sum(x)", "reference", "ref_kernel returns"),
