@@ -172,6 +172,15 @@ def known(
     return Target(name, kind, chip, march=march, peaks=rates, sizes=dict(sizes or {}))
 
 
+def only(index: int) -> dict[str, str]:
+    """The environment that shows a process one of the GPUs that this one sees."""
+    found = {}
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        seen = [word for word in os.environ.get(name, "").split(",") if word]
+        found[name] = seen[index] if index < len(seen) else str(index)
+    return found
+
+
 def fits(wanted: Target, found: Target) -> bool:
     """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
     if wanted.kind != "gpu" or found.kind != "gpu":

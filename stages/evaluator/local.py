@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.records import DEVICE_LANGUAGES, Case, Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.records import Case, Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.roofline import rows as roofline
 from ksflow.stages.evaluator import compiler, seats, toolchain
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
@@ -22,7 +22,7 @@ from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.profile.watch import Watch
 from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
-from ksflow.target import fits, gpus, here
+from ksflow.target import fits, gpus, here, only
 from ksflow.work import floor_us
 
 _GRACE_S = 120.0
@@ -39,7 +39,7 @@ class Place:
     """Where one kernel at a time is judged: the CPU, or one of the GPUs, with a judge of its own."""
 
     def __init__(self, target: Target, index: int | None) -> None:
-        self.environment = {**target.environment, **({} if index is None else _only(index))}
+        self.environment = {**target.environment, **({} if index is None else only(index))}
         self._gpu = _platform(target)
 
     @cached_property
@@ -290,15 +290,6 @@ def _keep(secret: dict[str, str] | None) -> None:
             out.write(secret["salt"])
 
 
-def _only(index: int) -> dict[str, str]:
-    """What shows a process one of the GPUs that this one sees."""
-    found = {}
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        seen = [word for word in os.environ.get(name, "").split(",") if word]
-        found[name] = seen[index] if index < len(seen) else str(index)
-    return found
-
-
 def _platform(target: Target) -> str:
     """Of a GPU, as the judge calls it: `hip`, `cuda`, or `emulated`, which needs none; "" for a CPU."""
     if target.kind != "gpu":
@@ -325,12 +316,7 @@ def _compilers(target: Target) -> str:
     if target.kind == "cpu":
         found = compiler.find()
         return found.name if found else "nocompiler"
-    names = []
-    for language, begins in DEVICE_LANGUAGES.items():
-        if target.march.startswith(begins):
-            with contextlib.suppress(ConfigError):
-                names.append(toolchain.version(language, target).replace(" / ", "+").replace(" ", ""))
-    return "-".join(names) or "nocompiler"
+    return "-".join(filter(None, toolchain.versions(target).values())) or "nocompiler"
 
 
 def _source(kernel: Kernel, built: Made) -> dict[str, Any]:

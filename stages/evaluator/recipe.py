@@ -20,6 +20,7 @@ from ksflow.arithmetic import LARGEST, Number, calculate, size
 from ksflow.records import Scalar
 from ksflow.stages.evaluator.recipe_lines import ITEM_BYTES, READERS, Dispatch, Launch, Workspace
 from ksflow.tunables import constants, number, redeclared
+from ksflow.tunables import recipe as lines
 
 __all__ = [
     "Dispatch",
@@ -38,7 +39,6 @@ Triple = tuple[int, int, int]
 
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_WARPS = 1024, 32
-_LINE = re.compile(r"\s*(?://|#)\s*(launch|workspace|require|dispatch):\s*(.*?)\s*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -102,11 +102,7 @@ def parse(text: str) -> Recipe | None:
     """The recipe of a source; None where it has no launch line. ValueError names the bad line and why."""
     found: dict[str, list[Any]] = {kind: [] for kind in READERS}
     declared = constants(text)
-    for line in text.split("\n"):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            continue
-        kind, rest = match.groups()
+    for kind, rest in lines(text):
         try:
             found[kind].append(READERS[kind](rest))
         except ValueError as error:
@@ -124,7 +120,7 @@ def parse(text: str) -> Recipe | None:
 
 def assigned(text: str, values: Mapping[str, str]) -> str:
     """The source with other values where it declares constants, and blank lines for its recipe."""
-    return "\n".join("" if _LINE.fullmatch(line) else redeclared(line, values) for line in text.split("\n"))
+    return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
 
 
 def plans(

@@ -20,13 +20,12 @@ from ksflow.stages.evaluator import claims, kit
 from ksflow.stages.evaluator.bundle import NAME, Job, Spool, Unfit, read, write
 from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect, fits, here
+from ksflow.target import detect, fits, here, only
 
 RENEWED = 75
 """A worker's exit status when it wants to be started again, with newer code."""
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 _AHEAD = 3
-_GPU_CHOICE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Worker:
     def __init__(self, spool: Spool, options: Options, device: str = "") -> None:
         self.spool, self.options, self.here, self._device = spool, options, here(), device
         if device:
-            os.environ.update(_only(int(device)))
+            os.environ.update(only(int(device)))
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0
@@ -229,15 +228,6 @@ class Worker:
         self._pulse.close()
         self._end_judge()
         self._sign.unlink(missing_ok=True)
-
-
-def _only(index: int) -> dict[str, str]:
-    """What shows this process and its children one of the GPUs that it sees."""
-    found = {}
-    for name in _GPU_CHOICE:
-        seen = [word for word in os.environ.get(name, "").split(",") if word]
-        found[name] = seen[index] if index < len(seen) else str(index)
-    return found
 
 
 def _words(target: Target) -> str:

@@ -40,13 +40,8 @@ class StaticEvaluator:
     @cached_property
     def fingerprint(self) -> str:
         """The target, and every compiler that was found for it."""
-        names = [self.target.fingerprint]
-        for language in self._languages:
-            try:
-                names.append(toolchain.version(language, self.target).replace(" / ", "+").replace(" ", ""))
-            except ConfigError:
-                names.append(f"no-{language}")
-        return "-".join(names)
+        found = toolchain.versions(self.target)
+        return "-".join([self.target.fingerprint, *(name or f"no-{language}" for language, name in found.items())])
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""

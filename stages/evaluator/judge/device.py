@@ -189,7 +189,7 @@ class DeviceBox(Box):
         """Have the kernel called on these slots. Raises Failure."""
         deadline = time.monotonic() + timeout_s
         try:
-            return self._gated(slots, deadline) if self.gated and not self.waits else self._open(slots, deadline)
+            return self._one(slots, deadline)
         except torch.OutOfMemoryError as error:
             raise Failure("error", "leaves too little of the device's memory for the judge") from error
         finally:
@@ -197,38 +197,27 @@ class DeviceBox(Box):
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _gated(self, slots: bytes, deadline: float) -> Turn:
-        """Queued first."""
+    def _one(self, slots: bytes, deadline: float) -> Turn:
+        """Queued first, or told to go once the gate is open."""
+        ahead = self.gated and not self.waits
         self._silent()
         self._turn += 1
-        nonce = self._say(GO, TURN.pack(self._turn) + slots)
-        queued = self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
+        order = TURN.pack(self._turn) + slots
+        nonce = self._say(GO, order) if ahead else b""
+        queued = ahead and self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
         self._poison()
         started = time.perf_counter()
         self._write()
         self._let_go()
-        if not queued:  # it waits for what the gate holds back
-            self.waits = True
-            self._answer(QUEUED, nonce, deadline, spin_s=0)
+        if not ahead:
+            nonce = self._say(GO, order)
+        if not queued:
+            self.waits |= ahead  # where it was told ahead, it waits for what the gate held back
+            self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
         self._await(deadline)
         self._take(slots)
         seconds = time.perf_counter() - started
         return Turn(seconds, self._times(nonce, deadline, len(slots)), gated=queued)
-
-    def _open(self, slots: bytes, deadline: float) -> Turn:
-        """The gate is open when the box is told to go."""
-        self._silent()
-        self._turn += 1
-        self._poison()
-        started = time.perf_counter()
-        self._write()
-        self._let_go()
-        nonce = self._say(GO, TURN.pack(self._turn) + slots)
-        self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
-        self._await(deadline)
-        self._take(slots)
-        seconds = time.perf_counter() - started
-        return Turn(seconds, self._times(nonce, deadline, len(slots)), gated=False)
 
     def _queued(self, nonce: bytes, until: float) -> bool:
         try:

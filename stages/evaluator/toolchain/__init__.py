@@ -19,7 +19,7 @@ from ksflow.stages.evaluator.toolchain.boxes import Result
 from ksflow.stages.evaluator.toolchain.container import assemble, row, store
 from ksflow.stages.evaluator.toolchain.request import Request, Toolchain
 
-__all__ = ["Made", "build", "version"]
+__all__ = ["Made", "build", "version", "versions"]
 
 _MISSING = {
     "cuda": "no nvcc found: install the CUDA toolkit, or put its nvcc into PATH",
@@ -65,6 +65,18 @@ def build(problem: Problem, kernel: Kernel, target: Target, environment: Mapping
 def version(language: str, target: Target) -> str:
     """The compiler for a language, for a fingerprint. Raises ConfigError where it is missing."""
     return _toolchain(language, target).version
+
+
+def versions(target: Target) -> dict[str, str]:
+    """Language of the target's -> its compiler in a word, for a fingerprint; empty where there is none."""
+    found = {}
+    for language, begins in DEVICE_LANGUAGES.items():
+        if target.march.startswith(begins):
+            try:
+                found[language] = version(language, target).replace(" / ", "+").replace(" ", "")
+            except ConfigError:
+                found[language] = ""
+    return found
 
 
 def _toolchain(language: str, target: Target) -> Toolchain:
