@@ -29,5 +29,5 @@ fix:
 	$(RUN) ruff format .
 
 slow:
-	$(RUN) pytest -q -m slow -n 2 --dist worksteal $(SHARED)
-	$(RUN) pytest -q -m slow $(ALONE)
+	$(RUN) pytest -q --durations 12 -m slow -n 2 --dist worksteal $(SHARED)
+	$(RUN) pytest -q --durations 12 -m slow $(ALONE)

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -121,15 +122,22 @@ def corpus(category: str, text: str) -> bool:
 
 
 def seeds(problem: Problem, kernels: dict[str, Kernel]) -> bool:
-    """Verdict, geomean and every case's time of each kernel."""
+    """Verdict, geomean and every case's time of each kernel, on all GPUs that are visible."""
     judge = LocalEvaluator(here())
     fine = True
-    for name, kernel in kernels.items():
+
+    def judged(kernel: Kernel) -> tuple[Evaluation, float]:
         started = time.monotonic()
-        result = judge(problem, kernel, ())
+        return judge(problem, kernel, ()), time.monotonic() - started
+
+    started = time.monotonic()
+    with ThreadPoolExecutor(judge.devices) as pool:
+        answers = list(pool.map(judged, kernels.values()))
+    print(f"{len(answers)} kernels on {judge.devices} GPUs in {time.monotonic() - started:.0f} s")
+    for name, (result, took) in zip(kernels, answers, strict=True):
         fine &= result.accepted
         score = f"{result.score_us:.1f} us" if result.score_us else result.reason
-        print(f"{name}: {result.verdict} {score}, judged in {time.monotonic() - started:.0f} s", flush=True)
+        print(f"{name}: {result.verdict} {score}, judged in {took:.0f} s", flush=True)
         print(json.dumps({timing.case: round(timing.us, 2) for timing in result.timings}))
         if not result.accepted:
             print(str(result.evidence)[:1500])
@@ -238,7 +246,7 @@ def main() -> None:
     parser.add_argument("--filter", default="")
     parser.add_argument("--problem", type=Path)
     parser.add_argument("--times", type=int, default=10)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     if given.command in (*CATEGORIES, "all"):
         sys.exit(not corpus(given.command, given.filter))
     if given.command == "describe":

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from ksflow.lineage import Lineage
+from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.problem import load
 from ksflow.records import (
@@ -35,8 +36,8 @@ from ksflow.records import (
     Verdict,
     portfolio,
 )
-from ksflow.schedule import Schedule, Session
-from ksflow.transcript import Transcript
+from ksflow.session.schedule import Schedule
+from ksflow.session.session import Session
 
 
 def select(problem: Problem, population: Population) -> Choice:

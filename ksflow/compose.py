@@ -5,13 +5,17 @@ feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
 """
 
 import inspect
+import logging
+import math
 import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -27,18 +31,27 @@ from ksflow.errors import ConfigError, KsflowError
 from ksflow.home import shipped
 from ksflow.problem import suggest
 
+logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
 _OLD = hydra.__version__ < "1.4"
 _VERSION: dict[str, Any] = {"version_base": "1.3"} if _OLD else {}
 # Configs are code here, and said to be: from 1.4 on, Hydra wants to hear that.
 _CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
 _TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
+_interrupted = threading.Event()
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _ARGUMENTS = "KSFLOW_ARGUMENTS"
+_RUNS = ("run", "recorded.run", "inherit")
+_LISTS = (list, tuple, Sequence)
+_MAPS = (dict, Mapping)
+_SHOWING = ("--cfg", "-c", "--info", "-i")
+PLAIN = re.compile(r"[^\w.=,+-]+")
+"""What a name among files and branches has no place for."""
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
 def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
+    _check_flags(arguments)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes
@@ -47,15 +60,15 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     failures: list[KsflowError] = []
 
     def task(cfg: DictConfig) -> float | None:
+        if _interrupted.is_set():
+            return math.inf
         try:
             _share_model(cfg, HydraConfig.get())
-            check(cfg)
+            check(cfg, HydraConfig.get().overrides.task)
             results.append(job(cfg))
-        except KsflowError as error:
-            if HydraConfig.get().mode is RunMode.MULTIRUN:
-                raise  # the other jobs go on, and Hydra raises it at their end
-            failures.append(error)
-            return None
+        except (KsflowError, HydraException, OmegaConfBaseException) as caught:
+            failures.append(_named(caught if isinstance(caught, KsflowError) else _explain(caught)))
+            return _variant_failed(failures[-1])
         return results[-1]
 
     try:
@@ -69,19 +82,45 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     return results[-1] if len(results) == 1 else None
 
 
-def compose(arguments: list[str]) -> DictConfig:
-    """The checked configuration for a verb that is no run."""
+def _named(error: KsflowError) -> KsflowError:
+    """In a sweep, with the words that set the variant apart."""
+    if HydraConfig.get().mode is not RunMode.MULTIRUN or not (swept := _swept()):
+        return error
+    return KsflowError(f"{','.join(swept)}: {error}")
+
+
+def _variant_failed(error: KsflowError) -> float | None:
+    """What a job that failed is worth: the other variants of a sweep go on."""
+    if HydraConfig.get().mode is not RunMode.MULTIRUN:
+        return None
+    if HydraConfig.get().runtime.choices["hydra/launcher"] != "basic":
+        raise error  # it may be another process: the other jobs go on, and Hydra raises it at their end
+    said = " ".join(str(error).split())
+    report.console(stderr=True).print(f"failed: {said}", style="red", markup=False, soft_wrap=True)
+    return math.inf
+
+
+def end_sweep() -> None:
+    """A person interrupted this variant: those that follow are not begun."""
+    if HydraConfig.get().mode is RunMode.MULTIRUN and not _interrupted.is_set():
+        _interrupted.set()
+        report.console(stderr=True).print("interrupted: the sweep's variants that follow are not begun")
+
+
+def compose(arguments: list[str], config: str = "config") -> DictConfig:
+    """The checked configuration for a verb that is no run; `config` is its primary one."""
     sys.path.insert(0, os.getcwd())
-    directory, overrides = _config_dir(arguments)
+    directory, overrides = config_dir(arguments)
+    no_flags(overrides)
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
     try:
         with hydra.initialize_config_dir(str(shipped("conf")), **_VERSION):
-            cfg = hydra.compose("config", [*map(_free_key, overrides), *search], return_hydra_config=True)
+            cfg = hydra.compose(config, [*map(_free_key, overrides), *search], return_hydra_config=True)
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]
         _share_model(cfg, settings)
-        check(cfg)
+        check(cfg, settings.overrides.task)
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
     return cfg
@@ -98,16 +137,26 @@ def build(node: DictConfig) -> Any:
         raise _explain(error) from error
 
 
+def plain(words: str) -> str:
+    """Words of a command line as a name."""
+    return PLAIN.sub("_", words)[:120].strip(".,")
+
+
 def run_name(cfg: DictConfig) -> str:
     """The run's name: as given, or in a sweep what sets this variant apart."""
     if not HydraConfig.initialized() or HydraConfig.get().mode is not RunMode.MULTIRUN:
         return str(cfg.run)
-    overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
-    same = os.environ[_ARGUMENTS].split("\n")
-    swept = [item for item in overrides if item not in same and not item.startswith("problem=")]
-    if any(item.startswith("run=") for item in overrides):
+    if any(item.lstrip("+").startswith("run=") for item in HydraConfig.get().overrides.task):
         return str(cfg.run)
-    return re.sub(r"[^\w.=,+-]+", "_", ",".join(swept))[:120].strip(".,") or str(cfg.run)
+    swept = [item for item in _swept() if not item.startswith("problem=")]
+    return plain(",".join(swept)) or str(cfg.run)
+
+
+def _swept() -> list[str]:
+    """The words of this variant of a sweep that are not on the command line as they are."""
+    same = os.environ[_ARGUMENTS].split("\n")
+    overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
+    return [item for item in overrides if item not in same]
 
 
 def asks_models(cfg: DictConfig) -> bool:
@@ -116,11 +165,15 @@ def asks_models(cfg: DictConfig) -> bool:
     return any("lm" in node for stage in stages for _, node in _parts(OmegaConf.create({"stage": stage}), ""))
 
 
-def settings(cfg: DictConfig) -> str:
-    """What a run was made with, as YAML: the command line, versions, the configuration. Secrets stay names."""
+def settings(cfg: DictConfig, place: str = "") -> str:
+    """What a run was made with, as YAML: command line, versions, place, configuration. Secrets stay names.
+
+    place: the problem's folder or file, see `opening.place`.
+    """
     given = os.environ.get(_ARGUMENTS, "").split("\n")
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
-    return OmegaConf.to_yaml({"arguments": [word for word in given if word], "versions": versions, "settings": cfg})
+    words = [word for word in given if word]
+    return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
 
 
 def job_folder() -> Path:
@@ -138,15 +191,77 @@ class SweepTable(Callback):
             report.show_sweep(report.console(), rows)
 
 
-def check(cfg: DictConfig) -> None:
-    """Every key of every part must be a parameter of what it makes; no key may hold a secret. ConfigError."""
+def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
+    """Every key of every part must be a parameter of what it makes, and numbers be numbers. ConfigError.
+
+    given: the command line's words; none may be for a part that this configuration does not have.
+    """
+    _check_removed(given)
+    _check_roots(cfg)
+    parts = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
+    for word in (word[2:].partition("=")[0] for word in given if word.startswith("++")):
+        root = word.partition(".")[0]
+        if root not in (*parts, "model"):
+            raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, parts)}")
     for path, node in _parts(cfg, ""):
         target = str(node["_target_"])
         valid, free = _parameters(target, path)
+        if needed := [] if node.get("_partial_") else [name for name in _required(valid) if name not in node]:
+            raise ConfigError(f"{path} lacks {', '.join(needed)}, which {target} needs; valid: {', '.join(valid)}")
         for key in node:
             name = str(key)
-            if name not in valid and name not in _HYDRA_KEYS and not free:
+            if name in valid:
+                _check_kind(f"{path}.{name}", node, name, valid[name].annotation)
+            elif name not in _HYDRA_KEYS and not free:
                 raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
+
+
+def _check_removed(given: Sequence[str]) -> None:
+    for word in (word for word in given if word.startswith("~")):
+        name = word[1:].partition("=")[0]
+        if name in _roots():
+            valid = f" of {', '.join(_options(name))}" if name in _groups() else ""
+            raise ConfigError(f"{word} takes away what every run reads; leave it out, or say {name}=ANOTHER{valid}")
+
+
+def _check_roots(cfg: DictConfig) -> None:
+    """The parts that are no group, `loop` and others, have keys and cannot be given a value of their own."""
+    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
+    for name in (str(key) for key in raw if isinstance(raw[key], DictConfig) and key != "hydra"):
+        if not isinstance(cfg[name], DictConfig):
+            valid = ", ".join(_parameters(str(raw[name]["_target_"]), name)[0])
+            raise ConfigError(f"{name}={cfg[name]} does not say which of its keys is meant: {name}.KEY=; keys: {valid}")
+
+
+def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None:
+    """Where a parameter takes only numbers, truth values or a list, other kinds are said, not met as a crash.
+
+    Where it takes only text, a number that was typed is text: the folder `3`.
+    """
+    if OmegaConf.is_missing(node, name):
+        return
+    whole = get_origin(annotation) in (*_LISTS, *_MAPS)
+    kinds, value = {annotation} if whole else set(get_args(annotation) or (annotation,)), node[name]
+    for kind in kinds if not isinstance(value, DictConfig | None) else ():
+        if get_origin(kind) in _MAPS and len(kinds - {type(None)}) == 1:
+            raise ConfigError(f"{path}={value} must be keys with values, such as {path}{_keys(kind)}=VALUE")
+    if any(get_origin(kind) in _LISTS for kind in kinds) and isinstance(value, int | float):
+        raise ConfigError(f"{path}={value} must be a list, such as {path}=[A,B]")
+    if kinds <= {str, type(None)} and str in kinds and type(value) in (int, float):
+        node[name] = str(value)
+    if kinds <= {int, float, bool, type(None)} and kinds != {type(None)}:
+        _check_number(path, value, kinds)
+
+
+def _keys(kind: Any) -> str:
+    """How deep a mapping's values lie, as a command line has it."""
+    return f".KEY{_keys(get_args(kind)[1])}" if get_origin(kind) in _MAPS else ""
+
+
+def _check_number(path: str, value: Any, kinds: set[Any]) -> None:
+    if not isinstance(value, int | float) and not (value is None and type(None) in kinds):
+        wanted = "true or false" if kinds <= {bool, type(None)} else "a number"
+        raise ConfigError(f"{path}={value} must be {wanted}{', or null' if type(None) in kinds else ''}")
 
 
 def _share_model(cfg: DictConfig, settings: Any) -> None:
@@ -172,48 +287,101 @@ def _parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
             yield from _parts(node, here)
 
 
-def _parameters(target: str, path: str) -> tuple[set[str], bool]:
+def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
     try:
         made = get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
         raise ConfigError(f"{path}._target_={target} cannot be imported: {error}") from error
+    if not callable(made):
+        raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
     parameters = inspect.signature(made).parameters
     free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    return set(parameters), free
+    return parameters, free
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, one in parameters.items() if one.default is inspect.Parameter.empty and one.kind not in free]
 
 
 def _free_key(argument: str) -> str:
     """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
-    return f"++{argument}" if _PART_KEY.match(argument) and not argument.startswith("hydra.") else argument
+    name, equals, value = argument.partition("=")
+    if equals and name in _groups() and value in ("", "null"):
+        raise ConfigError(f"no option {argument}; valid: {', '.join(_options(name))}")
+    if name in _RUNS and "=" in value and value[0] not in "'\"":
+        argument = f"{name}='{value}'"  # a sweep's run is named after its words, designer=tune
+    known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*_roots(), "optimize"}
+    return f"++{argument}" if known else argument
 
 
-def _config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
+def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """(the folder that `--config-dir` names, the other arguments). ConfigError."""
     rest, directory = [], None
     pending = iter(arguments)
     for argument in pending:
-        if argument in ("--config-dir", "-cd"):
-            directory = os.path.abspath(next(pending, ""))
+        name, equals, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            directory = os.path.abspath(value if equals else next(pending, ""))
+            if not os.path.isdir(directory):
+                raise ConfigError(f"--config-dir {directory} is no folder")
         else:
             rest.append(argument)
     return directory, rest
+
+
+def no_flags(words: Sequence[str]) -> None:
+    """Commands that search nothing know none of Hydra's. ConfigError."""
+    if flag := next((word for word in words if word.startswith("-")), ""):
+        shows = "; python -m ksflow --cfg job key=value ... shows a configuration" if flag in _SHOWING else ""
+        raise ConfigError(f"{flag} is no flag of this command, which takes key=value and --config-dir{shows}")
+
+
+def _check_flags(arguments: list[str]) -> None:
+    """Hydra answers flags that do not go together, and wrong words for --shell-completion, with a traceback."""
+    asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)
+    if asked and not any(re.fullmatch(r"(un)?install=(bash|zsh|fish)|query=.+", word) for word in arguments):
+        raise ConfigError("--shell-completion takes install=bash, zsh or fish, or uninstall= of one of them")
+    shows = next((word for word in arguments if word.partition("=")[0] in _SHOWING), "")
+    if shows and not {"-m", "--multirun", "--run", "-r"}.isdisjoint(arguments):
+        raise ConfigError(
+            f"{shows} shows one configuration and runs nothing: leave -m and --run out, and give each key one value"
+        )
 
 
 def _explain(error: BaseException) -> ConfigError:
     """Hydra's and OmegaConf's many-line messages as one line that names what is valid."""
     text = str(error)
     if found := re.search(r"Could not override '([^']+)'", text):
-        word = found[1].rpartition("/")[2]
-        groups = [f.name for f in shipped("conf").iterdir() if f.is_dir()]
-        return ConfigError(f"no key or group {word!r}; {suggest(word, [*groups, *_top_keys()])}")
+        word = found[1].rpartition("/")[2].partition(".")[0]
+        if word in _groups():
+            return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
+        return ConfigError(f"no key or group {word!r}; {suggest(word, _roots())}")
+    if found := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
+        return ConfigError(f"{found[1]!r} is not key=value; a command's words come first, before keys and --options")
+    if found := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
+        shapes = f"keys with values are written {found[2]}.KEY=VALUE, a list {found[2]}=[A,B]"
+        return ConfigError(f"{found[1]} is of another shape than what it would replace: {shapes}")
     if found := re.search(r"Could not find '([^']+)/([^']+)'", text):
         group = found[1]
-        options = {f.stem for f in shipped("conf", group).glob("*.yaml")}
+        options = set(_options(group))
         options |= set(re.findall(r"^\t(\S+)$", text, re.MULTILINE))
         return ConfigError(f"no option {group}={found[2]}; {suggest(found[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ConfigError("; ".join(lines[:3]) or type(error).__name__)
 
 
-def _top_keys() -> list[str]:
+@cache
+def _roots() -> frozenset[str]:
+    """Groups, and the keys at the top of the main configuration."""
     raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
-    return [str(key) for key in raw if key not in ("defaults", "hydra")]
+    return (_groups() | {str(key) for key in raw}) - {"defaults", "hydra"}
+
+
+@cache
+def _groups() -> frozenset[str]:
+    return frozenset(path.name for path in shipped("conf").iterdir() if path.is_dir())
+
+
+def _options(group: str) -> list[str]:
+    return sorted(file.stem for file in shipped("conf", group).glob("*.yaml"))

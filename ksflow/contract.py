@@ -92,11 +92,15 @@ _C_NUMBERS = (
 
 def contract(problem: Problem, language: str) -> str:
     """All that a kernel in one of the problem's languages must be."""
+    if problem.origin.get("format") == "command":
+        return problem.called
     match language:
         case "python":
             return _python(problem)
         case "cpp":
             return "\n".join(["One file that defines exactly:", problem.signature, _C_NUMBERS, *_defines(problem)])
+        case "triton" if problem.called:
+            return _python(problem)
         case "triton":
             ways = [
                 f"Host mode: {_python(problem)}",
@@ -121,6 +125,10 @@ def contract(problem: Problem, language: str) -> str:
 
 def brief(problem: Problem, language: str) -> str:
     """The same in a few lines, for who already knows another language's."""
+    if problem.origin.get("format") == "command":
+        return problem.called
+    if problem.called and language in ("python", "triton"):
+        return f"{language} (NAME.py): {problem.called}"
     match language:
         case "python":
             return "python (NAME.py): `custom_kernel(data)` with tensors, outputs last; it returns the outputs."
@@ -140,6 +148,9 @@ def device_signature(problem: Problem) -> str:
 
 
 def _python(problem: Problem) -> str:
+    if problem.called:
+        beside = f" It may import {', '.join(problem.files)}, which lie beside it." if problem.files else ""
+        return f"{problem.called}{beside}"
     names = ", ".join(arg.name for arg in problem.args)
     outputs = ", ".join(arg.name for arg in problem.args if arg.role == "out")
     entry = f"`custom_kernel(data)` with data = ({names}), tensors{{}}, outputs preallocated; it returns {outputs}."
@@ -161,3 +172,9 @@ def _grammar(problem: Problem, language: str) -> str:
         numbers=", ".join(name for name, value in case.items() if isinstance(value, int | float)),
         example=EXAMPLES[language],
     )
+
+
+def defines(problem: Problem) -> list[str]:
+    """Of the compiler's command line; truth as a preprocessor knows it."""
+    numbers = {name: int(value) if isinstance(value, bool) else value for name, value in problem.defines.items()}
+    return [f"-D{name}={value}" for name, value in numbers.items()]

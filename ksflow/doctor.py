@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from ksflow import __version__, tools
 from ksflow import target as targets
-from ksflow.home import shipped
+from ksflow.home import PACKAGE, shipped
 from ksflow.records import Target
 from ksflow.work import quantity
 
@@ -27,6 +28,9 @@ _KEYS = (
     "AWS_ACCESS_KEY_ID",
 )
 _PACKAGES = ("torch", "triton", "dspy", "hydra-core", "omegaconf", "gitpython", "optuna", "numpy")
+_KERNELS = ("torch", "triton", "numpy")
+"""Of these, what the processes that judge and run kernels import."""
+_LOST = f"; kernels cannot use it: they read neither PYTHONPATH nor ~/.local; install it into {sys.prefix}"
 _OPTIONAL = {"triton": "not installed: pip install triton (optional: Triton kernels)"}
 _REMEDIES = {
     "g++": "apt install g++, or pip install ksflow[compiler] for zig c++",
@@ -40,6 +44,7 @@ _TOOLS = {
     "compute-sanitizer": "the CUDA toolkit (optional: memory faults and races)",
     "rocprofv3": "rocprofiler-sdk, of ROCm (optional: counters)",
 }
+_VARIANT = " (the target's figures are another variant's: target=auto takes none, so times have no floor)"
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
@@ -63,8 +68,13 @@ def show(console: Console) -> int:
     level, layers = targets.isolation()
     table.add_row("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
     table.add_row("git", _git())
+    seen = _seen_by_kernels()
     for package in _PACKAGES:
-        table.add_row(package, _version(package))
+        lost = package in _KERNELS and package not in seen and _version(package)[:1].isdigit()
+        table.add_row(package, _version(package) + (_LOST if lost else ""))
+    gpu = targets.here()
+    if gpu.kind == "gpu" and (why := targets.torch_for(gpu.march)):
+        table.add_row("torch on the GPU", why)
     present = [name for name in _KEYS if os.environ.get(name)]
     table.add_row(
         "model keys",
@@ -85,7 +95,7 @@ def _gpus(names: tuple[str, ...]) -> str:
     known = targets.options(names)
     rows = [row.split(", ") for row in tools.output(*_NVIDIA).splitlines()]
     found = {row[0]: f", driver {row[1]}, {row[2]}" for row in rows if len(row) == 3}
-    lines = [f"{name}{found.get(name, '')}" for name in names]
+    lines = [f"{name}{found.get(name, '')}{_VARIANT if targets.without_figures(name) else ''}" for name in names]
     return "\n".join([*lines, *([f"known as target={', '.join(known)}"] if known else [])])
 
 
@@ -126,6 +136,14 @@ def _git() -> str:
         return "not found: apt install git"
     done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def _seen_by_kernels() -> list[str]:
+    """Those packages that a process finds whose environment is that of the judge's."""
+    ask = f"from importlib.util import find_spec; print(*[name for name in {_KERNELS} if find_spec(name)])"
+    environment = {**os.environ, "PYTHONNOUSERSITE": "1", "PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-P", "-c", ask]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.split()
 
 
 def _version(package: str) -> str:

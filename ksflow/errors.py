@@ -1,4 +1,4 @@
-"""Every exception a user can meet, and the one boundary that makes them.
+"""Every exception a user can meet, the one boundary that makes them, and words as they are shown.
 
     KsflowError
     ├── ConfigError    the set-up is wrong: a key, a folder, a missing compiler; the user mends it
@@ -11,6 +11,9 @@ A bad kernel is not an error: it is an `Evaluation` with its verdict.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class KsflowError(Exception):
@@ -38,6 +41,16 @@ class LineageError(KsflowError):
     """The lineage repository is missing, foreign, corrupt or not writable."""
 
 
+def printable(text: str) -> str:
+    """Words of a model, a document or a file's name, without what steers a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 note`, `2 notes`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 @contextmanager
 def boundary(stage: str) -> Iterator[None]:
     """Turn whatever a swappable part raises into a `StageError` that names the part."""
@@ -48,3 +61,10 @@ def boundary(stage: str) -> Iterator[None]:
     except Exception as error:
         reason = str(error).strip() or "no message"
         raise StageError(stage, f"{type(error).__name__}: {reason}") from error
+
+
+def made(kind: type[T], value: T) -> T:
+    """What a swappable part returned, if it is what its protocol says. TypeError."""
+    if not isinstance(value, kind):
+        raise TypeError(f"returned {type(value).__name__}, not a {kind.__name__}")
+    return value

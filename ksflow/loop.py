@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ksflow import forms, judging, repeats
-from ksflow.errors import StageError, boundary
+from ksflow.errors import StageError, boundary, made
 from ksflow.lineage import Lineage, Turn
+from ksflow.lineage.transcript import Transcript
+from ksflow.notes.knowledge import doubted
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
@@ -28,7 +30,6 @@ from ksflow.records import (
     Problem,
     Trial,
 )
-from ksflow.transcript import Transcript
 
 
 def one_by_one(do: Callable[[Any], None], items: Iterable[Any]) -> None:
@@ -75,16 +76,17 @@ class Lab:
 def round_(lab: Lab, turn: Turn, learning: bool = False) -> None:
     """One turn of the loop. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
     with lab.transcript.about(f"round {turn.name}", turn.sample) as spent:
-        notes = lab.handbook + (learn(lab, turn) if learning else turn.notes)
+        learnt = learn(lab, turn) if learning else turn.notes
+        notes, known = lab.handbook + learnt, turn.known.closing(learnt)
         lab.watch("select", None)
         with boundary("selector"):
-            choice = lab.select(lab.problem, turn.known)
+            choice = made(Choice, lab.select(lab.problem, known))
         lab.lineage.select(choice, turn.name)
         if lab.stop():
             return
         lab.watch("design", None)
         with boundary("designer"):
-            plan = lab.design(lab.problem, turn.known, choice, notes)
+            plan = made(Plan, lab.design(lab.problem, known, choice, notes))
     trials = lab.lineage.dispatch(_drafts(choice, plan, spent.cost), plan, turn.name, lab.room)
     lab.together(lambda trial: attempt(lab, trial, notes), trials)
 
@@ -113,7 +115,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
             with boundary("writer"):
                 choice, failed = _question(lab.lineage.known, trial)
                 assert trial.experiment is not None
-                kernel = lab.write(lab.problem, choice, trial.experiment, notes, failed)
+                kernel = made(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
             trial = replace(trial, kernel=kernel, form=forms.form(kernel))
         except StageError as error:
             trial = replace(trial, failure=str(error))
@@ -153,8 +155,7 @@ def learn(lab: Lab, turn: Turn) -> tuple[Note, ...]:
     except StageError as error:
         lab.watch(f"no notes: {error}", None)
         return turn.notes
-    lab.lineage.learn(notes, len(turn.known.trials))
-    return notes
+    return lab.lineage.learn(doubted(notes, lab.lineage.notes()), len(turn.known.trials))
 
 
 def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
@@ -179,9 +180,9 @@ def _drafts(choice: Choice, plan: Plan, cost: Cost) -> list[Trial]:
     parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
     picked = [plan.experiments[index] for index in plan.picked]
     share = cost.shared(len(picked))
-    return [Trial("", Origin.EXPERIMENT, parents, experiment, cost=share) for experiment in picked]
+    return [Trial("", Origin.EXPERIMENT, parents, experiment, cost=share, by=plan.by) for experiment in picked]
 
 
 def _repair(failed: Trial) -> Trial:
     parents = tuple(dict.fromkeys((failed.id, *failed.parents[:1])))
-    return Trial("", Origin.REPAIR, parents, failed.experiment)
+    return Trial("", Origin.REPAIR, parents, failed.experiment, by=failed.by)

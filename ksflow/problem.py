@@ -49,6 +49,12 @@ _OPTIONAL = {
     "limits": {},
     "work": {},
 }
+_ELSEWHERE = {
+    "cuda": "; CUDA is for targets such as target=h200",
+    "hip": "; HIP is for targets such as target=mi300x",
+    "triton": "; Triton is for GPUs, such as target=h200 or target=mi300x",
+}
+"""Language -> what to say where the target is another."""
 _SCORES = ("geomean", "mean", "last")
 
 
@@ -56,14 +62,14 @@ def load(
     path: str,
     cases: str = "auto",
     variant: str | None = None,
-    seeds: list[str] | None = None,
+    seeds: list[str] | str | None = None,
     target: Target | None = None,
 ) -> Problem:
     """The problem in a folder, or a shipped one by its name.
 
     cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
     those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
-    all where none are named. Raises ConfigError.
+    all where none are named; one needs no brackets. Raises ConfigError.
     """
     root = _find(path)
     spec = _read(root / "problem.yaml")
@@ -90,7 +96,9 @@ def load(
         tests=tests,
         benchmarks=benchmarks,
         small=_small(spec, extra.get("params", {}), tests),
-        seeds=_seeds(root, spec, languages, target.kind if target else "cpu", seeds),
+        seeds=_seeds(
+            root, spec, languages, target.kind if target else "cpu", [seeds] if isinstance(seeds, str) else seeds
+        ),
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
@@ -108,7 +116,8 @@ def kernel_file(path: str, languages: Iterable[str]) -> Kernel:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
     text = _text(file)
     if (found := language(file.name, text)) not in languages:
-        raise ConfigError(f"{path} is {found}; this problem takes {', '.join(languages)} on this target")
+        takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
+        raise ConfigError(f"{takes}{_ELSEWHERE.get(found, '')}")
     try:
         return Kernel(found, {file.name: text}, f"given as {file.name}")
     except ValueError as error:
@@ -264,7 +273,11 @@ def _seeds(
     files = sorted((file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file()), key=_by_name)
     baselines = spec["baselines"]
     if lost := set(baselines) - {file.name for file in files}:
-        raise ConfigError(f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}")
+        ours = shipped("seeds", "NAME")
+        raise ConfigError(
+            f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}; put them there "
+            f"(for a copy of a shipped problem: cp -r {ours}/. {folder})"
+        )
     fit = [file for file in files if file.suffix in LANGUAGES and file.parent.name in (folder.name, kind)]
     kernels = [file for file in fit if language(file.name, _text(file)) in languages]
     if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):

@@ -8,15 +8,16 @@ from typing import Any
 
 from rich.console import Console
 
-from ksflow import comparison, compose, evidence, home, judging, report, schema
-from ksflow.approval import approve as approve_trial
+from ksflow import compose, home, judging, report, schema
 from ksflow.cache import Cache
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.locate import Place, locate
+from ksflow.lineage.approval import approve as approve_trial
+from ksflow.lineage.locate import Place, locate
 from ksflow.problem import kernel_file
 from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict
+from ksflow.report import comparison, evidence
 
 _ATTEMPTS = 3
 """A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
@@ -24,7 +25,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def evaluate(words: list[str], overrides: list[str]) -> int:
-    """`evaluate KERNEL`: 0 accepted, 1 rejected, 3 when the judge could not tell."""
+    """`evaluate KERNEL`: 0 accepted or untimed, 1 rejected, 3 when the judge could not tell."""
     (word,) = _words(words, "evaluate KERNEL (a file, or the name of one of the problem's seeds)")
     options, rest = _options(overrides, "out")
     cfg = compose.compose(rest)
@@ -88,7 +89,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
     sign, force = (_boolean(name, options.get(name, "false")) for name in ("sign", "force"))
     cfg, problem, lineage, place = _committed(word, rest)
     try:
-        lineage.expect(judging.key(problem, compose.build(cfg.evaluator)))
+        expect(lineage, judging.key(problem, compose.build(cfg.evaluator)))
         trial = next(trial for trial in lineage.everything() if trial.id == place.trial)
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:
@@ -198,7 +199,9 @@ def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, again
 
 
 def _code(evaluation: Evaluation) -> int:
-    return 3 if evaluation.verdict is Verdict.HARNESS else 0 if evaluation.accepted else 1
+    """What is judged without being timed, as by evaluator=static, has nothing against it."""
+    fine = evaluation.accepted or evaluation.verdict is Verdict.UNTIMED
+    return 3 if evaluation.verdict is Verdict.HARNESS else 0 if fine else 1
 
 
 def _committed(word: str, overrides: list[str]) -> tuple[Any, Problem, Lineage, Place]:

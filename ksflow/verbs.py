@@ -7,23 +7,34 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import briefing, compose, doctor, judging, log, report, trust
-from ksflow.approval import approvals
+from ksflow import compose, dataset, doctor, judging, log, report, suite, trust
 from ksflow.errors import ConfigError
-from ksflow.export import write_best
+from ksflow.handover import hand_over
+from ksflow.handover.export import write_best
+from ksflow.learning import digest, notebook, probe
+from ksflow.learning.heritage import Heritage, inherit
 from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approvals
+from ksflow.lineage.past import Past
+from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
-from ksflow.past import Past
+from ksflow.members import of_multirun
+from ksflow.optimize import optimize
 from ksflow.problem import kernel_file
+from ksflow.protocols import Evaluator
 from ksflow.records import Problem, Seed, Trial
-from ksflow.schedule import Outcome, Session
-from ksflow.transcript import Transcript
+from ksflow.report import briefing, scores
+from ksflow.session.opening import no_other, place
+from ksflow.session.schedule import Outcome
+from ksflow.session.session import Session
 
 
 def run(words: list[str], overrides: list[str]) -> int:
     """Search, and end with a table."""
     if words:
         raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
+    if several := of_multirun(overrides):
+        return suite.suite([], several)
     compose.launch(_job, overrides)
     return 0
 
@@ -40,6 +51,10 @@ def _job(cfg: DictConfig) -> float:
     recorded: Past | None = compose.build(cfg.recorded) if cfg.recorded else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
+        no_other(problem, lineage.run, lineage.settings)
+        left = _heritage(cfg, problem, evaluate)
+        for line in left.said:
+            console.print(line, style="yellow", markup=False, soft_wrap=True)
         lab = Lab(
             problem=problem,
             lineage=lineage,
@@ -49,14 +64,23 @@ def _job(cfg: DictConfig) -> float:
             write=compose.build(cfg.writer),
             evaluate=evaluate,
             digest=compose.build(cfg.digester),
-            handbook=compose.build(cfg.knowledge)(target=compose.build(cfg.target)),
+            handbook=(
+                *compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name),
+                *left.notes,
+            ),
         )
         with report.Display(console) as show:
             session = Session(compose.build(cfg.loop), lab, show, recorded, compose.asks_models(cfg))
-            outcome = session.run(_seeds(cfg, problem), lab.transcript.redact(compose.settings(cfg)))
-        _finish(cfg, console, outcome, problem, lineage)
-        summary = report.summary(outcome, problem, lineage)
+            settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
+            outcome = session.run((*_seeds(cfg, problem), *left.seeds), settings)
+        _finish(cfg, console, outcome, lab)
+        summary = {
+            **report.summary(outcome, problem, lineage),
+            "figures": scores.figures(outcome.population, problem),
+        }
         (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+        if outcome.reason == "interrupted":
+            compose.end_sweep()
     finally:
         lineage.close()
     assert outcome.best.score_us is not None
@@ -69,12 +93,27 @@ def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
     return (*problem.seeds, *own)
 
 
-def _finish(cfg: DictConfig, console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
+def _heritage(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> Heritage:
+    """What the run starts with from another one."""
+    if not cfg.inherit:
+        return Heritage()
+    opened, target = compose.build(cfg.lineage), compose.build(cfg.target)
+    fingerprint = judging.key(problem, evaluate).target
+    return inherit(opened, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
+
+
+def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
+    problem, lineage = lab.problem, lab.lineage
     report.show_outcome(console, outcome, problem, lineage)
     folder = lineage.store.path.parent / "best" / problem.name / lineage.run
     commit = lineage.commit_of(outcome.best.id)
-    module = write_best(folder, problem, compose.build(cfg.target), outcome.best, commit)
+    target = compose.build(cfg.target)
+    module = write_best(folder, problem, target, outcome.best, commit)
     console.print(f"written to {module}")
+    reference = next(iter(outcome.baselines), None)
+    handed = hand_over(folder / "handover", problem, target, outcome.best, lab.evaluate, reference)
+    for line in (*map(str, handed.files), *handed.said):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def problem(words: list[str], overrides: list[str]) -> int:
@@ -111,6 +150,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
             case []:
                 report.show_tree(console, trials.values(), report.known_baselines(tree.known, found), approvals(tree))
                 report.show_spending(console, tree.known, every=True)
+                report.show_calibration(console, tree.known)
             case ["show", name]:
                 trial = _trial(trials, name)
                 report.show_trial(console, trial, tree.commit_of(name), approvals(tree).get(name))
@@ -144,5 +184,11 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "verify": trust.verify,
     "approve": trust.approve,
     "lineage": lineage,
+    "suite": suite.suite,
+    "optimize": optimize,
+    "digest": digest.digest,
+    "probe": probe.probe,
+    "knowledge": notebook.show_knowledge,
+    "export": dataset.export,
     "doctor": examine,
 }

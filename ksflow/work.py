@@ -75,7 +75,7 @@ def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     if found:
         return max(found)
     if not problem.work:
-        return 0.0, "no floor: problem.yaml has no work"
+        return 0.0, f"no floor: {'its format says nothing of' if problem.origin else 'problem.yaml has no'} work"
     return 0.0, f"no floor: no peak rates are known for {target.name}"
 
 
@@ -88,9 +88,8 @@ def describe(problem: Problem, case: Case, target: Target) -> str:
         f"{need.intensity:.3g} FLOP/B" if need.intensity is not None else "",
     ]
     least, why = floor_us(problem, case, target)
-    return "; ".join(
-        [", ".join(filter(None, parts)), f"floor {least:.3g} µs on {target.name}: {why}" if least else why]
-    )
+    floor = f"floor {least:.3g} µs on {target.name}: {why}" if least else why
+    return "; ".join(filter(None, [", ".join(filter(None, parts)), floor]))
 
 
 def _arithmetic(flops: float | None, precision: str, target: Target) -> tuple[float, str] | None:

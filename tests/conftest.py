@@ -1,12 +1,20 @@
 """Small real things the tests share: a problem folder, kernels, a lineage in a temporary repository."""
 
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ksflow.lineage import Lineage
+from ksflow.protocols import unrecorded
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Timing, Trial, Verdict
+
+if (
+    threading.current_thread() is threading.main_thread()
+):  # a job in a shell's background ignores Ctrl-C, its children too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
@@ -17,12 +25,19 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("DSPY_CACHEDIR", str(folder / "dspy"))
 
 
+@pytest.fixture(autouse=True)
+def own_transcript() -> Iterator[None]:
+    """What a test records its model calls in ends with it."""
+    with unrecorded():
+        yield
+
+
 @pytest.fixture
 def lineage(tmp_path: Path) -> Iterator[Lineage]:
-    """An empty lineage with a clock that stands still."""
+    """An empty lineage with a clock that stands still; what is in it is not packed at the end."""
     made = Lineage(tmp_path / "lineage.git", "toy", clock=lambda: 1_700_000_000)
     yield made
-    made.close()
+    made.store.close()
 
 
 def kernel(text: str = "int x = 1;\n") -> Kernel:

@@ -35,7 +35,7 @@ def git(folder: Path, *arguments: str) -> str:
 @pytest.mark.slow
 def test_an_approval_is_a_tag_that_every_table_shows(folder: Path) -> None:
     commit = git(folder, "rev-parse", "softmax/dry/00004").strip()
-    done = ksflow(folder, "approve", commit[:10], "note=read it; it is right", "evaluator=fake", **ME)
+    done = ksflow(folder, "approve", commit[:10], "note=read it; it is right", **ME)  # a dry run is known as one
     assert done.returncode == 0, done.stderr
     assert "approved by Ada Lovelace: read it; it is right" in done.stdout
     tag = git(folder, "cat-file", "tag", "approved/softmax/dry/00004")
@@ -104,6 +104,7 @@ def test_without_an_identity_the_remedy_is_named(folder: Path) -> None:
     assert "git config --global user.name" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_note_cannot_forge_a_trailer(folder: Path) -> None:
     note = "note=fine\nVerdict: reject-cheat\n\nScore-us: 0.001"
     assert ksflow(folder, "approve", "00004", *RUN, note, **ME).returncode == 0

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ksflow import briefing
 from ksflow.contract import EXAMPLES, brief, contract
 from ksflow.problem import load
 from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
+from ksflow.report import briefing
 from ksflow.stages.evaluator import recipe, toolchain
 from ksflow.stages.evaluator.client import environment
 

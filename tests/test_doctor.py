@@ -44,6 +44,11 @@ def test_gpus_and_tools_are_named_with_their_versions(folder: Path) -> None:
     assert "not found: rocprofiler-sdk" in text
 
 
+def test_a_variant_without_figures_is_said(folder: Path) -> None:
+    install(folder, "nvidia-smi", 'case "$1" in *driver*) ;; *) echo "NVIDIA H100 PCIe";; esac')
+    assert "NVIDIA H100 PCIe (the target's figures are another variant's" in shown()
+
+
 def test_without_any_gpu_it_says_what_to_install(folder: Path) -> None:
     text = shown()
     assert "none: kernels run on the CPU" in text

@@ -2,8 +2,9 @@
 
 from rich.console import Console
 
-from ksflow import evidence, resources
+from ksflow import resources
 from ksflow.records import Evaluation, Json, Timing, Verdict
+from ksflow.report import evidence
 
 COMPILER: list[Json] = [
     {
@@ -82,6 +83,8 @@ def test_the_device_is_told_in_lines() -> None:
 
 def test_one_reading_of_the_clocks_will_do() -> None:
     assert "clocks: SM 1755 MHz (not throttled)" in shown(accepted(clocks={"sm_mhz": 1755, "throttled": []}))
+    untold = "clocks: SM 1755 MHz (whether it was throttled is not told)"
+    assert untold in shown(accepted(clocks={"sm_mhz": 1755}))
     assert "clocks: state cannot be read here" in shown(accepted(clocks={"state": "cannot be read here"}))
 
 

@@ -1,14 +1,17 @@
 """The best kernel as files: in any language there is something a user can run, or is told how to."""
 
+import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from ksflow.export import write_best
+from ksflow.handover.export import write_best
 from ksflow.home import shipped
 from ksflow.problem import kernel_file, load
-from ksflow.records import Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
+from ksflow.records import Arg, Case, Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
@@ -56,9 +59,43 @@ def test_host_code_comes_with_how_it_is_called(tmp_path: Path) -> None:
     assert "-shared -Xcompiler -fPIC -o kernel.so host.cu" in readme
 
 
-def test_a_python_kernel_is_a_module_already(tmp_path: Path) -> None:
+def test_a_python_kernel_is_a_module_already_and_takes_the_place_of_the_winner_before(tmp_path: Path) -> None:
     target = Target("cpu", "cpu", "a CPU", march="native")
-    kernel = Kernel("python", {"k.py": "def custom_kernel(data):\n    return data[-1]\n"})
-    made = write_best(tmp_path, load("fp8_gemm", target=target), target, best(kernel), "c0ffee")
-    assert made == tmp_path / "k.py"
-    assert not (tmp_path / "README.md").exists()
+    problem = load("fp8_gemm", target=target)
+    write_best(tmp_path, problem, target, best(Kernel("cpp", {"k.cpp": "\n"})), "c0ffee")
+    (tmp_path / "notes.txt").write_text("mine\n")
+    kernel = Kernel("python", {"00_k.py": "def custom_kernel(data):\n    return data[-1]\n"})
+    made = write_best(tmp_path, problem, target, best(kernel), "c0ffee")
+    assert made == tmp_path / "best.py"
+    assert made.read_text() == kernel.main
+    assert {file.name for file in tmp_path.iterdir()} == {"best.py", "evaluation.json", "origin.json", "notes.txt"}
+
+
+def test_what_came_in_another_format_is_called_by_its_own_file_alone(tmp_path: Path) -> None:
+    target = Target("cpu", "cpu", "a CPU", march="native")
+    problem = replace(load("fp8_gemm", target=target), origin={"format": "kernel"})
+    made = write_best(tmp_path, problem, target, best(Kernel("cpp", {"k.cpp": "\n"})), "c0ffee")
+    assert made == tmp_path / "k.cpp"
+    assert not (tmp_path / "best.py").exists()
+
+
+@pytest.mark.parametrize(("steps", "more"), [((3, 3), {}), ((3, 5), {"steps": 5})])
+def test_a_size_that_no_shape_tells_is_the_cases_own_or_asked_for(
+    tmp_path: Path, steps: tuple[int, int], more: dict[str, int]
+) -> None:
+    target = Target("cpu", "cpu", "a CPU", march="native")
+    text = """#include <cstdint>
+    extern "C" void custom_kernel(const float *x, float *y, int64_t n, int64_t steps, const int64_t *) {
+      for (int64_t i = 0; i < n; i++) y[i] = x[i] * steps;
+    }"""
+    cases = tuple(Case(f"steps={count}", {"n": 4, "steps": count}, 1) for count in steps)
+    args = (Arg("x", "float32", "in", shape="n"), Arg("y", "float32", "out", shape="n"))
+    bare = replace(load("softmax", target=target), args=args, dims=("n", "steps"), tests=(), benchmarks=cases)
+    made = write_best(tmp_path, bare, target, best(Kernel("cpp", {"k.cpp": text})), "c0ffee")
+    spec = importlib.util.spec_from_file_location("made_best", made)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    x = torch.ones(4)
+    assert module.custom_kernel((x, torch.zeros(4)), **more).tolist() == [steps[1]] * 4

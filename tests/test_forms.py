@@ -58,9 +58,9 @@ def test_names_and_language_count() -> None:
 )
 def test_hostile_text_takes_no_longer_than_other(text: str) -> None:
     def took(count: int, language: str) -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         of(text * (count // len(text)) + "x", language)
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     for language in ("cpp", "python"):
         assert took(400_000, language) < 2 + 40 * took(20_000, language)

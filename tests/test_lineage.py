@@ -232,7 +232,7 @@ def test_killed_at_any_moment_it_leaves_whole_states(lineage: Lineage) -> None:
     for attempt in range(6):
         victim = subprocess.Popen([sys.executable, "-c", script])
         before = len(lineage.population().trials)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while len(lineage.population().trials) <= before and time.monotonic() < deadline:
             time.sleep(0.01 * attempt)
         time.sleep(0.003 * attempt)
@@ -259,3 +259,13 @@ def test_seeds_are_trials_without_parents(lineage: Lineage) -> None:
     assert git(lineage.store.path, "log", "--format=%P", "toy/main/00001").split("\n")[-2] == ""
     assert planted.parents == ()
     assert isinstance(planted, Trial)
+
+
+def test_a_closed_lineage_writes_nothing(lineage: Lineage, tmp_path: Path) -> None:
+    lineage.store.close()
+    with (tmp_path / "another file").open("w+b") as other:  # takes the numbers that are free now
+        other.write(b"untouched")
+        other.flush()
+        with pytest.raises(LineageError, match="was closed before"):
+            plant(lineage, "int late;\n", 5.0)
+        assert (tmp_path / "another file").read_bytes() == b"untouched"

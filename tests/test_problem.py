@@ -70,7 +70,7 @@ def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
         ("dtype: float32", "dtype: float33", r"unknown dtype 'float33'; did you mean float32\?"),
         ("accumulate: float32", "accumulated: float32", "check.*accumulated"),
         ("memory_mb: 4096", "memory_mb: 4 GB", "limits.*memory_mb"),
-        ("[00_torch.py,", "[09_torch.py,", "baselines .*09_torch.py"),
+        ("[00_torch.py,", "[09_torch.py,", "baselines .*09_torch.py.*put them there .*cp -r .*seeds/NAME"),
         ("{rows: 512, ", "{", "lacks rows"),
         ("args:", "args: [", "is not YAML"),
         (

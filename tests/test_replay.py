@@ -8,7 +8,9 @@ from test_cli import ksflow
 
 from ksflow.errors import BudgetError, LineageError
 from ksflow.lineage import Lineage
-from ksflow.steps import Replayed, Step
+from ksflow.lineage.steps import Replayed, Step
+from ksflow.notes.knowledge import write
+from ksflow.records import Note
 
 SOFTMAX = "problem=softmax"
 LIVE = ["recipe=dry_run", SOFTMAX, "llm=dummy", "loop.repairs=1", "loop.rounds_in_flight=3"]
@@ -24,9 +26,10 @@ def refs(folder: Path, run: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_rounds_in_flight_are_the_same_commits_again(tmp_path: Path) -> None:
+def test_rounds_in_flight_are_the_same_commits_again_whatever_was_learnt_since(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *LIVE, "loop.evaluations=9").returncode == 0
     assert len(refs(tmp_path, "dry")) > 13
+    write(Note("Softmax since then", "It is known now.", ("a book",)), tmp_path / "runs" / "knowledge" / "cpu")
     done = ksflow(tmp_path, *AGAIN)
     assert done.returncode == 0, done.stderr
     assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
@@ -81,6 +84,7 @@ def test_recorded_kernels_are_judged_anew(tmp_path: Path) -> None:
     assert any(now[name][3] != before[name][3] for name in same)
 
 
+@pytest.mark.slow
 def test_without_a_recording_it_is_one_line(tmp_path: Path) -> None:
     done = ksflow(tmp_path, *AGAIN)
     assert done.returncode == 2
@@ -96,8 +100,8 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: L
         with pytest.raises(BudgetError, match="the recording ends before 'third'"):
             steps.turn("tree", "third\n", changed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ksflow.steps._LOOK_S", 0.01)
-            patch.setattr("ksflow.steps._ASTRAY_S", 0.05)
+            patch.setattr("ksflow.lineage.steps._LOOK_S", 0.01)
+            patch.setattr("ksflow.lineage.steps._ASTRAY_S", 0.05)
             with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the stages"):
                 steps.turn("tree", "second\n", changed)
     assert steps.missing == "first"

@@ -1,6 +1,8 @@
 """A run as a user meets it: it starts from seeds, keeps budgets, survives failures, interruption and bad luck."""
 
+import io
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -10,9 +12,13 @@ from typing import Any
 
 import pytest
 from conftest import accepted, kernel, rejected
+from rich.console import Console
 
+from ksflow import report
 from ksflow.errors import ConfigError, StageError
+from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.problem import load
 from ksflow.protocols import admit, transcribe
@@ -35,8 +41,9 @@ from ksflow.records import (
     Verdict,
     portfolio,
 )
-from ksflow.schedule import Outcome, Schedule, Session
-from ksflow.transcript import Transcript
+from ksflow.session import opening
+from ksflow.session.schedule import Outcome, Schedule
+from ksflow.session.session import Session
 
 Notes = tuple[Note, ...]
 
@@ -90,6 +97,13 @@ class Run:
 
     def show(self, what: str, trial: Trial | None, session: Session) -> None:
         self.events.append((what, trial.id if trial else ""))
+
+
+def shown(outcome: Outcome, lineage: Lineage) -> str:
+    """The end of a run as it is printed, in one line."""
+    console = Console(file=io.StringIO(), width=200)
+    report.show_outcome(console, outcome, load("softmax", "cpu"), lineage)
+    return " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
 
 
 def test_it_starts_from_the_seeds_and_stops_at_the_budget(lineage: Lineage) -> None:
@@ -175,6 +189,14 @@ def test_a_designer_that_always_fails_ends_the_run_cleanly(lineage: Lineage) -> 
     outcome = run(evaluations=30)
     assert outcome.reason == "3 rounds in a row brought no trial"
     assert ("no plan: designer: malformed answer after 3 attempts", "") in run.events
+
+
+def test_a_part_that_returns_something_else_is_named(lineage: Lineage) -> None:
+    run = Run(lineage, design=lambda *given: [1, 2])
+    assert run(evaluations=2).judged == 0
+    assert ("no plan: designer: TypeError: returned list, not a Plan", "") in run.events
+    run = Run(lineage, write=lambda *given: "int main() {}")
+    assert run(evaluations=1).population.trials[-1].failure == "writer: TypeError: returned str, not a Kernel"
 
 
 def test_failures_go_back_to_the_writer_as_often_as_asked(lineage: Lineage) -> None:
@@ -389,6 +411,29 @@ def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Linea
     assert outcome.judged == 4  # the search went on
     assert outcome.best.id == "00001"  # the first, though its score is not the lowest
     assert outcome.population.ranked[0].evaluation.unranked == "the control read x1.4"  # type: ignore[union-attr]
+    said = shown(outcome, lineage)
+    assert "no experiment beat the seed 00001 00_base.cpp for sure" in said
+    assert "has a lower score than the winner 00001, but that could not be told side by side (the control" in said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.89, 1.66, "side by side it was x1.25 [0.89, 1.66] over it: not faster for sure"), (1.1, 1.4, "")],
+)
+def test_why_the_lowest_score_is_not_the_winner_is_said(lineage: Lineage, low: float, high: float, said: str) -> None:
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        if "idea" not in kernel.main:
+            mirrored = {"speedup": 1 / 1.25, "low": 1 / high, "high": 1 / low}
+            rows = [{"id": t.id, **mirrored} for t in against if t.kernel and "idea" in t.kernel.main]
+            return replace(accepted(100.0), evidence={"against": rows})
+        rows = [{"id": t.id, "speedup": 1.25, "low": low, "high": high} for t in against]
+        return replace(accepted(80.0), evidence={"against": rows, "claim": {**rows[0], "faster": low > 1}})
+
+    outcome = Run(lineage, evaluate=judge)(evaluations=1)
+    assert outcome.population.ranked[0].origin is Origin.EXPERIMENT
+    text = shown(outcome, lineage)
+    assert (said in text) if said else ("than the winner" not in text)
+    assert ("no experiment beat the seed" in text) == bool(said)
 
 
 @pytest.mark.slow
@@ -415,3 +460,17 @@ def test_a_second_process_waits_for_the_first_ones_seeds(lineage: Lineage, tmp_p
     assert sum(t.origin is Origin.SEED for t in trials) == 2
     assert len(trials) == 6
     other.close()
+
+
+def test_a_run_is_for_the_problem_of_one_place(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        shutil.copytree(shipped("problems", "softmax"), tmp_path / folder / "softmax")
+        shutil.copytree(shipped("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
+    first, other = load(str(tmp_path / "a/softmax")), load(str(tmp_path / "b/softmax"))
+    before = f"place: {opening.place(first)}"
+    with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
+        opening.no_other(other, "main", before)
+    for problem, known in ((first, before), (other, ""), (load("softmax"), before), (other, "place: [secret]/a")):
+        opening.no_other(problem, "main", known)
+    (tmp_path / "a").rename(tmp_path / "moved")
+    opening.no_other(other, "main", before)

@@ -1,10 +1,13 @@
-"""A model looks for avenues and designs experiments; three are picked by the paper's rule."""
+"""A model looks for avenues and designs experiments; three are picked by the paper's rule, or by the record."""
 
+import re
 from typing import Any
 
 import dspy
 
+from ksflow.notes.calibration import advice, bets
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
+from ksflow.stages.designer.pick import calibrated, valid
 from ksflow.stages.lm import Model, render
 from ksflow.stages.lm.program import Program
 from ksflow.stages.lm.views import tried
@@ -49,6 +52,7 @@ class Design(dspy.Signature):  # type: ignore[misc]
     base_analysis: str = dspy.InputField(desc="the one-step analysis of the base")
     reference_analysis: str = dspy.InputField(desc="the same of the kernel to learn from")
     tried: str = dspy.InputField(desc="experiments on the base and the latest elsewhere, newest first, with outcomes")
+    predictions: str = dspy.InputField(desc="your earlier predictions beside what was measured; predict by it")
     wanted: str = dspy.InputField(desc="how many avenues and experiments")
     avenues: tuple[str, ...] = dspy.OutputField(
         desc='a list of strings, one for each avenue: ["Pack B so that ...", "..."]'
@@ -62,6 +66,11 @@ class Design(dspy.Signature):  # type: ignore[misc]
         "add "
         '"changes": {"NAME": "value"} with values from their lists'
     )
+
+
+_PAPER_RULE = re.compile(r"Three are run: .* and a safe one\.", re.DOTALL)
+_CALIBRATED_RULE = """Three are run: the most innovative, and of the rest the two from which the record of your
+predictions lets expect most. So offer a bold one, and predict as exactly as you can."""
 
 
 class LlmDesigner:
@@ -78,11 +87,16 @@ class LlmDesigner:
         tokens: int = 4000,
         findings: int = render.FINDINGS,
         seed: int = 0,
+        pick: str = "paper",
     ) -> None:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, in tokens. `prompt`, `adapter`: see `Program`.
+        `findings` the notes, in tokens. `pick`: see `ksflow.stages.designer.pick`. `prompt`, `adapter`: see `Program`.
         """
-        self.program = Program("designer=llm", Design, lm, attempts, prompt, seed, adapter)
+        self.pick = valid(pick)
+        signature = Design
+        if pick == "calibrated":
+            signature = Design.with_instructions(_PAPER_RULE.sub(_CALIBRATED_RULE, Design.instructions))
+        self.program = Program("designer=llm", signature, lm, attempts, prompt, seed, adapter)
         self.tokens = tokens
         self.findings = findings
         self.avenues = avenues
@@ -97,21 +111,29 @@ class LlmDesigner:
     ) -> Plan:
         inputs = {
             "task": render.task(problem),
-            "reference_implementation": problem.reference,
-            "findings": render.findings(notes, self.findings),
+            "reference_implementation": problem.shown,
+            "findings": render.findings(notes, self.findings, render.about(problem, choice.base.kernel)),
             "base_code": render.listing(choice.base.kernel),
             "base_analysis": render.analysis(choice.base, choice.base_step),
             "reference_analysis": render.analysis(choice.reference, choice.reference_step),
             "tried": tried(population, choice, self.tokens),
+            "predictions": advice(population, self.program.by) or "(none of yours was measured yet)",
             "wanted": f"{self.avenues} avenues and {self.experiments} experiments",
         }
 
         def accept(answer: dict[str, Any]) -> Plan:
-            return self._plan(choice, answer["avenues"], answer["experiments"])
+            self._check(choice, answer["avenues"], answer["experiments"])
+            experiments: tuple[Experiment, ...] = answer["experiments"]
+            return Plan(answer["avenues"], experiments, self._picked(experiments, population), self.program.by)
 
         return self.program(inputs, accept, key=str(len(population.trials)))
 
-    def _plan(self, choice: Choice, avenues: tuple[str, ...], experiments: tuple[Experiment, ...]) -> Plan:
+    def _picked(self, experiments: tuple[Experiment, ...], population: Population) -> tuple[int, ...]:
+        if self.pick == "paper":
+            return portfolio(experiments)
+        return calibrated(experiments, [bet for bet in bets(population) if bet.by == self.program.by])
+
+    def _check(self, choice: Choice, avenues: tuple[str, ...], experiments: tuple[Experiment, ...]) -> None:
         for name, found, least in (
             ("avenues", avenues, self.avenues),
             ("experiments", experiments, self.experiments),
@@ -122,7 +144,6 @@ class LlmDesigner:
             raise ValueError("experiments: two have the same description")
         for index, experiment in enumerate(experiments):
             _check(index, experiment, choice)
-        return Plan(avenues, experiments, portfolio(experiments))
 
 
 def _check(index: int, experiment: Experiment, choice: Choice) -> None:

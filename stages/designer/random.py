@@ -29,4 +29,4 @@ class RandomDesigner:
         if not drawn:
             raise exhausted(STAGE, choice.base)
         experiments = tuple(tuned(changes, (0.0, 0.0), 50.0, "drawn by chance") for changes in drawn)
-        return Plan(("values drawn by chance",), experiments, portfolio(experiments))
+        return Plan(("values drawn by chance",), experiments, portfolio(experiments), "designer=random")

@@ -73,7 +73,7 @@ class Rules:
         avenues = _avenues(moves, ideas)
         chosen = self._chosen(found, belief, _unseen_forms(moves, around))
         experiments = tuple(_experiment(idea, around, choice.base.id) for idea in chosen)
-        return Plan(avenues, experiments, portfolio(experiments))
+        return Plan(avenues, experiments, portfolio(experiments), "designer=rules")
 
     def _chosen(self, found: list[Proposal], belief: Belief, unseen: frozenset[tuple[str, str]]) -> list[_Idea]:
         """Five ideas for the three ways of picking, each chosen as if those before it were measured already.

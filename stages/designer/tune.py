@@ -59,7 +59,7 @@ class Tpe:
         why = f"proposed by TPE from {len(around.points)} judged configurations"
         single = [tuned(around.changes(config), (0.0, 0.0), 50.0, why) for config in proposals]
         experiments = (*([joint] if joint else []), *single)
-        return Plan((why,), experiments, portfolio(experiments))
+        return Plan((why,), experiments, portfolio(experiments), "designer=tune")
 
     def _remembered(self, points: tuple[Point, ...]) -> list[Point]:
         if len(points) <= self.memory:

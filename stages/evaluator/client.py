@@ -15,6 +15,7 @@ from ksflow.stages.evaluator.wire import Closed, Message, receive, send
 _PASSED_ON = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ", CAP),
     *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    *("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
 )
 """All that children get of this process's environment. No key, no token, no home."""
 _FIXED = {

@@ -8,7 +8,7 @@ with one optimum, and with corners that do not compile or are wrong. Same text, 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -52,7 +52,7 @@ class FakeEvaluator:
         self.fingerprint = f"fake-{_digest(Path(landscape))}" if landscape else made_up
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """A pure function of the kernel's text, the case names and the seed."""
+        """A pure function of the kernel's text, the problem's cases and seeds, and the seed."""
         answer = self._answer(problem, kernel)
         evidence: Json = {"fake": True}
         if answer.verdict is not Verdict.ACCEPT:
@@ -88,17 +88,21 @@ class FakeEvaluator:
             return Answer(Verdict.ACCEPT, self._stable(kernel, cases))
         if self.recorded:
             return _nearest(self.recorded, values(kernel.main), cases)
-        return self._synthetic(declared, cases)
+        return self._synthetic(declared, cases, [values(seed.kernel.main) for seed in problem.seeds])
 
     def _stable(self, kernel: Kernel, cases: tuple[str, ...]) -> tuple[float, ...]:
         scale = _SLOWEST_US * (0.25 + self._draw(kernel.digest) / 2)
         return tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases)
 
-    def _synthetic(self, declared: tuple[Tunable, ...], cases: tuple[str, ...]) -> Answer:
+    def _synthetic(
+        self, declared: tuple[Tunable, ...], cases: tuple[str, ...], seeds: Sequence[Mapping[str, str]]
+    ) -> Answer:
+        """A pair of values that a seed begins with is right, or nothing could begin from it."""
         chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1}
         for one, other in combinations(sorted(chosen), 2):
             verdict = self._corner(chosen[one], chosen[other])
-            if verdict is not Verdict.ACCEPT:
+            begun = any(all(seed.get(name) == chosen[name].value for name in (one, other)) for seed in seeds)
+            if verdict is not Verdict.ACCEPT and not begun:
                 pair = f"{one}={chosen[one].value} with {other}={chosen[other].value}"
                 return Answer(verdict, (), f"made up: {pair}")
         cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())

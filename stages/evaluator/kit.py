@@ -44,7 +44,12 @@ def _listed(folder: Path) -> dict[str, str]:
 
 def _sources() -> dict[str, Path]:
     """Name in the copy -> file: the core, the evaluators with their headers, the known chips."""
-    found = [*PACKAGE.glob("*.py"), *shipped("conf", "target").glob("*.yaml"), *shipped("stages").glob("*.py")]
+    found = [
+        *PACKAGE.glob("*.py"),
+        *PACKAGE.glob("records/*.py"),
+        *shipped("conf", "target").glob("*.yaml"),
+        *shipped("stages").glob("*.py"),
+    ]
     found += shipped("stages", "evaluator").rglob("*")
     plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
     return {f"ksflow/{path.relative_to(PACKAGE)}": path for path in plain}

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import queue
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -14,7 +15,7 @@ from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.roofline import rows as roofline
-from ksflow.stages.evaluator import compiler, seats, toolchain
+from ksflow.stages.evaluator import compiler, seats, shipped, toolchain
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
 from ksflow.stages.evaluator.client import Judge, environment
 from ksflow.stages.evaluator.compiler import compile_kernel
@@ -22,10 +23,12 @@ from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.profile.watch import Watch
 from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
-from ksflow.target import fits, gpus, here, only
+from ksflow.target import fits, here, only, torch_for, visible
 from ksflow.work import floor_us
 
-_GRACE_S = 120.0
+_LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
+_GRACE_S = 600.0
+"""For the judge's own work: contents of a case that fills a device may take half a minute each."""
 _EMULATED = "emulated"
 """A GPU that this machine's CPU plays, for tests."""
 _ON_DEVICE = ("python", "triton", "cuda", "hip")
@@ -88,9 +91,8 @@ class LocalEvaluator:
             raise ConfigError(
                 f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
-        count = _gpus(target) if target.kind == "gpu" else 1
-        self.devices = min(devices or count, count)
-        numbers = range(self.devices) if target.kind == "gpu" else [None]
+        numbers = _gpus(target)[: devices or None] if target.kind == "gpu" else [None]
+        self.devices = len(numbers)
         self._places = [Place(target, number) for number in numbers]
         self._free: queue.LifoQueue[Place] = queue.LifoQueue()
         for place in reversed(self._places):
@@ -107,6 +109,16 @@ class LocalEvaluator:
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError when the machine lacks what the kernel needs."""
+        return self._judged(problem, kernel, against, {})
+
+    def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
+        """The same, with small outputs in the evidence: `checked`, `outputs`. `untimed` without benchmarks.
+
+        Then also `errors`, of each output the largest absolute and the largest relative one beside the reference's.
+        """
+        return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
+
+    def _judged(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], more: Json) -> Evaluation:
         if kernel.language not in problem.languages or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._place() as place:
@@ -121,9 +133,10 @@ class LocalEvaluator:
             request = {
                 "op": "evaluate",
                 "problem": description,
-                "kernel": _source(kernel, built),
+                "kernel": _source(problem, kernel, built),
                 "against": others,
                 "control": self.control,
+                **more,
             }
             answer = self._ask(place, problem, request)
             evidence = dict(answer["evidence"])
@@ -144,10 +157,10 @@ class LocalEvaluator:
     def _judge(self) -> Judge:
         return self._places[0].judge
 
-    def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None) -> Evaluation:
+    def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False) -> Evaluation:
         """Whether a kernel is right on the problem's tests; `untimed` when it is.
 
-        interpret: how Triton's interpreter is told to run it, where that is what runs it.
+        interpret: how Triton's interpreter is told to run it, where that is what runs it. show: as in `measure`.
         """
         with self._place() as place:
             built = Made() if kernel.language == "triton" else self._build(problem, kernel)
@@ -156,9 +169,10 @@ class LocalEvaluator:
             request = {
                 "op": "evaluate",
                 "problem": _describe(problem, self.target),
-                "kernel": {**_source(kernel, built), "interpret": interpret or {}},
+                "kernel": {**_source(problem, kernel, built), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
+                "show": show,
             }
             answer = self._ask(place, problem, request)
         return self._verdict(Verdict(answer["verdict"]), answer["reason"], answer["evidence"])
@@ -173,18 +187,18 @@ class LocalEvaluator:
         if self.overlap and kernel.language in problem.languages and kernel.language in self.languages:
             self._build(problem, kernel)
 
-    def admit(self, problem: Problem) -> tuple[tuple[str, bool, str], ...]:
-        """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers and every seed."""
+    def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
+        """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
+        as soon as it is known."""
         with self._place() as place:
             answer = self._ask(place, problem, {"op": "probe", "problem": _describe(problem, self.target)})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
-        if not rows:
-            rows = [("reference", False, answer["reason"])]
+        yield from rows or [("reference", False, answer["reason"])]
         for seed in problem.seeds:
             result = self(problem, seed.kernel, ())
             took = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
-            rows.append((f"seed {seed.name}", result.accepted, took))
-        return tuple(rows)
+            yield f"seed {seed.name}", result.accepted, took
+        yield from shipped.played(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
 
     def close(self) -> None:
         """End the judges. Not needed: they end with this process."""
@@ -223,7 +237,8 @@ class LocalEvaluator:
             except Closed as error:
                 cause, _, words = str(error).partition("\n")
                 last = words.strip().rpartition("\n")[2]
-                reason, evidence = f"the judge died: {last or cause}", {"log": words}
+                hint = _LACKS if last.startswith("ModuleNotFoundError") else ""
+                reason, evidence = f"the judge died: {last or cause}{hint}", {"log": words}
                 continue
             _keep(answer.get("secret"))
             if answer.get("verdict") != Verdict.HARNESS:
@@ -251,7 +266,7 @@ class LocalEvaluator:
             if built.reason:
                 skipped[trial.id] = built.reason
                 continue
-            others.append({**_source(trial.kernel, built), "id": trial.id})
+            others.append({**_source(problem, trial.kernel, built), "id": trial.id})
         return others, skipped
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: dict[str, Any]) -> Evaluation:
@@ -297,18 +312,21 @@ def _platform(target: Target) -> str:
     return _EMULATED if target.march == _EMULATED else "hip" if target.march.startswith("gfx") else "cuda"
 
 
-def _gpus(target: Target) -> int:
-    """How many GPUs of the target's kind are here. Raises ConfigError when there is none."""
+def _gpus(target: Target) -> list[int | None]:
+    """Which of the GPUs that can be seen here are the target's. Raises ConfigError when none is."""
     if _platform(target) == _EMULATED:
-        return 1
-    found = here()
-    if not fits(target, found):
+        return [0]
+    found = visible()
+    numbers: list[int | None] = [number for number, one in enumerate(found) if fits(target, one)]
+    if not numbers:
+        chips = ", ".join(dict.fromkeys(one.chip for one in found or (here(),)))
         raise ConfigError(
-            f"target={target.name} ({target.march}) is not in this machine ({found.chip}); use target=auto, "
+            f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
             "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
         )
-    seen = [word for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word]
-    return len(seen) or max(len(gpus()), 1)
+    if why := torch_for(target.march):
+        raise ConfigError(f"{why}; or judge on the CPU: target=cpu")
+    return numbers
 
 
 def _compilers(target: Target) -> str:
@@ -319,8 +337,9 @@ def _compilers(target: Target) -> str:
     return "-".join(filter(None, toolchain.versions(target).values())) or "nocompiler"
 
 
-def _source(kernel: Kernel, built: Made) -> dict[str, Any]:
-    source = {"language": kernel.language, "files": dict(kernel.files), "artefact": built.artefact}
+def _source(problem: Problem, kernel: Kernel, built: Made) -> dict[str, Any]:
+    files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
+    source = {"language": kernel.language, "files": files, "artefact": built.artefact}
     return {**source, "mode": built.mode}
 
 

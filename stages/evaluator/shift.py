@@ -20,7 +20,7 @@ from ksflow.stages.evaluator import claims, kit
 from ksflow.stages.evaluator.bundle import NAME, Job, Spool, Unfit, read, write
 from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect, fits, here, only
+from ksflow.target import detect, fits, here, only, visible
 
 RENEWED = 75
 """A worker's exit status when it wants to be started again, with newer code."""
@@ -46,9 +46,12 @@ class Worker:
     """What a process does that judges, on one device."""
 
     def __init__(self, spool: Spool, options: Options, device: str = "") -> None:
-        self.spool, self.options, self.here, self._device = spool, options, here(), device
         if device:
+            seen = len(visible())
+            if 0 < seen <= int(device):
+                raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
             os.environ.update(only(int(device)))
+        self.spool, self.options, self.here, self._device = spool, options, here(), device
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0

@@ -5,6 +5,7 @@ instructions; where an emulator knows the language, whether the kernel is right.
 device shows.
 """
 
+import re
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -61,7 +62,8 @@ class StaticEvaluator:
             evidence["emulated"] = f"not emulated: {found}"
             return self._verdict(Verdict.UNTIMED, f"{self._summary(made)}; nothing was timed", evidence)
         if found.verdict is not Verdict.UNTIMED:
-            return self._verdict(found.verdict, f"emulated on the CPU: {found.reason}", {**found.evidence, **evidence})
+            why = f"emulated on the CPU: {_emulators_word(found)}"
+            return self._verdict(found.verdict, why, {**found.evidence, **evidence})
         evidence |= {"emulated": "right on the CPU at small shapes", "checked": found.evidence.get("checked", [])}
         return self._verdict(
             Verdict.UNTIMED, f"{self._summary(made)}; right where emulated; nothing was timed", evidence
@@ -117,6 +119,12 @@ class StaticEvaluator:
     def _verdict(self, verdict: Verdict, reason: str, evidence: Json | None = None) -> Evaluation:
         line = " ".join(reason.split())[:500]
         return Evaluation(verdict, line, None, (), evidence or {}, self.level, self.fingerprint, judge=self.judge)
+
+
+def _emulators_word(found: Evaluation) -> str:
+    """What the emulator said last before it gave up, where it did, in place of the signal that it gave up with."""
+    said = re.findall(r"^emulator: (.+)$", str(found.evidence.get("log", "")), re.MULTILINE)
+    return found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason
 
 
 def _interpret(problem: Problem, kernel: Kernel) -> Json:

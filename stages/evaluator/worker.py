@@ -25,6 +25,7 @@ _USAGE = "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1]
 def main(words: list[str]) -> int:
     """The verb `worker`; the exit code. ConfigError."""
     folder, options = _arguments(words)
+    environment = dict(os.environ)
     try:
         spool = Spool(folder)
         spool.make()
@@ -33,7 +34,7 @@ def main(words: list[str]) -> int:
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be used: {error}") from error
     if status == RENEWED:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     return status
 
 

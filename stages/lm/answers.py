@@ -16,6 +16,8 @@ Sections = dict[str, str]
 Made = dict[str, Any]
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]$", re.MULTILINE)
 _SECTIONS, _JSON = "Answer with the sections ", "Answer with one JSON object with the keys "
+_PASSAGE = re.compile(r"^### source: (.+)\n((?:(?!### source: ).*\n?)*)", re.MULTILINE)
+_NOTES, _QUOTED = 3, 8  # passages of a question that are noted, and words of each that are quoted
 _MARK = re.compile(r"\n(?:static const unsigned dummy|DUMMY)_[0-9a-fA-F]{8} = 1;?\n\Z")
 
 
@@ -37,7 +39,7 @@ def sections(question: str) -> Sections:
     """Section -> text; the first of a name counts."""
     found: Sections = {}
     marks = [*_HEADER.finditer(question)]
-    for mark, after in zip(marks, [*marks[1:], None], strict=True):
+    for mark, after in zip(marks, [*marks[1:], None], strict=False):
         end = after.start() if after else len(question)
         found.setdefault(mark[1], question[mark.end() + 1 : end].removesuffix("\n\n"))
     return found
@@ -150,16 +152,42 @@ def _unified(old: list[str], new: list[str]) -> str:
 
 
 def _digest(given: Sections) -> Made:
-    sources = dict.fromkeys(re.findall(r"^### source: (.+)$", given["documents"], re.MULTILINE))
-    made = [_note(f"Dummy finding on {source}", "It was read.", source, "documented") for source in sources]
-    if tried := re.findall(r"^- (\d+) from (.+)$", given["outcomes"], re.MULTILINE):
-        id, text = tried[-1]
-        made.append(_note("Dummy finding on the last trial", text, id, "measured"))
+    passages = _PASSAGE.findall(given["documents"])[:_NOTES]
+    made = [_note(f"Dummy finding on {name}", name, " ".join(text.split()[:_QUOTED])[:200]) for name, text in passages]
+    if tried := re.findall(r"^- (\d+) from ", given["outcomes"], re.MULTILINE):
+        made.append(_note("Dummy finding on the last trial", tried[-1], ""))
     return {"notes": made}
 
 
-def _note(title: str, text: str, source: str, status: str) -> dict[str, object]:
-    return {"title": title, "text": text, "sources": [source], "status": status}
+def _note(title: str, source: str, quote: str) -> dict[str, object]:
+    status = "documented" if quote else "measured"
+    return {"title": title[:120], "text": "It says so [1].", "sources": [source], "quotes": [quote], "status": status}
+
+
+def _places(given: Sections) -> Made:
+    return {"places": [int(number) for number in re.findall(r"^(\d+)\. ", given["outline"], re.MULTILINE)[:_NOTES]]}
+
+
+def _ask(given: Sections) -> Made:
+    """A chain of additions, in the language that the interface names."""
+    found = re.search(r"^Language: (\w+)\.", given["interface"], re.MULTILINE)
+    if found and found[1] == "cpp":
+        head = 'extern "C" void custom_kernel(const float *x, float *y, int64_t n, int64_t turns, const int64_t *)'
+        lines = ["#include <cstdint>", f"{head} {{"]
+    else:
+        lines = ["#include <hip/hip_runtime.h>"] if found and found[1] == "hip" else []
+        head = 'extern "C" __global__ void chain(const float *x, float *y, long long turns)'
+        lines = ["// launch: chain [1] [1] (x, y, turns)", *lines, f"{head} {{"]
+    lines += ["  float sum = 0;", "  for (long long turn = 0; turn < turns; ++turn) sum += x[0];", "  y[0] = sum;", "}"]
+    question = {
+        "title": f"Dummy question {draw(given):08x}",
+        "question": "How long does an addition take that needs the one before it?",
+        "form": "loop",
+        "cases": {"chain": {"n": 1, "turns": 10000}},
+        "figures": {"each": {"value": "us * 1000 / turns", "unit": "ns", "case": "chain"}},
+        "text": "An fp32 addition that needs the one before it takes {each}.",
+    }
+    return {"question": question, "code": "\n".join(lines)}
 
 
 _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
@@ -168,4 +196,6 @@ _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("report", "code"): _write,
     ("report", "edits"): _edit,
     ("notes",): _digest,
+    ("places",): _places,
+    ("question", "code"): _ask,
 }

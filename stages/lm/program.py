@@ -1,8 +1,11 @@
 """One predictor, asked until its answer holds or the attempts are used up."""
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
@@ -13,10 +16,39 @@ from ksflow.stages.lm.adapter import Malformed, make, valid
 from ksflow.stages.lm.attempt import Attempt, Filtered
 from ksflow.stages.lm.client import ask
 from ksflow.stages.lm.model import Model
-from ksflow.stages.lm.prompts import load
+from ksflow.stages.lm.prompts import load, save
 from ksflow.stages.lm.replay import Replay, replayed
 
 T = TypeVar("T")
+Accept = Callable[[dict[str, Any]], Any]
+
+
+class Inquiry(NamedTuple):
+    """What a stage would ask, and how it reads the answer."""
+
+    inputs: dict[str, str]
+    accept: Accept
+
+
+class Overheard(Exception):
+    """Raised in place of an answer while somebody listens."""
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        super().__init__("this question is not asked")
+        self.inquiry = inquiry
+
+
+_listening: ContextVar[bool] = ContextVar("listening", default=False)
+
+
+@contextmanager
+def listening() -> Iterator[None]:
+    """Meanwhile, in this context, programs raise `Overheard` with their question and ask nobody."""
+    token = _listening.set(True)
+    try:
+        yield
+    finally:
+        _listening.reset(token)
 
 
 class Program:
@@ -47,9 +79,17 @@ class Program:
         self.model = lm
         self.attempts = attempts
         self.seed = seed
+        self.prompt = prompt
         self.predict = dspy.Predict(signature)
         if prompt is not None:
             load(self.predict, stage, prompt)
+
+    @property
+    def by(self) -> str:
+        """What its answers are by; in a replay, what the recorded ones were by."""
+        engine = self.model.engine
+        model = engine.model_of(self.label) if isinstance(engine, Replay) else self.model.model
+        return f"{self.label} {model}{f' prompt={self.prompt}' if self.prompt else ''}"
 
     def __call__(
         self,
@@ -65,11 +105,14 @@ class Program:
         """
         expected = set(self.predict.signature.input_fields)
         assert set(inputs) == expected, f"{self.stage}: inputs {set(inputs) ^ expected}"
+        if _listening.get():
+            raise Overheard(Inquiry(dict(inputs), accept))
         refused = ""
         for attempt in range(self.attempts):
             asked = Attempt(self.label, self.model)
             try:
-                return accept(self._ask(asked, inputs, refused, self._rollout(inputs, key, attempt)))
+                rollout = self._rollout(inputs, key, attempt)
+                return accept(self._ask(asked, self.predict, inputs, refused, rollout))
             except Filtered:
                 if attempt + 1 == self.attempts:
                     raise
@@ -84,10 +127,28 @@ class Program:
         reason = self.model.redact(refused)[:1000]
         raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
 
-    def _ask(self, asked: Attempt, inputs: Mapping[str, str], refused: str, rollout: int) -> dict[str, Any]:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Program":
+        """Itself: optimisers copy what holds it, and a model is shared."""
+        return self
+
+    def once(self, predict: dspy.Predict, inputs: Mapping[str, str], which: int = 0) -> dict[str, Any]:
+        """The output fields of `predict`'s only answer, unread by the stage; `which` of several to the same question.
+
+        AdapterParseError where it is not in the form asked for. StageError, BudgetError, ConfigError as ever.
+        """
+        rollout = self._rollout(inputs, f"teaching {which}", 0)
+        return self._ask(Attempt(self.label, self.model), predict, inputs, "", rollout)
+
+    def save(self, predict: dspy.Predict, path: Path) -> None:
+        """Write a compiled state of this stage's prompt, which `prompt=` loads."""
+        save(predict, self.stage, path)
+
+    def _ask(
+        self, asked: Attempt, predict: dspy.Predict, inputs: Mapping[str, str], refused: str, rollout: int
+    ) -> dict[str, Any]:
         adapter = make(self.adapter, refused)
-        signature = self.predict.signature
-        asked.sent = adapter.format(signature, self.predict.demos, dict(inputs))
+        signature = predict.signature
+        asked.sent = adapter.format(signature, predict.demos, dict(inputs))
         if isinstance(self.model.engine, Replay):
             recorded = replayed(asked, self.model.engine)
             if not recorded:
@@ -97,7 +158,7 @@ class Program:
 
         def question() -> dict[str, Any]:
             with dspy.context(lm=client, adapter=adapter, trace=None, disable_history=False):
-                answer = self.predict(**inputs, config={"rollout_id": rollout})
+                answer = predict(**inputs, lm=client, config={"rollout_id": rollout})
             return {name: answer[name] for name in signature.output_fields}
 
         return ask(asked, question)

@@ -14,6 +14,8 @@ import dspy
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 
+FOLDER = Path("runs", "prompts")
+"""Where the working folder's compiled prompts are: `<stage>/<name>.json`. They go before those that ship."""
 _STATE = {"traces", "train", "demos", "signature", "lm"}
 
 
@@ -40,9 +42,7 @@ def save(predict: dspy.Predict, stage: str, path: Path) -> None:
 
 def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
     """Give `predict` the compiled prompt. ConfigError if it was made for another signature."""
-    path = Path(prompt)
-    if path.suffix != ".json":
-        path = shipped("stages", "prompts", stage, f"{prompt}.json")
+    path = _find(stage, prompt)
     record = _read(path, stage)
     now = signature_hash(predict.signature)
     if record["stage"] != stage or record["signature"] != now:
@@ -58,12 +58,25 @@ def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
         ) from error
 
 
+def _find(stage: str, prompt: str) -> Path:
+    """The file of a prompt. ConfigError names those that there are."""
+    if Path(prompt).suffix == ".json":
+        return Path(prompt)
+    folders = (FOLDER / stage, shipped("stages", "prompts", stage))
+    for folder in folders:
+        if (folder / f"{prompt}.json").is_file():
+            return folder / f"{prompt}.json"
+    known = (
+        f"{', '.join(sorted(file.stem for file in folder.glob('*.json'))) or 'none'} in {folder}" for folder in folders
+    )
+    raise ConfigError(f"{stage}.prompt: cannot read {prompt}; there are: {'; '.join(known)}; a path ends in .json")
+
+
 def _read(path: Path, stage: str) -> dict[str, Any]:
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        known = sorted(file.stem for file in path.parent.glob("*.json"))
-        raise ConfigError(f"{stage}.prompt: cannot read {path}; there are: {', '.join(known) or 'none'}") from error
+        raise ConfigError(f"{stage}.prompt: cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     keys = {"stage", "signature", "state"}

@@ -1,6 +1,6 @@
 """Records as prompt text. Pure functions: the same values give the same words, so answers can be cached.
 
-Failures are in `failures`, populations in `views`.
+Failures are in `failures`, populations in `views`, notes in `findings`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,28 +12,17 @@ from ksflow.records import (
     Experiment,
     Json,
     Kernel,
-    Note,
     Population,
     Problem,
-    Status,
     Step,
     Trial,
 )
 from ksflow.resources import rows
+from ksflow.stages.lm.findings import CHARACTERS as CHARACTERS
+from ksflow.stages.lm.findings import FINDINGS as FINDINGS
+from ksflow.stages.lm.findings import findings as findings
 from ksflow.stages.lm.hardware import hardware
 
-_TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.ASSUMED, Status.REFUTED)
-_MEANING = {
-    Status.MEASURED: "Measured here",
-    Status.DOCUMENTED: "Documented",
-    Status.ASSUMED: "Assumed, not checked",
-    Status.REFUTED: "Refuted: do not rely on these",
-}
-CHARACTERS = 4
-"""Of a token, by and large."""
-FINDINGS = 15_000
-"""Tokens of findings that a prompt has room for, unless a stage says otherwise."""
-_COUNT = 50  # characters of the line that counts what is left out
 _REPORT = 4_000  # characters of a writer's report
 
 
@@ -195,22 +184,14 @@ def _floor(row: Json, now: float) -> tuple[str, str, str]:
     return us(floor), figure(round(now / floor, 2)), short(str(row.get("floor", "")), 80)
 
 
-def findings(notes: Iterable[Note], tokens: int = FINDINGS) -> str:
-    """The notes that have room in `tokens`, the most trusted first; the others are counted."""
-    room = CHARACTERS * tokens - _COUNT
-    shown, left_out = [], 0
-    for note in sorted(notes, key=lambda note: _TRUST.index(note.status)):
-        chips = f" (for {', '.join(note.targets)})" if note.targets else ""
-        head = f"### {note.title}{chips}\n{_MEANING[note.status]}. Sources: {'; '.join(note.sources)}"
-        block = f"{head}\n{note.text.strip()}"
-        if len(block) + 2 > room:
-            left_out += 1
-            continue
-        room -= len(block) + 2
-        shown.append(block)
-    if left_out:
-        shown.append(f"({left_out} more notes have no room here)")
-    return "\n\n".join(shown) or "(there are no findings yet)"
+def about(problem: Problem, kernel: Kernel | None, tried: Experiment | None = None, more: str = "") -> str:
+    """The work at hand in one text, by which `findings` tells what bears on it."""
+    texts = [problem.name, problem.title, problem.description, problem.statement, more]
+    if kernel:
+        texts += [kernel.language, kernel.report, *kernel.files.values()]
+    if tried:
+        texts += [tried.description, tried.rubric]
+    return "\n".join(texts)
 
 
 def outcome(trial: Trial, population: Population) -> str:

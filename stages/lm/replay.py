@@ -32,10 +32,18 @@ class Replay:
         self.past = past
         self._left: list[tuple[str, Call]] | None = None
         """Each with the digest of what was asked."""
+        self._models: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return "Replay()"
+
+    def model_of(self, stage: str) -> str:
+        """The model that the recorded calls of a stage went to."""
+        with self._lock:
+            if stage not in self._models:
+                self._models = {call.stage: call.model for call in self.past.calls()}
+            return self._models.get(stage, "nobody")
 
     def take(self, stage: str, messages: Messages) -> tuple[Call, ...]:
         """What came of the question; empty when it was not asked.

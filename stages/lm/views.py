@@ -1,10 +1,13 @@
-"""A population as prompt text of bounded length, whatever its size: what matters first, the rest counted."""
+"""A population as prompt text of bounded length, whatever its size: what matters first, the rest counted.
+
+Dead ends that a finding stands for are left out and counted; seeds and whatever was the best once are never left out.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from ksflow.records import Choice, Population, Problem, Trial, Verdict
+from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict
 from ksflow.resources import rows
 from ksflow.stages.lm.hardware import near
 from ksflow.stages.lm.render import CHARACTERS, figure, interval_us, is_number, outcome, short, table
@@ -36,19 +39,21 @@ def view(problem: Problem, population: Population, tokens: int) -> View:
     one kernel it is longer: the best is always there.
     """
     room = CHARACTERS * tokens
-    failures = _failures(population, int(room * _FAILURES))
     wins = _wins(problem, population)
-    shown, text = _table(problem, population, wins, room - len(failures))
+    closed = _closed(population) - wins.keys()
+    failures = _failures(population, closed, int(room * _FAILURES))
+    shown, text = _table(problem, population, wins, closed, room - len(failures))
     return View(frozenset(trial.id for trial in shown), text, failures)
 
 
 def tried(population: Population, choice: Choice, tokens: int) -> str:
     """What was tried on the base and lately elsewhere, one line each, newest first; what has no room is counted."""
-    experiments = [trial for trial in population.trials if trial.experiment]
+    closed = _closed(population)
+    experiments = [trial for trial in population.trials if trial.experiment and trial.id not in closed]
     base = choice.base.id
     on_base = [trial for trial in reversed(experiments) if base in trial.parents[:1]]
     elsewhere = list(islice((trial for trial in reversed(experiments) if base not in trial.parents[:1]), _RECENT))
-    room = CHARACTERS * tokens - 2 * _COUNT
+    room = CHARACTERS * tokens - 3 * _COUNT
     first = _lines(on_base, population, room * 3 // 4)
     second = _lines(elsewhere, population, room - sum(map(len, first)))
     parts = [f"On the base {base}:", *(first or ["(nothing)"])]
@@ -58,7 +63,21 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
         parts.append(f"({len(left)} earlier ones are not shown: {gained} were faster, {failed} failed)")
     if second:
         parts += ["Lately elsewhere:", *second]
-    return "\n".join(parts)
+    left_out = sum(trial.id in closed for trial in population.trials if trial.experiment)
+    return "\n".join([*parts, *_stand_in(left_out, "experiments")])
+
+
+def _closed(population: Population) -> frozenset[str]:
+    """Trials that findings stand for and that are no seed and were never the best."""
+    if not population.dead:
+        return frozenset()
+    kept = {trial.id for trial in (*population.champions, *population.ranked[:1]) if trial}
+    kept |= {trial.id for trial in population.trials if trial.origin is Origin.SEED}
+    return population.dead - kept
+
+
+def _stand_in(count: int, what: str) -> list[str]:
+    return [f"({count} {what} are left out: dead ends, which the findings stand for)"] if count else []
 
 
 def _lines(trials: Iterable[Trial], population: Population, room: int) -> list[str]:
@@ -88,18 +107,20 @@ def _untimed(trial: Trial) -> bool:
     return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
 
 
-def _failures(population: Population, room: int) -> str:
+def _failures(population: Population, closed: frozenset[str], room: int) -> str:
     """The newest failure of each kind (verdict and reason, whatever the numbers in it), with how many are like it.
 
     What could not be timed is shown here too: the table has no place for it.
     """
     kinds: dict[str, list[Trial]] = {}
-    for trial in reversed(population.trials):
-        if _failed(trial) or _untimed(trial):
+    unfit = [trial for trial in reversed(population.trials) if _failed(trial) or _untimed(trial)]
+    for trial in unfit:
+        if trial.id not in closed:
             reason = trial.evaluation.reason if trial.evaluation else trial.failure
             kinds.setdefault(f"{trial.verdict} {reason[: 2 * _ALIKE].translate(_DIGITS)[:_ALIKE]}", []).append(trial)
     lines: list[str] = []
-    left = room - _COUNT
+    dead = _stand_in(sum(trial.id in closed for trial in unfit), "failures")
+    left = room - _COUNT - sum(map(len, dead))
     for kind in kinds.values():
         again = f" ({len(kind) - 1} more like it)" if len(kind) > 1 else ""
         line = f"- {outcome(kind[0], population)}{again}"
@@ -109,7 +130,7 @@ def _failures(population: Population, room: int) -> str:
         lines.append(line)
     if more := list(kinds.values())[len(lines) :]:
         lines.append(f"({sum(map(len, more))} more failures, of {len(more)} other kinds)")
-    return "\n".join(lines) or "(none)"
+    return "\n".join([*lines, *dead]) or "(none)"
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -133,10 +154,12 @@ def _wins(problem: Problem, population: Population) -> Mapping[str, list[str]]:
 
 
 def _table(
-    problem: Problem, population: Population, wins: Mapping[str, list[str]], room: int
+    problem: Problem, population: Population, wins: Mapping[str, list[str]], closed: frozenset[str], room: int
 ) -> tuple[list[Trial], str]:
     cases = [case.name for case in problem.benchmarks]
-    order = _order(population, wins)
+    order = [trial for trial in _order(population, wins) if trial.id not in closed]
+    below = _stand_in(sum(trial.id in closed for trial in population.ranked), "accepted kernels")
+    room -= sum(len(line) + 1 for line in below)
     titles, made = _titles(cases), {trial.id: _row(trial, cases) for trial in order[:_ROWS]}
     if _length(titles, made.values()) > room - _COUNT:
         cases = []
@@ -156,7 +179,8 @@ def _table(
         shown.append(trial)
     ids = {trial.id for trial in shown}
     lines = [made[trial.id] for trial in population.ranked if trial.id in ids]
-    return shown, table(titles, [*lines, *([floors] if floors else [])]) + _more(population, ids)
+    text = table(titles, [*lines, *([floors] if floors else [])]) + _more(population, ids | closed)
+    return shown, "\n".join([text, *below])
 
 
 def _order(population: Population, wins: Mapping[str, list[str]]) -> list[Trial]:

@@ -89,12 +89,14 @@ class Order:
     def inputs(self, findings: int) -> dict[str, str]:
         """The fields of `Given`, with at most `findings` tokens of notes."""
         choice, base = self.choice, self.base
+        failed = failure(self.failed)
+        about = render.about(self.problem, self.start, self.experiment, failed)
         same = choice.reference.id == choice.base.id
         return {
             "task": render.task(self.problem),
-            "reference_implementation": self.problem.reference,
+            "reference_implementation": self.problem.shown,
             "interface": render.interface(self.problem, self.start),
-            "findings": render.findings(self.notes, findings),
+            "findings": render.findings(self.notes, findings, about),
             "base_code": base.main,
             "other_files": render.others(self.start),
             "base_analysis": render.analysis(choice.base, choice.base_step),
@@ -103,7 +105,7 @@ class Order:
             if same
             else render.analysis(choice.reference, choice.reference_step),
             "experiment": render.experiment(self.experiment),
-            "failed": failure(self.failed),
+            "failed": failed,
             "failed_code": self.attempt.main if self.attempt else "(none)",
         }
 
@@ -126,7 +128,8 @@ def write(program: Program, order: Order, limits: Limits, code: Callable[[dict[s
         if len(answer["report"]) > _REPORT:
             raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
         kernel = rewritten(order.start, text, order.problem.languages, answer["report"].strip())
-        check(kernel, [given for given in (order.base, order.attempt) if given], limits.max_kb)
+        entry = "" if order.problem.called else "custom_kernel"
+        check(kernel, [given for given in (order.base, order.attempt) if given], limits.max_kb, entry)
         return kernel
 
     return program({**order.inputs(limits.findings), **more}, accept, key=order.choice.rationale)

@@ -37,14 +37,14 @@ def _ending(name: str) -> str:
     return name[name.rfind(".") :]
 
 
-def check(new: Kernel, known: Iterable[Kernel], max_kb: int) -> None:
-    """ValueError if its main file is too long, no kernel, or that of one of the known kernels with other blanks."""
+def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:
+    """ValueError if its main file is too long, lacks `entry`, or is that of a known kernel with other blanks."""
     code = new.main
     if (size := len(code.encode("utf-8"))) > max_kb * 1000:
         raise ValueError(f"code: {size} bytes are more than {max_kb} kB")
-    if "custom_kernel" not in code and not _launched(new):
+    if entry not in code and not _launched(new):
         strong = " and has no `launch:` line" if new.language in DEVICE_LANGUAGES else f" ({new.language})"
-        raise ValueError(f"code: it does not define custom_kernel{strong}")
+        raise ValueError(f"code: it does not define {entry}{strong}")
     words = code.split()
     if any(words == kernel.main.split() for kernel in known):
         raise ValueError("code: it is the code that was given, unchanged")

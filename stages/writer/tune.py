@@ -26,11 +26,11 @@ class Tune:
         failed: Trial | None = None,
     ) -> Kernel:
         if failed is not None:
-            raise StageError(STAGE, f"{failed.id} cannot be repaired by rule; use repair=0 or writer=llm")
+            raise StageError(STAGE, f"{failed.id} cannot be repaired by rule; use loop.repairs=0 or writer=llm")
         if not experiment.changes:
             raise StageError(
                 STAGE,
-                "the experiment assigns no tunables; use designer=rules, tune or random, or writer=llm",
+                "the experiment assigns no tunables (its `changes`); use designer=rules, tune or random, or writer=llm",
             )
         base = choice.base.kernel
         if base is None:

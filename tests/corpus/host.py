@@ -12,14 +12,14 @@ from pathlib import Path
 
 import ksflow
 
-_PATIENCE_S = 2.0
+_PATIENCE_S = 60.0
 _IPC = {"shm": "-m", "sem": "-s", "msg": "-q"}
 """Kinds of SysV objects, and what `ipcrm` calls them."""
 
 
-def traces(mark: str, judge: int) -> list[str]:
+def traces(mark: str, judge: int, patience_s: float = _PATIENCE_S) -> list[str]:
     """What is left of a kernel, after a moment in which the dead may disappear."""
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + patience_s
     while (found := _traces(mark, judge)) and time.monotonic() < end:
         time.sleep(0.05)
     return found

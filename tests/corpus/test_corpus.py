@@ -7,7 +7,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from .corpus import ROOT, Specimen, folder, kernel, main_file, specimens
 _NOISE = 1.15
 _NOISE_US = 10.0
 _HONEST_RUNS = 3
-_AGAIN_S = 20.0
 _MISTAKE = re.compile(r": (Name|Syntax|Import|ModuleNotFound|Attribute|Type)Error: ")
 
 
@@ -111,10 +109,8 @@ def test_danger_does_no_harm(court: Court, specimen: Specimen, mark: str) -> Non
     assert specimen.expect == "harmless" or not result.accepted
     assert host.traces(mark, judge) == []
     assert os.listdir() == here
-    started = time.monotonic()
     after = court.honest()
     assert after.accepted, after.reason
-    assert time.monotonic() - started < _AGAIN_S
     assert court.pid == judge
 
 
@@ -136,14 +132,16 @@ def test_traces_are_seen_and_removed(mark: str) -> None:
     key, path = host.port(mark), Path("/dev/shm", mark)
     path.touch()
     with (
-        subprocess.Popen(["sh", "-c", f"sleep 100; : {mark}"]) as process,
+        subprocess.Popen(["sh", "-c", f"echo; sleep 100; : {mark}"], stdout=subprocess.PIPE) as process,
         socket.socket() as port,
         socket.socket(socket.AF_UNIX) as abstract,
     ):
+        assert process.stdout
+        assert process.stdout.readline()
         port.bind(("127.0.0.1", key))
         port.listen()
         abstract.bind(f"\0{mark}")
-        found = "\n".join(host.traces(mark, os.getpid()))
+        found = "\n".join(host.traces(mark, os.getpid(), 0.0))
         for word in (f"process {process.pid}", f"file {path}", f"listens on {key}", "unix: "):
             assert word in found
         host.clean(mark)

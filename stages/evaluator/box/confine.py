@@ -12,6 +12,7 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,13 @@ _NO_CORE = 1
 """Too little for a file; and unlike 0 it also keeps the kernel from calling a program that collects them."""
 PROCESSES = 64
 """How many processes and threads a box may have."""
+_COMPILING = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+}
+"""For `torch.compile`, which begins anew in every box: no pool of processes, no compiling of headers that are used
+once, no trying out of vector instructions that the processor says it has."""
 _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
@@ -70,7 +78,12 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
             os.sched_setaffinity(0, {order["core"]})
     _limit(order)
     if uid is not None:
-        _become(uid, folder, reader=not private and order["language"] == "python" and _closed_home())
+        _become(
+            uid,
+            folder,
+            _groups(order.get("devices", ())),
+            reader=not private and order["language"] == "python" and _closed_home(),
+        )
     elif private:
         native.no_capabilities()
     os.chdir(folder)
@@ -87,13 +100,23 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
     listener = seccomp.restrict(private, watched) if seccomp.supported() else None
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = folder
+    os.environ |= _COMPILING
     tempfile.tempdir = None  # it may have been looked up before
     return listener
 
 
-def _become(uid: int, folder: str, reader: bool) -> None:
+def _groups(files: Iterable[str]) -> list[int]:
+    """Those whose members may use a GPU's files, where not everybody may: AMD's are the group `render`'s."""
+    found = map(os.stat, files)
+    return sorted({file.st_gid for file in found if file.st_gid and file.st_mode & 0o066 == 0o060})
+
+
+def _become(uid: int, folder: str, groups: list[int], reader: bool) -> None:
     os.chown(folder, uid, uid)
-    os.setgroups([])
+    try:
+        os.setgroups(groups)
+    except OSError:  # a namespace of users that does not know them
+        os.setgroups([])
     os.setresgid(uid, uid, uid)
     if reader:
         native.keep_capabilities()

@@ -157,7 +157,8 @@ class Launcher:
         function = self.driver.function(self._module(launch["code"]), launch["kernel"], launch["shared"])
         values = {"arg": tensors, "workspace": workspaces}
         numbers = [value if kind == "int" else values[kind][value] for kind, value in launch["args"]]
-        sizes = self.driver.parameters(function) or [4 if kind == "int" else 8 for kind, _ in launch["args"]]
+        sizes = self.driver.parameters(function) or launch["parameters"]
+        sizes = sizes or [4 if kind == "int" else 8 for kind, _ in launch["args"]]
         if len(sizes) < len(numbers):
             raise ValueError(f"{launch['kernel']} takes {len(sizes)} arguments, its launch line has {len(numbers)}")
         numbers += [0] * (len(sizes) - len(numbers))  # scratch that Triton's kernels may have

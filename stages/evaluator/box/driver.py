@@ -6,7 +6,9 @@
 """
 
 import ctypes
+import importlib.util
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 _POSIX_FILE = 1
@@ -18,6 +20,8 @@ _AT_LEAST = 0
 _SHARED_LIMIT = 8
 """The function attribute that raises what a block may have of shared memory."""
 _STATIC_LIMIT = 48 << 10
+_BY_NUMBER = 70_100_000
+"""HIP's version, 7.1, in the form it has it."""
 
 Pointer = int
 
@@ -71,11 +75,14 @@ class Driver:
 
     def __init__(self) -> None:
         try:
-            self._library = ctypes.CDLL(self.library)
+            self._library = self._load()
         except OSError as error:
             raise DriverError(f"{self.library} cannot be loaded: {error}") from error
         self.call("Init", ctypes.c_uint(0))
         self._attach()
+
+    def _load(self) -> ctypes.CDLL:
+        return ctypes.CDLL(self.library)
 
     def _attach(self) -> None:
         """Have the primary context, the one that torch and the runtime use too."""
@@ -94,6 +101,12 @@ class Driver:
         self._library.cuGetErrorName(status, ctypes.byref(name))
         self._library.cuGetErrorString(status, ctypes.byref(text))
         return f"{(name.value or b'?').decode()}, {(text.value or b'').decode()}"
+
+    def address(self) -> str:
+        """Where the device is on the PCI bus: `0000:c1:00.0`."""
+        text = ctypes.create_string_buffer(32)
+        self.call("DeviceGetPCIBusId", text, ctypes.c_int(len(text)), ctypes.c_int(0))
+        return text.value.decode()
 
     # -- memory that two processes share ---------------------------------------------------------
 
@@ -115,8 +128,12 @@ class Driver:
     def join(self, file: int, size: int) -> Pointer:
         """Map what another process shares."""
         handle = ctypes.c_ulonglong()
-        self.call("MemImportFromShareableHandle", ctypes.byref(handle), ctypes.c_void_p(file), _POSIX_FILE)
+        self.call("MemImportFromShareableHandle", ctypes.byref(handle), self._file(file), _POSIX_FILE)
         return self._map(handle, size)
+
+    def _file(self, number: int) -> Any:
+        """A descriptor as the import takes it."""
+        return ctypes.c_void_p(number)
 
     def leave(self, pointer: Pointer, size: int) -> None:
         """Unmap shared memory; it is gone once nobody maps it."""
@@ -244,8 +261,21 @@ class Hip(Driver):
     wait_tail = (ctypes.c_uint(0xFFFFFFFF),)
     launcher = "ModuleLaunchKernel"
 
+    def _load(self) -> ctypes.CDLL:
+        """The one that torch brings, where it brings one: a process must not have two."""
+        torch = importlib.util.find_spec("torch")
+        folders = (torch.submodule_search_locations or []) if torch else []
+        own = [str(path) for folder in folders if (path := Path(folder, "lib", self.library)).is_file()]
+        return ctypes.CDLL((*own, self.library)[0])
+
     def _attach(self) -> None:
         self.call("SetDevice", 0)
+
+    def _file(self, number: int) -> Any:
+        """Up to ROCm 7.0 the import takes the address of the descriptor, then its number."""
+        version = ctypes.c_int()
+        self.call("RuntimeGetVersion", ctypes.byref(version))
+        return super()._file(number) if version.value >= _BY_NUMBER else ctypes.byref(ctypes.c_int(number))
 
     def _text(self, status: int) -> str:
         describe = self._library.hipGetErrorString

@@ -14,6 +14,8 @@ from ksflow.stages.evaluator.box import device, levels, native, root, shim, tool
 from ksflow.stages.evaluator.box.confine import confine
 
 DISK_MB = 512
+_OTHERS = ("tool", "nothing")
+"""What is no kernel."""
 
 
 def run(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
@@ -74,7 +76,9 @@ def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) 
         if listener is not None:
             socket.send_fds(keeper, [b"ask"], [listener])
             os.close(listener)
-    except BaseException as error:  # noqa: BLE001 - a layer that does not hold: no box
+        if order["language"] not in _OTHERS:
+            shim.prepare(order)
+    except BaseException as error:  # noqa: BLE001 - a layer that does not hold, code of ours that is broken: no box
         keeper.send(f"fault {error}"[:500].encode())
         os._exit(1)
     keeper.close()

@@ -5,6 +5,7 @@ System folders, the interpreter and its packages, a handful of devices, a new /p
 """
 
 import contextlib
+import glob
 import os
 import shutil
 import sys
@@ -32,6 +33,7 @@ _SYSTEM = (
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/locale.alias", "/etc/localtime")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+_ROCM = "/opt/rocm*"
 _SHARED_MB = 64
 _BIND, _WITH_SUBMOUNTS, _PRIVATE = 0x1000, 0x4000, 0x40000
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS, _AGAIN = 1, 2, 4, 8, 32
@@ -43,7 +45,9 @@ def readable() -> tuple[str, ...]:
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     packages = [path for path in sys.path if path.endswith("-packages")]
     own = [sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), os.path.dirname(__file__)]
-    wanted = [path for path in [*own, *packages, *libraries] if os.path.isabs(path) and os.path.isdir(path)]
+    wanted = [
+        path for path in [*own, *packages, *libraries, *glob.glob(_ROCM)] if os.path.isabs(path) and os.path.isdir(path)
+    ]
     found: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted}):
         if path != "/" and not any(_within(path, other) for other in [*_SYSTEM, *found]):
@@ -149,9 +153,8 @@ def _devices(folder: str, more: tuple[str, ...]) -> None:
     os.makedirs(f"{folder}/shm")
     for path in (*devices(), *more):
         target = f"{folder}/{os.path.relpath(path, '/dev')}"
-        if os.path.isdir(path):
-            os.makedirs(target)
-        else:
+        os.makedirs(target if os.path.isdir(path) else os.path.dirname(target), exist_ok=True)
+        if not os.path.isdir(path):
             open(target, "w").close()
         native.mount(path, target, None, _BIND)
     for name, link in _LINKS.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ksflow.stages.evaluator.box.foreign import bound
 from ksflow.stages.evaluator.box.shim import WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
@@ -29,7 +30,8 @@ class TorchRunner:
         module = importlib.util.module_from_spec(spec)
         sys.modules["kernel"] = module
         spec.loader.exec_module(module)
-        self.function: Callable[[Tensors], object] = module.custom_kernel
+        self._module = module
+        self._function: Callable[[Tensors], object] | None = getattr(module, "custom_kernel", None)
 
     def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
         """One ready call per slot."""
@@ -37,11 +39,22 @@ class TorchRunner:
 
     def over(self, case: dict[str, Any], regions: list[torch.Tensor]) -> list[Callable[[], None]]:
         """The same over bytes that are tensors already."""
+        slots = [tensors(case, regions, slot) for slot in range(case["slots"])]
+        if bind := case.get("bind"):
+            return [*map(bound(self._module, bind, str(regions[0].device)), slots)]
         count = sum(piece["out"] for piece in case["pieces"])
-        return [self._call(tensors(case, regions, slot), count) for slot in range(case["slots"])]
+        return [self._call(data, count) for data in slots]
+
+    @property
+    def function(self) -> Callable[[Tensors], object]:
+        """The kernel's `custom_kernel`."""
+        if self._function is None:
+            raise AttributeError("the kernel defines no custom_kernel")
+        return self._function
 
     def _call(self, data: Tensors, outputs: int) -> Callable[[], None]:
-        return lambda: _settle(self.function(data), data[len(data) - outputs :])
+        function = self.function
+        return lambda: _settle(function(data), data[len(data) - outputs :])
 
 
 class DeviceRunner:

@@ -9,10 +9,13 @@ comparing with it decides exactly as fp64 would.
 import ctypes
 import math
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+
+from ksflow.stages.evaluator.bounds import portion
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -20,7 +23,7 @@ _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 ALL = 1 << 22
 """Outputs of up to so many elements can be compared as a whole."""
 _RUN = 64
-_CHUNK, _DEVICE_CHUNK = 1 << 15, 1 << 24
+_STRIP = 1 << 24
 _ENOUGH = 1 << 16
 
 
@@ -49,8 +52,43 @@ class Finding:
     """The first bad element, where there is one."""
 
 
+def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Tensors of one size, flat and part by part, so that what is made of them stays small."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _STRIP):
+        yield tuple(one[start : start + _STRIP] for one in flat)
+
+
+def rms(one: torch.Tensor, *less: torch.Tensor) -> float:
+    """The root mean square of the finite elements (of the finite differences), in fp64; 0 where there is none."""
+    total, count = 0.0, 0
+    for part, *others in strips(one, *less):
+        wide = part.double()
+        for other in others:
+            wide = wide - other.double()
+        sound = wide[wide.isfinite()]
+        total += float(sound.square().sum())
+        count += sound.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are of one shape and type, and hold the same bits."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(one), bits(other)))
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes, flat."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
 def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most: int = ALL) -> Expected:
-    """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it."""
+    """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it.
+
+    Beside what `bounds` makes, a row may have `relative`: so many times its own size is added to an element's bound.
+    """
     value = row["expected"].reshape(-1)
     magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
     unit, spread = float(check.get("unit", 0.0)), row.get("spread")
@@ -68,12 +106,15 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
     kept, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
-    special = False
-    chunk = _DEVICE_CHUNK if value.is_cuda else _CHUNK
+    special, relative = False, float(row.get("relative", 0.0))
+    chunk = portion(value)
     for start in range(0, value.numel(), chunk):
         part = slice(start, start + chunk)
-        room = magnitude[part] if magnitude.numel() > 1 else magnitude
-        exact, bound = _bounded(value[part].double(), room.double() * growth, out.dtype)
+        room = (magnitude[part] if magnitude.numel() > 1 else magnitude).double() * growth
+        exact = value[part].double()
+        if relative:
+            room = room + relative * exact.abs().nan_to_num(posinf=0.0)
+        exact, bound = _bounded(exact, room, out.dtype)
         kept[part] = exact
         low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
         special |= bool(exact.isnan().any())
@@ -101,6 +142,20 @@ def worst(want: Expected, got: torch.Tensor) -> float:
     share = (flat - want.value).abs().double() / room
     share = share[share.isfinite()]
     return min(float(share.max()), 1.0) if share.numel() else 0.0
+
+
+def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
+    """The largest absolute error and the largest relative one, where both values are finite."""
+    least = torch.finfo(got.dtype).tiny if got.is_floating_point() else 1
+    absolute = relative = 0.0
+    for pair in strips(got, exact):
+        mine, theirs = (part.double() for part in pair)
+        both = mine.isfinite() & theirs.isfinite()
+        off, size = (mine - theirs).abs()[both], theirs.abs()[both]
+        if off.numel():
+            absolute = max(absolute, float(off.max()))
+            relative = max(relative, float((off / size.clamp_min(least)).max()))
+    return absolute, relative
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -93,6 +93,10 @@ class Area:
         for region in (self.inputs, self.outputs):
             region.zero_()
 
+    def fits(self, wanted: Room) -> bool:
+        """Whether it holds so much."""
+        return self.room.inputs_bytes >= wanted.inputs_bytes and self.room.outputs_bytes >= wanted.outputs_bytes
+
 
 class Log:
     """A pipe that is drained while waiting; its head and tail are kept."""
@@ -192,6 +196,7 @@ class Box:
             "pitch": [layout.input_bytes, layout.output_bytes],
             "slots": slots,
             "dims": dims,
+            **({"bind": dict(layout.bind)} if layout.bind else {}),
         }
         nonce = self._say(CASE, json.dumps(message).encode())
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)

@@ -4,14 +4,15 @@ import importlib.util
 import inspect
 import secrets
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ksflow.stages.evaluator.box.tree import Flat
 from ksflow.stages.evaluator.judge.bound import ALL, Expected, expected
 
 _ALIGN = 256
@@ -55,6 +56,8 @@ class Layout:
     pieces: tuple[Piece, ...]
     input_bytes: int
     output_bytes: int
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    """How a candidate of another format is called (`foreign.tree.Flat`); empty where it gets the tensors."""
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -70,7 +73,8 @@ class Layout:
             torch.empty_strided(piece.sizes, piece.strides, dtype=piece.dtype, device=packed.device)
             for piece in self.outputs
         )
-        return (*(piece.view(packed) for piece in self.inputs), *(out.zero_() for out in empty))
+        data = (*(piece.view(packed) for piece in self.inputs), *(out.zero_() for out in empty))
+        return Flat(data, self.bind) if self.bind else data
 
 
 @dataclass(eq=False)
@@ -130,7 +134,7 @@ class Reference:
             pieces.append(Piece(tensor.dtype, tuple(tensor.shape), tensor.stride(), used[out], count, out))
             used[out] += -(-count // _ALIGN) * _ALIGN
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
-        return Layout(tuple(pieces), inputs, outputs)
+        return Layout(tuple(pieces), inputs, outputs, getattr(data, "bind", {}))
 
     def entry(self, case: dict[str, Any], seed: int | None = None, most: int = ALL) -> tuple[Layout, Entry]:
         """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output."""

@@ -1,18 +1,23 @@
 """Is it right? Calls a box and looks at what it left: inputs, outputs, outputs of earlier calls, the answer's form."""
 
+import contextlib
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ksflow.stages.evaluator.judge.bound import compare, number, same_bytes, worst
+from ksflow.stages.evaluator.judge.bound import compare, errors, number, same_bytes, worst
 from ksflow.stages.evaluator.judge.box import Box
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.stock import Shelf
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer."""
+
+_SHOWN = 4096
+"""Elements of an output that is shown as evidence, at most."""
 
 _draw = random.SystemRandom()
 
@@ -25,6 +30,22 @@ class Rejected(Exception):
         self.verdict = verdict
         self.reason = reason
         self.evidence = evidence or {}
+
+
+class Patience:
+    """How long a box may still be waited for. The judge's own work and other boxes take nothing of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[float]:
+        """Spend some: gives what is left."""
+        started = time.monotonic()
+        try:
+            yield max(self.left_s, 0.0)
+        finally:
+            self.left_s -= time.monotonic() - started
 
 
 class Caller:
@@ -77,6 +98,20 @@ class Caller:
         entry, region = next(reversed(self._held.values()))
         return self.reference.upstream(self.shelf.layout.data(entry.packed), _one(self._outputs(region)))
 
+    def shown(self) -> list[list[float | str]]:
+        """The latest outputs, value by value; nothing for one that is too large to show."""
+        _, region = next(reversed(self._held.values()))
+        small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
+        return [[number(value) for value in out.flatten().double().tolist()] for out in small]
+
+    def errors(self) -> list[list[float | str]]:
+        """Of each latest output the largest absolute and the largest relative error beside the reference's."""
+        entry, region = next(reversed(self._held.values()))
+        answer = self.reference.kernel(self.shelf.layout.data(entry.packed))
+        exact = answer if isinstance(answer, tuple | list) else (answer,)
+        pairs = zip(exact, self._outputs(region), strict=True)
+        return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _release(self, slot: int) -> None:
@@ -113,19 +148,33 @@ class Caller:
         return {"case": self.shelf.name, "seed": entry.seed}
 
 
-def check(box: Box, shelf: Shelf, reference: Reference, entries: list[Entry], deadline: float) -> dict[str, Any]:
-    """One case on these contents, a call each: what is known of its errors. Raises Rejected, Failure."""
+def check(  # noqa: PLR0913 - what is checked, with what, for how long
+    box: Box,
+    shelf: Shelf,
+    reference: Reference,
+    entries: list[Entry],
+    patience: Patience,
+    show: bool = False,
+    measure: bool = False,
+) -> dict[str, Any]:
+    """One case on these contents, a call each: what is known of its errors. Raises Rejected, Failure.
+
+    show: tell the latest outputs too, those that are small. measure: tell their errors beside the reference's.
+    """
     caller = Caller(box, shelf, reference)
     said = ""
     for entry in entries:
         slots = caller.fill([entry])
-        box.go(slots, deadline - time.monotonic())
+        with patience.waiting() as left_s:
+            box.go(slots, left_s)
         caller.take(slots, [entry])
         if reference.upstream is not None and not said:
             said = caller.upstream()
     share = number(round(caller.share_of_bound(), 4))
+    row: dict[str, Any] = {"case": shelf.name, "seeds": [entry.seed for entry in entries], "worst": share}
+    row |= {"outputs": caller.shown()} if show else {}
+    row |= {"errors": caller.errors()} if measure else {}
     caller.close()
-    row = {"case": shelf.name, "seeds": [entry.seed for entry in entries], "worst": share}
     return {**row, "upstream": said or "pass"} if reference.upstream is not None else row
 
 

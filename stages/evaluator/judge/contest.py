@@ -42,12 +42,24 @@ class Outcome:
     locked: bool = True
 
     def with_more(self, more: "Outcome", name: str) -> "Outcome":
-        """This and another contest of the same kernel, their legs together."""
+        """This and another contest of the same kernels, their legs together."""
+        both = self._joined(more, name)
+        found = {other: both.ratio(name, other) for other in self.ratios.keys() & more.ratios.keys()}
+        both.ratios = {other: row for other, row in found.items() if row}
+        return both
+
+    def beside(self, more: "Outcome", name: str) -> "Outcome":
+        """This and a contest of the same kernel with others."""
+        both = self._joined(more, name)
+        both.ratios = self.ratios | more.ratios
+        both.skipped = self.skipped | more.skipped
+        both.locked = self.locked and more.locked
+        return both
+
+    def _joined(self, more: "Outcome", name: str) -> "Outcome":
         pairs = zip(self.cases, more.cases, strict=True)
         both = Outcome([Laps(own.case, own.laps + other.laps) for own, other in pairs])
         both.rows = [laps.row(name) for laps in both.cases]
-        found = {other: both.ratio(name, other) for other in self.ratios.keys() & more.ratios.keys()}
-        both.ratios = {other: row for other, row in found.items() if row}
         return both
 
     def ratio(self, first: str, other: str) -> Json | None:
@@ -70,18 +82,23 @@ class Contest:
 
     def run(self, own: Callable[[Area], AbstractContextManager[Box]], opener: Opener, uses: int) -> Outcome:
         """Race on every case in every leg. Raises Rejected, Failure of the first kernel."""
+        if self.stock.large:
+            self.gear.release()
         areas = self.stock.areas(len(self.kernels))
         for leg in range(self.legs):
             started = time.monotonic()
             with contextlib.ExitStack() as stack:
+                others = {
+                    name: stack.enter_context(opener(self.kernels[name], areas[(place + leg) % len(areas)]))
+                    for place, name in enumerate(self.kernels)
+                    if place and name not in self.outcome.skipped
+                }  # they start while the first one does
                 boxes = {self.first: stack.enter_context(own(areas[leg % len(areas)]))}
-                for place, name in enumerate(self.kernels):
-                    if place and name not in self.outcome.skipped:
-                        box = stack.enter_context(opener(self.kernels[name], areas[(place + leg) % len(areas)]))
-                        self._admit(boxes, name, box)
+                for name, box in others.items():
+                    self._admit(boxes, name, box)
                 self._leg(boxes, Leg(leg, self.legs), uses)
             found = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
-            self.outcome.ratios = {name: row for name, row in found.items() if row}
+            self.outcome.ratios = {name: row for name, row in found.items() if row and name not in self.outcome.skipped}
             if self._settled(time.monotonic() - started):
                 break
         self._conclude()
@@ -92,11 +109,12 @@ class Contest:
             box.ready(self._limits["check_s"])
             boxes[name] = box
         except Failure as failure:
+            box.close()
             self.outcome.skipped[name] = failure.text
 
     def _leg(self, boxes: dict[str, Box], leg: Leg, uses: int) -> None:
-        deadline = time.monotonic() + self._limits["time_s"]
-        racers = [self.gear.contestant(name, box, self.stock.reference, deadline) for name, box in boxes.items()]
+        limit_s, reference = self._limits["time_s"], self.stock.reference
+        racers = [self.gear.contestant(name, box, reference, limit_s) for name, box in boxes.items()]
         races = [self.gear.race(shelf, racers, shelf.feed(uses), leg) for shelf in self.stock.benchmarks]
         for race in races:
             self.at(race.shelf.name)
@@ -117,6 +135,7 @@ class Contest:
                 if contestant is racers[0]:
                     raise
                 racers.remove(contestant)
+                contestant.box.close()
                 self.outcome.skipped[contestant.name] = failure.text
 
     def _conclude(self) -> None:

@@ -17,9 +17,12 @@ def mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, 
     """The first thing that differs, in words; "" when nothing does."""
     if not isinstance(data, tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in data):
         return "generate_input does not return a tuple of tensors"
+    roles = [arg["role"] for arg in args]
+    if hasattr(data, "bind"):  # another format's: how many inputs there are, and their types, is the case's own affair
+        outputs = len(data.bind["outputs"])
+        return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
     if len(data) != len(args):
         return f"generate_input makes {len(data)} tensors, args declares {len(args)}"
-    roles = [arg["role"] for arg in args]
     if "out" not in roles or roles != sorted(roles, key=lambda role: role == "out"):
         return f"the roles are {', '.join(roles)}; inputs come first, then at least one preallocated output"
     found = (_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))

@@ -6,6 +6,8 @@ import socket
 import traceback
 from typing import Any
 
+import torch
+
 from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.awake import Awake
@@ -81,6 +83,7 @@ class Desk:
         self._stay(self.seats.judge)
         try:
             with self.awake.on(), self.gear.lease():
+                self.gear.release()
                 return Judgement(self.host, stock, self.gear, request).run()
         finally:
             self._stay(self.cores)
@@ -88,9 +91,10 @@ class Desk:
     def _stock(self, problem: Json) -> Stock:
         name = key(problem)
         if name not in self.stocks:
-            self.stocks = {
-                name: Stock(problem, self.gear.memory, self.gear.area)
-            }  # a stock is large; hardly anybody goes back and forth
+            self.stocks, self.latest = {}, None  # a stock is large; hardly anybody goes back and forth
+            self.gear.release()
+            self.stocks = {name: Stock(problem, self.gear.memory, self.gear.area)}
+            self.gear.release()
         return self.stocks[name]
 
     def _stay(self, cores: set[int]) -> None:
@@ -98,11 +102,14 @@ class Desk:
             os.sched_setaffinity(0, cores)
 
 
+_SHORT = "the device's memory is too small to judge such cases: take smaller ones (problem.cap=N, problem.cases=...). "
 _NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
 
 
 def _fault(error: Exception) -> Json:
     text = "".join(traceback.format_exception(error))[-4000:]
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, torch.OutOfMemoryError):
+        reason = _SHORT + ". ".join(reason.split(". ")[1:3])
     evidence = {"log": text}
     return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}

@@ -25,6 +25,7 @@ from ksflow.stages.evaluator.box.device import FLAG, GATE_BYTES, QUEUED, TIME, T
 from ksflow.stages.evaluator.box.driver import Driver, DriverError, open_driver, torch_device
 from ksflow.stages.evaluator.box.shim import DONE, GO, NONCE
 from ksflow.stages.evaluator.box.torch_shim import device_bytes
+from ksflow.stages.evaluator.judge.amdgpu import Amdgpu
 from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Room, Start
 from ksflow.stages.evaluator.judge.card import card
 from ksflow.stages.evaluator.judge.nvml import Nvml
@@ -58,12 +59,12 @@ class Device:
         self.name = found.name
         self.memory = found.memory
         self.uuid = found.uuid
-        self.files = found.files
+        self.files, self.folders = found.files, found.folders
         self.driver: Driver = open_driver(platform)
         self._torch = torch.get_device_module(self.where)
         self._scratch = torch.empty(_FLUSH * found.cache // 8, dtype=torch.int64, device=self.where)
         self._marks = 0
-        self._state = Nvml(self.uuid)
+        self._state = Amdgpu(self.driver.address()) if platform == "hip" else Nvml(self.uuid)
 
     @property
     def slot_memory(self) -> int:
@@ -83,6 +84,11 @@ class Device:
     def finish(self) -> None:
         """Wait for this process's work."""
         self._torch.synchronize()
+
+    def release(self) -> None:
+        """Give the memory of tensors that are gone back to the device."""
+        if self.platform != "emulated":
+            self._torch.empty_cache()
 
     def state(self) -> dict[str, Any]:
         """Clocks, throttling, temperature and power, as far as they can be read."""
@@ -168,11 +174,6 @@ class DeviceBox(Box):
         self._pending: list[_Pending] = []
         self._taken: dict[int, torch.Tensor] = {}
 
-    def fits(self, wanted: Room) -> bool:
-        """Whether its memory holds so much."""
-        room = self.area.room
-        return room.inputs_bytes >= wanted.inputs_bytes and room.outputs_bytes >= wanted.outputs_bytes
-
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Have contents put into a slot, and poison into its outputs, in the turn to come."""
         self._pending.append(_Pending(slot, packed, poison))
@@ -180,6 +181,10 @@ class DeviceBox(Box):
     def taken(self, slot: int) -> torch.Tensor:
         """The outputs as they were when the turn ended."""
         return self._taken[slot]
+
+    def forget(self) -> None:
+        """Give up what was taken."""
+        self._taken.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:
         """One turn; see `turn`."""
@@ -231,6 +236,7 @@ class DeviceBox(Box):
     def _poison(self) -> None:
         for pending in self._pending:
             self.region(pending.slot, out=True).fill_(pending.poison)
+            self._kept(pending.slot)
         self.device.finish()
 
     def _write(self) -> None:
@@ -271,11 +277,16 @@ class DeviceBox(Box):
     def _take(self, slots: bytes) -> None:
         for slot in slots:
             region = self.region(slot, out=True).view(torch.int64)
-            kept = self._taken.get(slot)
-            if kept is None or kept.numel() != region.numel() * 8:
-                kept = self._taken[slot] = torch.empty_like(region).view(torch.uint8)
-            torch.bitwise_or(region, 0, out=kept.view(torch.int64))
+            torch.bitwise_or(region, 0, out=self._kept(slot).view(torch.int64))
         self.device.finish()
+
+    def _kept(self, slot: int) -> torch.Tensor:
+        """Where a slot's outputs are copied to: memory that is made before the clock starts."""
+        region = self.region(slot, out=True)
+        kept = self._taken.get(slot)
+        if kept is None or kept.numel() != region.numel():
+            kept = self._taken[slot] = torch.empty_like(region)
+        return kept
 
     def _times(self, nonce: bytes, deadline: float, count: int) -> tuple[float, ...]:
         """What the box claims. Raises Failure for what is no claim."""

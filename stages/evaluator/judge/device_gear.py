@@ -2,7 +2,6 @@
 
 import math
 import statistics as plain
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from ksflow.stages.evaluator.judge.stock import Shelf, Shelves
 from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race, Samples
 
 _SLACK = 0.05
-"""A box's events may say so much less than the judge's clock, beyond the spread of null turns."""
+"""A box's events may say so much less than the judge's clock less the median null turn."""
 _SLACK_US = 120.0
 """And so much less for a whole turn."""
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
@@ -32,8 +31,10 @@ class DeviceGear(Gear):
     def __init__(self, host: Host, platform: str) -> None:
         self.device = Device(platform)
         self.where = self.device.where
-        self.host = replace(host, device={"platform": self.device.platform, "files": self.device.files})
-        self.memory = Shelves(self.where, self.device.stock_memory, self.device.slot_memory, 64)
+        reads = {"files": self.device.files, "folders": self.device.folders}
+        self.host = replace(host, device={"platform": self.device.platform, **reads})
+        slots = self.device.slot_memory
+        self.memory = Shelves(self.where, self.device.stock_memory, slots, 64, large=slots)
         self.latest_null_us = 0.0
         self._null_box: DeviceBox | None = None
 
@@ -43,9 +44,9 @@ class DeviceGear(Gear):
     def box(self, start: Start, area: Any) -> Box:
         return DeviceBox(start, area)
 
-    def contestant(self, name: str, box: Box, reference: Reference, deadline: float) -> Contestant:
+    def contestant(self, name: str, box: Box, reference: Reference, limit_s: float) -> Contestant:
         assert isinstance(box, DeviceBox)
-        return DeviceContestant(name, box, reference, deadline)
+        return DeviceContestant(name, box, reference, limit_s)
 
     def race(self, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg) -> Race:
         return DeviceRace(self, shelf, racers, feed, leg)
@@ -65,6 +66,9 @@ class DeviceGear(Gear):
         lease: AbstractContextManager[None] = self.device.lease()
         return lease
 
+    def release(self) -> None:
+        self.device.release()
+
     def probe(self) -> None:
         self.device.probe()
 
@@ -77,12 +81,14 @@ class DeviceGear(Gear):
         turn = box.turn(bytes(range(len(entries))), _PATIENCE_S)
         seconds = turn.seconds - sum(turn.events_us) * 1e-6
         self.latest_null_us = round(seconds * 1e6, 1)
+        if shelf.large:
+            box.forget()
         return seconds
 
     def _null(self, shelf: Shelf) -> DeviceBox:
         """The null kernel's box, turned to a case."""
         wanted = Room(shelf.layout.input_bytes * shelf.slots, shelf.layout.output_bytes * shelf.slots)
-        if self._null_box is None or not self._null_box.fits(wanted):
+        if self._null_box is None or not self._null_box.area.fits(wanted):
             self._null_box = self._open_null(wanted)
         if self._null_box.layout is not shelf.layout:
             self._null_box.stage("", shelf.layout, shelf.dims, shelf.slots)
@@ -101,8 +107,8 @@ class DeviceGear(Gear):
 class DeviceContestant(Contestant):
     """One kernel in its box on the device."""
 
-    def __init__(self, name: str, box: DeviceBox, reference: Reference, deadline: float) -> None:
-        super().__init__(name, box, reference, deadline)
+    def __init__(self, name: str, box: DeviceBox, reference: Reference, limit_s: float) -> None:
+        super().__init__(name, box, reference, limit_s)
         self.device_box = box
         self.nulls: dict[bool, list[float]] = {}
         """Seconds of the null turns that came with this case's turns, by whether they were gated."""
@@ -120,7 +126,8 @@ class DeviceContestant(Contestant):
 
     def turn(self, entries: list[Entry]) -> float:
         slots = self.caller.fill(entries)
-        turn = self.device_box.turn(slots, max(self.deadline - time.monotonic(), 0.0))
+        with self.patience.waiting() as left_s:
+            turn = self.device_box.turn(slots, left_s)
         self.caller.take(slots, entries)
         if self._turns and self._turns[-1].gated != turn.gated:
             self.forget()
@@ -145,9 +152,9 @@ class DeviceContestant(Contestant):
     def _conclude(self) -> None:
         gated = self._turns[-1].gated
         null = self.nulls.get(gated) or self.nulls[not gated]
-        low, _, high = plain.quantiles(null, n=4, method="inclusive") if len(null) > 1 else null * 3
+        low, middle, _ = plain.quantiles(null, n=4, method="inclusive") if len(null) > 1 else null * 3
         walls = [max(turn.seconds - low, 1e-8) / len(turn.events_us) * 1e6 for turn in self._turns]
-        least = plain.median((turn.seconds - high) / len(turn.events_us) * 1e6 for turn in self._turns)
+        least = plain.median((turn.seconds - middle) / len(turn.events_us) * 1e6 for turn in self._turns)
         claim = plain.median(plain.fmean(turn.events_us) for turn in self._turns)
         agrees = least <= claim * (1 + _SLACK) + _SLACK_US / len(self._turns[-1].events_us)
         believed = agrees or self.device_box.trusted
@@ -189,6 +196,13 @@ class DeviceRace(Race):
     def _null(self, calls: int) -> Any:
         """Measured with every round."""
         return None
+
+    def _contents(self, count: int) -> list[Entry]:
+        """Where memory is short, what making them took is given back, so that the boxes can have it."""
+        entries = super()._contents(count)
+        if self.shelf.large:
+            self._gear.release()
+        return entries
 
     def _turns(self, entries: list[Entry]) -> None:
         """And a null turn of each kind that is needed, on the same contents."""

@@ -16,9 +16,10 @@ _KEPT = 64
 
 @dataclass
 class Lap:
-    """One case in one leg: the samples of every kernel that finished it."""
+    """One case in one leg: the samples of every kernel that finished it, and which ones began it."""
 
     samples: dict[str, Samples]
+    entered: frozenset[str]
     rounds: int
     calls: int
     worst: float
@@ -29,8 +30,9 @@ class Lap:
     def of(cls, race: Race) -> "Lap":
         """What a finished race leaves."""
         samples = {contestant.name: contestant.samples for contestant in race.racing}
+        entered = frozenset({*samples, *race.dropped})
         worst = race.racing[0].caller.worst
-        return cls(samples, race.rounds, race.calls, worst, race.contents, race.whole)
+        return cls(samples, entered, race.rounds, race.calls, worst, race.contents, race.whole)
 
 
 @dataclass
@@ -68,12 +70,14 @@ class Laps:
 
 
 def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
-    """How many times faster `first` is, over all cases and legs, with the 95 % interval; None unless both were there.
+    """How many times faster `first` is, with the 95 % interval, over all cases and the legs in which both began; None
+    unless both finished each of them.
 
     Above 1 it is faster. Rounds in which one of the two was preempted do not count.
     """
     logs, speedups = [], []
-    for seed, lap in enumerate(lap for laps in cases for lap in laps.laps):
+    both = [lap for laps in cases for lap in laps.laps if {first, other} <= lap.entered]
+    for seed, lap in enumerate(both):
         if first not in lap.samples or other not in lap.samples:
             return None
         own, theirs = lap.samples[first], lap.samples[other]
@@ -83,6 +87,8 @@ def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
         lows = [statistics.low(statistics.pick(row, keep), own.window) for row in rows]
         speedups.append(lows[0] / lows[1])
         logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(seed), own.window))
+    if not speedups:
+        return None
     speedup = _mean(speedups)
     low, high = statistics.interval(logs)
     return {

@@ -7,7 +7,7 @@ from typing import Any
 from ksflow.stages.evaluator.judge.box import Area, Box, Room, Start
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.overhead import Overhead
-from ksflow.stages.evaluator.judge.stock import Shelf, Shelves, room
+from ksflow.stages.evaluator.judge.stock import Shelf, Shelves
 from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race
 
 Json = dict[str, Any]
@@ -26,17 +26,13 @@ class Gear:
         """Memory for one box."""
         return Area(wanted)
 
-    def test_area(self, shelves: list[Shelf]) -> Area:
-        """Memory for the box in which these cases are checked."""
-        return self.area(room(shelves))
-
     def box(self, start: Start, area: Area) -> Box:
         """One box."""
         return Box(start, area)
 
-    def contestant(self, name: str, box: Box, reference: Reference, deadline: float) -> Contestant:
-        """A kernel in its box, to be timed."""
-        return Contestant(name, box, reference, deadline)
+    def contestant(self, name: str, box: Box, reference: Reference, limit_s: float) -> Contestant:
+        """A kernel in its box, to be timed; its calls may take limit_s in all."""
+        return Contestant(name, box, reference, limit_s)
 
     def race(self, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg) -> Race:
         """One case."""
@@ -49,6 +45,9 @@ class Gear:
     def lease(self) -> AbstractContextManager[None]:
         """What a judgement holds for itself while it lasts."""
         return nullcontext()
+
+    def release(self) -> None:
+        """Give back memory that nothing needs, so that boxes can have it."""
 
     def probe(self) -> None:
         """Raise RuntimeError unless the machine still computes, after a box that ended badly."""

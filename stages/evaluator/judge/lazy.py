@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ksflow.stages.evaluator.judge.bound import Expected
+from ksflow.stages.evaluator.box.tree import like
+from ksflow.stages.evaluator.judge.bound import Expected, rms, strips
 from ksflow.stages.evaluator.judge.cases import Tensors
 
 _SCALE = 1.02
@@ -38,7 +39,7 @@ class Lazy:
     """Every one of them must be rejected; none where the kind does not apply."""
     meaning: str
     remedy: str
-    otherwise: str = "the outputs are integers"
+    otherwise: str = "the outputs are integers, or property_check alone decides"
     """Why it does not apply, where it does not."""
 
 
@@ -60,19 +61,36 @@ def _floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Right],
 
 
 def _mean(out: torch.Tensor) -> torch.Tensor:
-    wide = out.double()
-    mean = wide[wide.isfinite()].mean().nan_to_num()
-    return mean.expand(out.shape).to(out.dtype)
+    total, count = 0.0, 0
+    for (part,) in strips(out):
+        wide = part.double()
+        sound = wide[wide.isfinite()]
+        total, count = total + float(sound.sum()), count + sound.numel()
+    mean = torch.tensor(total / count if count else 0.0, dtype=torch.float64, device=out.device)
+    return mean.to(out.dtype).expand(out.shape).contiguous()
+
+
+def _made(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Every element in fp64, changed."""
+    made = torch.empty_like(out, memory_format=torch.contiguous_format)
+    for part, into in strips(out, made):
+        into.copy_(change(part.double()))
+    return made
+
+
+def _constant(right: Right) -> list[Tensors]:
+    if all(out.numel() <= 1 for out in right.outputs):
+        return []
+    return [tuple(map(_mean, right.outputs))]
 
 
 def _scaled(out: torch.Tensor) -> torch.Tensor:
-    return (out.double() * _SCALE).to(out.dtype)
+    return _made(out, lambda wide: wide * _SCALE)
 
 
 def _shifted(out: torch.Tensor) -> torch.Tensor:
-    wide = out.double()
-    size = wide[wide.isfinite()].square().mean().sqrt().nan_to_num()
-    return (wide + (_SCALE - 1) * size).to(out.dtype)
+    step = (_SCALE - 1) * rms(out)
+    return _made(out, lambda wide: wide + step)
 
 
 def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -90,9 +108,13 @@ def _another(flat: torch.Tensor) -> torch.Tensor:
     """The element that differs most from the last one, as if an index were off; where all are equal, one more."""
     if flat.dtype is torch.bool:
         return ~flat[-1]
-    wide = flat.double().nan_to_num()
-    far = int((wide - wide[-1]).abs().argmax())
-    return flat[far] if wide[far] != wide[-1] else (wide[-1] + 1).to(flat.dtype)
+    last = flat[-1].double().nan_to_num()
+    far, apart = flat[-1], 0.0
+    for (part,) in strips(flat):
+        off = (part.double().nan_to_num() - last).abs()
+        if float(off.max()) > apart:
+            far, apart = part[int(off.argmax())], float(off.max())
+    return far if apart else (last + 1).to(flat.dtype)
 
 
 def _nan(flat: torch.Tensor) -> torch.Tensor:
@@ -121,7 +143,8 @@ def _unwritten(right: Right) -> list[Tensors]:
 
 
 def _filled(out: torch.Tensor, value: int) -> torch.Tensor:
-    return torch.full((out.numel() * out.element_size(),), value, dtype=torch.uint8).view(out.dtype).view(out.shape)
+    size = out.numel() * out.element_size()
+    return torch.full((size,), value, dtype=torch.uint8, device=out.device).view(out.dtype).view(out.shape)
 
 
 def _rough(right: Right) -> list[Tensors]:
@@ -129,8 +152,8 @@ def _rough(right: Right) -> list[Tensors]:
     if not right.exact:
         return []
     inputs = len(right.data) - len(right.outputs)
-    cut = tuple(_cut(tensor) if index < inputs else tensor.clone() for index, tensor in enumerate(right.data))
-    made = [right.run(cut), tuple(_cut(out) for out in right.outputs)]
+    cut = [_cut(tensor) if index < inputs else tensor.clone() for index, tensor in enumerate(right.data)]
+    made = [right.run(like(right.data, cut)), tuple(_cut(out) for out in right.outputs)]
     return [answer for answer in made if not all(map(_same, answer, right.outputs))]
 
 
@@ -143,14 +166,21 @@ def _cut(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one.double().nan_to_num(), other.double().nan_to_num())
+    pairs = strips(one, other)
+    return all(torch.equal(mine.double().nan_to_num(), theirs.double().nan_to_num()) for mine, theirs in pairs)
 
 
 _TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
 
 LAZY = (
     Lazy("zeros", _each(torch.zeros_like), "a kernel that writes nothing but zeros would win", _TIGHTEN),
-    Lazy("a constant", _each(_mean), "a kernel that writes the mean everywhere would win", _TIGHTEN),
+    Lazy(
+        "a constant",
+        _constant,
+        "a kernel that writes the mean everywhere would win",
+        _TIGHTEN,
+        "every output is a single number",
+    ),
     Lazy(
         "the answer to other inputs",
         _other,

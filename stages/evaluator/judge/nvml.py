@@ -31,19 +31,21 @@ class Nvml:
                 self._library = library
 
     def read(self) -> dict[str, Any]:
-        """MHz, watts, degrees, and what holds the clocks down."""
+        """MHz, watts, degrees, and what holds the clocks down; without what this device does not tell."""
         if self._library is None:
             return {"state": "cannot be read here"}
         reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
-        return {
+        power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint())
+        found = {
             "sm_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _SM),
             "memory_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _MEMORY),
-            "watts": round(self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint()) / 1000),
+            "watts": None if power_mw is None else round(power_mw / 1000),
             "celsius": self._number("nvmlDeviceGetTemperature", ctypes.c_uint(), _CELSIUS),
-            "throttled": [word for bit, word in _REASONS.items() if reasons & bit],
+            "throttled": None if reasons is None else [word for bit, word in _REASONS.items() if reasons & bit],
         }
+        return {key: value for key, value in found.items() if value is not None} or {"state": "cannot be read here"}
 
-    def _number(self, name: str, into: Any, *arguments: int) -> int:
+    def _number(self, name: str, into: Any, *arguments: int) -> int | None:
         assert self._library is not None
-        getattr(self._library, name)(self._device, *arguments, ctypes.byref(into))
-        return int(into.value)
+        refused = getattr(self._library, name)(self._device, *arguments, ctypes.byref(into))
+        return None if refused else int(into.value)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Start
-from ksflow.stages.evaluator.judge.check import Rejected, check
+from ksflow.stages.evaluator.judge.check import Patience, Rejected, check
 from ksflow.stages.evaluator.judge.contest import Contest, Outcome
 from ksflow.stages.evaluator.judge.gear import Gear
 from ksflow.stages.evaluator.judge.stock import RETIRED, Shelf, Stock
@@ -40,7 +40,7 @@ class Host:
     box_core: int | None
     level: str
     device: Json = field(default_factory=dict)
-    """On a GPU: its platform, and its files."""
+    """On a GPU: its platform, its files, and what else its runtime reads."""
 
     def start(self, kernel: Json, limits: Json) -> Start:
         """How to start a box for this kernel."""
@@ -56,7 +56,7 @@ class Host:
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.box_core,
             level=self.level,
-            extra=kernel.get("interpret", {}),
+            extra={**kernel.get("interpret", {}), "extra": list(self.device.get("folders", ()))},
             device=on_device,
             devices=tuple(self.device.get("files", ())),
         )
@@ -73,6 +73,7 @@ class Judgement:
         self.against: dict[str, Json] = {kernel["id"]: kernel for kernel in request["against"]}
         self.always = request.get("control") == "always"
         self.only_right = bool(request.get("only_right"))
+        self.show = bool(request.get("show"))
         self.limits: Json = stock.problem["limits"]
         self.at = ""
         self.evidence: Json = {
@@ -97,14 +98,14 @@ class Judgement:
         return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, "secret": secret}
 
     def _check(self, shelves: list[Shelf]) -> None:
-        deadline = time.monotonic() + self.limits["check_s"]
+        patience = Patience(self.limits["check_s"])
         rows = self.evidence["checked"] = []
-        with self._candidate("check", self.gear.test_area(shelves)) as box:
+        with self._candidate("check", self.stock.test_area()) as box:
             for shelf in shelves:
                 self.at = shelf.name
-                assert shelf.public is not None
-                entries = [shelf.public, next(shelf.feed(1))]
-                rows.append(check(box, shelf, self.stock.reference, entries, deadline))
+                entries = [shelf.public(), next(shelf.feed(1))]
+                measure = self.show and self.only_right
+                rows.append(check(box, shelf, self.stock.reference, entries, patience, self.show, measure))
         said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
         if self.stock.reference.upstream is not None:
             self.evidence["upstream"] = said[0] if said else "pass"
@@ -123,7 +124,7 @@ class Judgement:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
 
         Faster is what leads in both contests beyond the 95 % interval, and in the two taken together by more than the
-        incumbent differs from itself on top of that.
+        incumbent differs from itself on top of that. Where memory is short, the kernel itself has the twin.
         """
         claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent], "ranked": True, "why": ""}
         self.evidence["claim"] = claim
@@ -131,13 +132,15 @@ class Judgement:
         if not (ahead or self.always):
             return first
         rival = self.against[incumbent]
+        single, twin = (_OWN, self.kernel) if self.stock.large else (incumbent, rival)
         seen: Outcome | None = None
         for _ in range(_CONTROLS):
-            again = self._contest("confirm", {_OWN: self.kernel, incumbent: rival, _TWIN: rival})
+            again = self._contest("confirm", {_OWN: self.kernel, incumbent: rival, _TWIN: twin})
             seen = seen.with_more(again, _OWN) if seen else again
-            itself = seen.ratio(incumbent, _TWIN)
-            if itself is None:
-                claim |= {"ranked": False, "why": f"{incumbent} failed when it was timed again"}
+            itself = seen.ratio(single, _TWIN)
+            if itself is None or incumbent not in seen.ratios:
+                failed = incumbent if itself else single or "the kernel's twin"
+                claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
                 return first
             both, noise = first.with_more(seen, _OWN), abs(itself["speedup"] - 1)
             claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen.ratios[incumbent]}
@@ -146,7 +149,7 @@ class Judgement:
             if claim["ranked"] and (claim["faster"] or not ahead or claim["speedup"] <= 1):
                 break
         if not claim["ranked"]:
-            claim["why"] = f"{incumbent} against itself read x{claim['control']['speedup']:.3f}"
+            claim["why"] = f"{single or 'the kernel'} against itself read x{claim['control']['speedup']:.3f}"
         self.evidence["against"][0] |= both.ratios[incumbent]
         return both
 
@@ -154,11 +157,18 @@ class Judgement:
         def at(case: str) -> None:
             self.at = case
 
-        contest = Contest(self.stock, self.gear, kernels, at)
-        outcome = contest.run(partial(self._candidate, phase), self._open, self._uses)
+        own, *others = kernels.items()
+        groups = [dict([own, other]) for other in others] if self.stock.large and others else [kernels]
+        outcome: Outcome | None = None
+        for group in groups:
+            found = Contest(self.stock, self.gear, group, at).run(
+                partial(self._candidate, phase), self._open, self._uses
+            )
+            outcome = outcome.beside(found, own[0]) if outcome else found
+        assert outcome is not None
         for name, reason in outcome.skipped.items():
             if name != _TWIN:
-                self.evidence.setdefault("skipped", {})[name] = reason.splitlines()[0][:300]
+                self.evidence.setdefault("skipped", {})[name] = (reason.splitlines() or [""])[0][:300]
         self.evidence["one_process"] = outcome.locked
         return outcome
 

@@ -35,13 +35,16 @@ class Shelves:
     slots: int = 8 << 20
     """Of one box's inputs and outputs."""
     most_slots: int = 64
+    large: int = 1 << 30
+    """More than this in one slot is a large case: contents are made when they are asked for, there is one slot, and one
+    rival at a time."""
 
 
 class Shelf:
     """One case: how its tensors lie, and the contents at hand.
 
     Where the outputs are large, most contents are checked at a secret sample of elements and every eighth at all of
-    them; nobody outside can tell which.
+    them; nobody outside can tell which. A large case sees so few contents that all are checked at all elements.
     """
 
     def __init__(
@@ -60,28 +63,42 @@ class Shelf:
         self._shelves = shelves
         self._salt = salt
         self.layout: Layout
-        self.public: Entry | None = None
+        self._public: Entry | None = None
         if timed:
             self.add()
         else:
-            self.layout, self.public = reference.entry(case, case["seed"])
+            self.layout, public = reference.entry(case, case["seed"])
+            self._public = None if self.large else public
+
+    @property
+    def large(self) -> bool:
+        """Whether memory is short for this case."""
+        return self.layout.input_bytes + self.layout.output_bytes > self._shelves.large
 
     @property
     def slots(self) -> int:
         """How many calls can be staged at once."""
+        if self.large:
+            return 1
         each = self.layout.input_bytes + self.layout.output_bytes
         return max(min(self._shelves.slots // each, self._shelves.most_slots), 2)
 
     @property
     def room(self) -> int:
         """How many contents to keep at hand."""
+        if self.large:
+            return 0
         used = sum(entry.nbytes for entry in self.entries)
         fit = self._memory * len(self.entries) // used if used else 1
         return max(min(self.wanted, fit, _MOST), _FEWEST)
 
+    def public(self) -> Entry:
+        """Contents from the case's own seed."""
+        return self._public or self._reference.entry(self.case, self.case["seed"])[1]
+
     def add(self) -> Entry:
         """Make one more, and keep it while there is room for it."""
-        sampled = self.timed and self.made % _FULL_EVERY
+        sampled = self.timed and self.made % _FULL_EVERY and not self.large
         more = {"most": _SAMPLED} if sampled else {}
         text = f"{self._salt}:{self.name}:{self.made}"
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
@@ -94,6 +111,8 @@ class Shelf:
 
     def step(self) -> bool:
         """Fill up, then replace what was shown a few times; whether there was anything to do."""
+        if self.large:
+            return False
         if len(self.entries) < self.room:
             self.add()
             return True
@@ -138,13 +157,24 @@ class Stock:
         return self._areas[:count]
 
     @property
+    def large(self) -> bool:
+        """Whether memory is short for a timed case."""
+        return any(shelf.large for shelf in self.benchmarks)
+
+    def test_area(self) -> Area:
+        """Memory for the box in which the tests are checked; where memory is short, what the timed cases have."""
+        wanted = room(self.tests)
+        shared = self.areas(1)[0] if self.large else None
+        return shared if shared and shared.fits(wanted) else self._area(wanted)
+
+    @property
     def name(self) -> str:
         """Stands for the salt in evidence."""
         return hashlib.sha256(self.salt.encode()).hexdigest()[:16]
 
     def step(self) -> bool:
         """Make one set of contents where it is needed most; whether any is needed."""
-        shelves = sorted([*self.tests, *self.benchmarks], key=lambda shelf: len(shelf.entries) / shelf.room)
+        shelves = sorted([*self.tests, *self.benchmarks], key=lambda shelf: len(shelf.entries) / max(shelf.room, 1))
         return any(shelf.step() for shelf in shelves)
 
 

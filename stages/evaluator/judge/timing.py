@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from ksflow.stages.evaluator.judge import statistics
 from ksflow.stages.evaluator.judge.box import Box, Failure
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
-from ksflow.stages.evaluator.judge.check import Caller, Rejected
+from ksflow.stages.evaluator.judge.check import Caller, Patience, Rejected
 from ksflow.stages.evaluator.judge.overhead import Null, Overhead
 from ksflow.stages.evaluator.judge.stock import Shelf
 
@@ -30,7 +30,7 @@ _HOPELESS = ((3, 3.0), (7, 1.3))
 """After so many rounds, a kernel so many times slower than the incumbent has had its chance."""
 _LOST = (0.005, 5.0)
 """First calls that say so at once: so many seconds each, and so many times the incumbent's."""
-_WARM_UPS = 3
+_WARM_UPS, _FEWEST_WARM_UPS = 3, 2
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Samples:
 class Contestant:
     """One kernel in its box."""
 
-    def __init__(self, name: str, box: Box, reference: Reference, deadline: float) -> None:
+    def __init__(self, name: str, box: Box, reference: Reference, limit_s: float) -> None:
         self.name = name
         self.box = box
         self.samples = Samples()
         self.once_s: dict[str, float] = {}
         self._reference = reference
-        self.deadline = deadline
+        self.patience = Patience(limit_s)
         self._open: Turn | None = None
         self._null = Null(0.0, 0.0, 0.0, 0.0)
         self.caller: Caller
@@ -88,11 +88,14 @@ class Contestant:
         self.samples = Samples()
 
     def warm_up(self, contents: Iterator[Entry], shelf: Shelf, null: Null) -> None:
-        """First calls on a case, a call a turn: how long one takes. Raises Failure, Rejected."""
+        """First calls on a case, a call a turn: how long one takes. Raises Failure, Rejected.
+
+        The very first may compile what it calls, so it alone tells nothing.
+        """
         self.begin(shelf, null)
-        for entry in contents:
+        for number, entry in enumerate(contents):
             self.once_s[shelf.name] = self.turn([entry])
-            if self.once_s[shelf.name] > _SLOW_S:
+            if number and self.once_s[shelf.name] > _SLOW_S:
                 break
         self.end()
 
@@ -101,7 +104,8 @@ class Contestant:
         self._settle()
         clock = self.box.cpu_s()
         slots = self.caller.fill(entries)
-        wall = self.box.go(slots, max(self.deadline - time.monotonic(), 0.0))
+        with self.patience.waiting() as left_s:
+            wall = self.box.go(slots, left_s)
         wall = max(wall - self._null.wall_p10, 1e-8)
         self.caller.take(slots, entries)
         self._open = Turn(len(entries), wall, clock)
@@ -166,7 +170,7 @@ class Race:
 
     def warm_up(self) -> None:
         """First calls of every contestant, while they may still start processes."""
-        entries = self._contents(_WARM_UPS)
+        entries = self._contents(_FEWEST_WARM_UPS if self.shelf.large else _WARM_UPS)
         null = self._null(1)
         self._each(lambda contestant: contestant.warm_up(iter(entries), self.shelf, null))
 
@@ -226,6 +230,7 @@ class Race:
             if contestant is self.racing[0]:
                 raise
             self.racing.remove(contestant)
+            contestant.box.close()
             self.dropped[contestant.name] = str(error)
 
     @property
@@ -241,7 +246,7 @@ class Race:
         if self._lost and self.rounds:
             return True
         if self.rounds < fewest:
-            return self.rounds > 0 and time.monotonic() > self.racing[0].deadline
+            return self.rounds > 0 and self.racing[0].patience.left_s <= 0
         if self.rounds >= 2 * self.wanted_rounds or elapsed_s > 2 * self.case_s:
             return True
         quiet = all(2 * sum(contestant.samples.calm) >= self.rounds - 1 for contestant in self.racing)

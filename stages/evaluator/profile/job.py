@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -40,22 +40,31 @@ class Job:
 
 def job(problem: Problem, mode: str, file: str, case: str = "") -> Job:
     """The job for a benchmark by its name, or else for the smallest. Raises ConfigError for a name that is none."""
-    found = _named(problem, case) if case else smallest(problem)
+    return _job(problem, mode, file, _named(problem, case) if case else smallest(problem, problem.benchmarks))
+
+
+def jobs(problem: Problem, mode: str, file: str) -> tuple[Job, ...]:
+    """For the smallest benchmark, then for the smallest test, where tools are too slow for that."""
+    cases = [smallest(problem, some) for some in (problem.benchmarks, problem.tests) if some]
+    return tuple(_job(problem, mode, file, case) for case in cases)
+
+
+def _job(problem: Problem, mode: str, file: str, found: Case) -> Job:
     dims = tuple(int(found.params[name]) for name in problem.dims)
     outputs = sum(arg.role == "out" for arg in problem.args)
     reference = str(Path(problem.root, "reference.py"))
     return Job(mode, file, reference, found.name, dict(found.params), found.seed, dims, outputs)
 
 
-def smallest(problem: Problem) -> Case:
-    """The benchmark with the least work: tools slow a kernel down a thousandfold."""
+def smallest(problem: Problem, cases: Sequence[Case]) -> Case:
+    """The case with the least work: tools slow a kernel down a thousandfold."""
 
     def size(case: Case) -> float:
         need = work(problem, case)
         numbers = [value for value in case.params.values() if isinstance(value, int) and value > 0]
         return need.flops or need.bytes or math.prod(numbers)
 
-    return min(problem.benchmarks, key=size)
+    return min(cases, key=size)
 
 
 def _named(problem: Problem, name: str) -> Case:

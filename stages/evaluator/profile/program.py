@@ -7,6 +7,7 @@ Inputs are drawn by the problem's reference, every tensor in memory of its own. 
 import ctypes
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def _marked(job: Json) -> Iterator[None]:
     if not job["device"].startswith("cuda"):
         yield
     elif torch.version.hip:
-        roctx = ctypes.CDLL(_ROCTX)
+        roctx = _roctx()
         roctx.roctxProfilerResume(ctypes.c_uint64(0))
         yield
         roctx.roctxProfilerPause(ctypes.c_uint64(0))
@@ -87,6 +88,15 @@ def _marked(job: Json) -> Iterator[None]:
         torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
         yield
         torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+
+
+def _roctx() -> ctypes.CDLL:
+    """The one that rocprofv3 loaded before everything else; where it did not, the one that lies in ROCm's folder."""
+    loaded = ctypes.CDLL(None)
+    if hasattr(loaded, "roctxProfilerResume"):
+        return loaded
+    own = Path(os.environ.get("ROCM_PATH", "/opt/rocm"), "lib", _ROCTX)
+    return ctypes.CDLL(str(own) if own.is_file() else _ROCTX)
 
 
 if __name__ == "__main__":

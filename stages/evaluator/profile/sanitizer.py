@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,26 +48,31 @@ def command(tool: str, watched: Sequence[str], sanitizer: str = "compute-sanitiz
 
 
 def sanitize(
-    job: Job, timeout_s: float, chosen: Sequence[str] = TOOLS, environment: Mapping[str, str] | None = None
+    jobs: Sequence[Job], timeout_s: float, chosen: Sequence[str] = TOOLS, environment: Mapping[str, str] | None = None
 ) -> list[Json]:
-    """evidence["sanitizer"]: a row for each tool: `errors` and the first `finding`, or why it was `refused`.
+    """evidence["sanitizer"]: a row for each tool: `case`, `errors` and the first `finding`, or why it was `refused`.
 
-    timeout_s: for each of them. environment: what the kernel needs. What the first tool is refused for, the others
-    would be refused for too: they are not tried.
+    The tools work at once, each on the first job, and where that takes longer than timeout_s on the next one.
+    environment: what the kernel needs. What the first tool is refused for, the others are refused for too.
     """
     found = tools.find("compute-sanitizer")
     if not found:
         missing = "compute-sanitizer is not installed: install the CUDA toolkit"
         return [{"tool": "compute-sanitizer", "refused": missing}]
-    rows: list[Json] = []
-    with TemporaryDirectory(prefix="ksflow-sanitizer-") as folder:
-        watched = program(job.write(Path(folder, "job.json")))
-        for tool in chosen:
-            ran = run(command(tool, watched, found), timeout_s, {**(environment or {}), **_ENVIRONMENT})
-            rows.append(outcome(tool, ran, timeout_s))
-            if rows[-1].get("refused") in dict(_REFUSALS).values():
-                break
-    return rows
+    with TemporaryDirectory(prefix="ksflow-sanitizer-") as folder, ThreadPoolExecutor(len(chosen)) as pool:
+        watched = [(job.case, program(job.write(Path(folder, f"{place}.json")))) for place, job in enumerate(jobs)]
+
+        def look(tool: str) -> Json:
+            row: Json = {}
+            for case, one in watched:
+                ran = run(command(tool, one, found), timeout_s, {**(environment or {}), **_ENVIRONMENT})
+                row = {**outcome(tool, ran, timeout_s), "case": case}
+                if not ran.timed_out:
+                    break
+            return row
+
+        rows = list(pool.map(look, chosen))
+    return rows[:1] if rows[0].get("refused") in dict(_REFUSALS).values() else rows
 
 
 def outcome(tool: str, ran: Ran, timeout_s: float) -> Json:

@@ -1,14 +1,16 @@
 """What tools say of a kernel that was accepted on a GPU: hardware counters, and faults that its results do not show."""
 
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from ksflow.records import Json, Problem
 from ksflow.stages.evaluator.profile import ncu, rocprof, sanitizer
-from ksflow.stages.evaluator.profile.job import job
+from ksflow.stages.evaluator.profile.job import jobs
 from ksflow.stages.evaluator.toolchain import Made
 
-_PATIENCE_S = 120.0
+_PATIENCE_S, _SANITIZER_S = 120.0, 30.0
 _HOST_CODE = "not run: host code of a kernel would run outside its box; launch lines make it strong mode"
 
 
@@ -19,7 +21,9 @@ class Watch:
     profile: bool
     """Counters of every kernel."""
     sanitize: bool
-    """compute-sanitizer on those that are faster than the incumbent; AMD has no such tool."""
+    """compute-sanitizer on those that are faster than the incumbent, once each; AMD has no such tool."""
+    _sanitized: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
+    """By the problem's digest and the artefact's."""
 
     def __call__(self, problem: Problem, made: Made, evidence: Json, environment: Mapping[str, str]) -> Json:
         """More evidence; a `fault` in it says why the kernel is wrong after all."""
@@ -30,11 +34,14 @@ class Watch:
             return found
         if made.mode != "strong":
             return {name: _HOST_CODE for name, wanted in (("profile", self.profile), ("sanitizer", winner)) if wanted}
-        what = job(problem, "launch", made.artefact)
+        wanted = jobs(problem, "launch", made.artefact)
         if self.profile:
-            found["profile"] = (rocprof if amd else ncu).profile(what, _PATIENCE_S, environment)
+            found["profile"] = (rocprof if amd else ncu).profile(wanted[0], _PATIENCE_S, environment)
         if winner:
-            found["sanitizer"] = sanitizer.sanitize(what, _PATIENCE_S, sanitizer.TOOLS[:3], environment)
+            key = problem.digest, hashlib.sha256(Path(made.artefact).read_bytes()).hexdigest()
+            if key not in self._sanitized:
+                self._sanitized[key] = sanitizer.sanitize(wanted, _SANITIZER_S, sanitizer.TOOLS[:3], environment)
+            found["sanitizer"] = self._sanitized[key]
             found |= _fault(found["sanitizer"])
         return found
 

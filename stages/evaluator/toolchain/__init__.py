@@ -18,6 +18,7 @@ from ksflow.stages.evaluator.toolchain import boxes, hip, nvcc, triton
 from ksflow.stages.evaluator.toolchain.boxes import Result
 from ksflow.stages.evaluator.toolchain.container import assemble, row, store
 from ksflow.stages.evaluator.toolchain.request import Request, Toolchain
+from ksflow.stages.evaluator.toolchain.triton import Triton
 
 __all__ = ["Made", "build", "version", "versions"]
 
@@ -54,9 +55,11 @@ def build(problem: Problem, kernel: Kernel, target: Target, environment: Mapping
         recipe = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
     except ValueError as error:
         return Made(mode="strong", reason=str(error))
-    if kernel.language == "python" or (kernel.language == "triton" and recipe is None):
+    if kernel.language == "python":
         return Made()
     toolchain = _toolchain(kernel.language, target)
+    if kernel.language == "triton" and recipe is None:
+        return Made()
     if recipe is None:
         return _host(Request(problem, kernel, target), toolchain, environment)
     return _strong(problem, kernel, target, (recipe, toolchain), environment)
@@ -111,6 +114,8 @@ def _strong(
         return Made(mode="strong", reason=str(error))
     request = Request(problem, kernel, target, variants, planned)
     results = boxes.run(toolchain.jobs(request), problem.limits, environment)
+    if isinstance(toolchain, Triton) and any(result.kept is None for result in results):
+        _expect(toolchain.knows(target.march), target.march)
     for values, result in zip(variants, results, strict=True):
         if result.kept is None:
             return _failure(result, "strong", values, target.march)
@@ -137,9 +142,13 @@ def _host(request: Request, toolchain: Toolchain, environment: Mapping[str, str]
     return Made(artefact, "host", cached=result.cached, resources=rows)
 
 
+def _expect(known: bool, march: str) -> None:
+    if not known:
+        raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or mend the target")
+
+
 def _failure(result: Result, mode: str, values: Mapping[str, str], march: str) -> Made:
     """Which variant it is of, where that is not the source as it stands."""
-    if _UNKNOWN.search(result.log):
-        raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or mend the target")
+    _expect(not _UNKNOWN.search(result.log), march)
     of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
     return Made("", mode, f"{result.reason}{of}", result.log, result.timed_out, result.cached)

@@ -23,7 +23,7 @@ from ksflow.records import Json, Limits
 from ksflow.stages.evaluator.box.levels import probe
 from ksflow.stages.evaluator.compiler import Built, Workshop, failure, outcome, trim_cache, workshop
 
-_VERSION = "1"
+_VERSION = "2"
 """Of what is kept; a new one where a distiller changes."""
 _DISK_MB, _FILE_MB = 512, 192
 _ROOM = 4

@@ -40,6 +40,7 @@ def assemble(request: Request, toolchain: Toolchain, kept: Sequence[Json]) -> tu
                     "block": list(entry.block),
                     "shared": entry.shared,
                     "args": [list(argument) for argument in step.args],
+                    "parameters": entry.facts.get("parameters", []),
                 }
             )
             _note(rows, request, toolchain, plan, entry)
@@ -50,7 +51,8 @@ def assemble(request: Request, toolchain: Toolchain, kept: Sequence[Json]) -> tu
 
 def row(request: Request, toolchain: Toolchain, name: str, facts: Json) -> Json:
     """The figures of one kernel."""
-    return {"kernel": name, "target": request.target.march, "compiler": toolchain.version, **facts}
+    shown = {key: value for key, value in facts.items() if key != "parameters"}
+    return {"kernel": name, "target": request.target.march, "compiler": toolchain.version, **shown}
 
 
 def _note(

@@ -4,6 +4,7 @@ Without ROCm the kernel sees our own `hip/hip_runtime.h`, and no device library.
 that comes with the compiler; a function that nothing defines is an error. Host mode needs ROCm's hipcc.
 """
 
+import importlib.util
 import os
 import re
 import shutil
@@ -26,6 +27,8 @@ _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferro
 _OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
 _OLDEST = 19
 _MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
+_ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
+"""Headers that come with ROCm, as against those a kernel should have brought itself."""
 _PATIENCE_S = 30
 
 
@@ -82,9 +85,14 @@ class Hip:
         return self._boxed({"headers": headers, "steps": steps, "files": ["kernel.hsaco"]}, files, _distilled)
 
     def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> Job:
-        extra = (str(Path(self.clang[0]).resolve().parents[2]),) if self.hipcc else ()
+        extra = _rooms(Path(self.hipcc).parent.parent) if self.hipcc else ()
         settings = {"HIP_PLATFORM": "amd"}
         return Job("steps_box.py", order, files, self.version, distil, _explained, extra, settings)
+
+
+def _rooms(root: Path) -> tuple[str, ...]:
+    """ROCm's folder as it is called, which may be a link, and where it lies."""
+    return tuple(dict.fromkeys([str(root), str(root.resolve())]))
 
 
 def _distilled(answer: Json) -> Json:
@@ -96,7 +104,8 @@ def _shared(answer: Json) -> Json:
 
 
 def _explained(log: str) -> str:
-    if missing := _MISSING.search(log):
+    missing = _MISSING.search(log)
+    if missing and _ROCM.match(missing[1]):
         cause = f"{missing[1]} is not here; install ROCm (hip-dev, rocwmma-dev) or do without it"
         return f"error: {cause}\n{log}"
     return log
@@ -140,7 +149,12 @@ def _zig() -> Hip | None:
     zig = (sys.executable, "-m", "ziglang")
     number = _said(*zig, "version").strip()
     clang = re.search(r"clang version ([\d.]+)", _said(*zig, "clang", "--version"))
-    return Hip((*zig, "clang"), (*zig, "ld.lld"), f"zig {number} / clang {clang[1]}") if number and clang else None
+    if not (number and clang):
+        return None
+    spec = importlib.util.find_spec("ziglang")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    own = [word for folder in folders for word in ("-idirafter", str(Path(folder, "lib", "include")))]  # stddef.h
+    return Hip((*zig, "clang", *own), (*zig, "ld.lld"), f"zig {number} / clang {clang[1]}")
 
 
 def _said(*command: str) -> str:

@@ -73,7 +73,8 @@ def _distilled(answer: Json) -> Json:
 
 def _explained(log: str) -> str:
     plain = _PTXAS.sub("ptxas error: ", log)
-    return "\n".join(line for line in plain.splitlines() if not _INFO.match(line))
+    lines = [line for line in plain.splitlines() if not _INFO.match(line)]
+    return "\n".join(dict.fromkeys(lines) if plain != log else lines)  # ptxas says the same of every instruction
 
 
 @cache

@@ -53,7 +53,7 @@ class Entry:
     shared: int
     """Dynamic shared memory in bytes."""
     facts: Json
-    """Figures of the compiler's."""
+    """Figures of the compiler's; `parameters`: the size of each, where only the compiler tells."""
 
 
 class Toolchain(Protocol):

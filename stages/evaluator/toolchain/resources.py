@@ -14,7 +14,8 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 _USED = re.compile(r"Used (\d+) registers")
 _SMEM = re.compile(r"(\d+) bytes smem")
 _FUNCTION = re.compile(r"^\s*Function : (\S+)", re.MULTILINE)
-_SASS = re.compile(r"\b([HIQOD]?G?MMA|UTC\w*MMA|LDSM|LDGSTS|UTMALDG|UTMASTG|STL|LDL)\b")
+_SASS = re.compile(r"(?<!\.)\b([HIQOD]?G?MMA|UTC\w*MMA|LDSM|LDGSTS|UTMALDG|UTMASTG|STL|LDL)\b")
+"""Not `HFMA2.MMA`, which moves a constant."""
 _PTX = re.compile(r"\b(wgmma\.mma_async|mma\.sync|tcgen05\.mma|ldmatrix|cp\.async\.bulk|cp\.async)\b")
 _AMDGCN = re.compile(r"^\s+(v_mfma_\w+|v_smfmac_\w+|s_swappc_b64|ds_read\w*|ds_write\w*|scratch_\w+)\s", re.MULTILINE)
 _AMD_KEYS = {
@@ -26,6 +27,8 @@ _AMD_KEYS = {
     "scratch_bytes": "private_segment_fixed_size",
     "shared_bytes": "group_segment_fixed_size",
 }
+_AMD_ARGUMENT = re.compile(r"\.size:\s+(\d+)\s+\.value_kind:\s+(?!hidden_)\w+")
+"""The runtime passes the hidden ones itself."""
 _AMD_NAME = re.compile(r"^    \.name:\s+(\S+)$", re.MULTILINE)
 _VGPR_BYTES = 4
 
@@ -56,7 +59,7 @@ def ptx(text: str) -> dict[str, int]:
 
 
 def amdgcn(text: str) -> dict[str, Json]:
-    """Kernel -> its figures and instructions, from LLVM's assembly."""
+    """Kernel -> its figures, the sizes of its parameters, and instructions, from LLVM's assembly."""
     metadata = text.partition("amdhsa.kernels:")[2]
     found = {}
     for entry in re.split(r"^  - ", metadata, flags=re.MULTILINE)[1:]:
@@ -66,6 +69,7 @@ def amdgcn(text: str) -> dict[str, Json]:
         figures = {key: _figure(entry, word) for key, word in _AMD_KEYS.items()}
         row: Json = {key: value for key, value in figures.items() if value is not None}
         row["spill_bytes"] = row.pop("spills", 0) * _VGPR_BYTES
+        row["parameters"] = [int(size) for size in _AMD_ARGUMENT.findall(entry)]
         row["instructions"] = _counted(_AMDGCN.findall(_body(text, name[1])))
         found[name[1]] = row
     return found

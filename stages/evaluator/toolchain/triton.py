@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,10 +34,12 @@ POINTERS = {
 }
 """torch dtype -> Triton's type of a pointer to it."""
 _ALIGNED = 16
+_PATIENCE_S = 20
 _INT32 = 1 << 31
 _FRAME = re.compile(r'^(?:Traceback| {2}File "|Please share the reproducer|Internal Triton)')
 _DUMP = re.compile(r"^(?:#\w+ = #|#loc|module )", re.MULTILINE)
 """Where the compiler begins to print what it was compiling."""
+_PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
 _ERROR = re.compile(r"(?:^|: )error: ", re.MULTILINE)
 
 
@@ -66,6 +69,12 @@ class Triton:
 
     def host(self, request: Request) -> None:
         """It compiles itself when it is run."""
+
+    def knows(self, march: str) -> bool:
+        """Whether there can be code for it, as far as the assemblers say that come with Triton."""
+        found = [_said(path) for path in (*bundled("ptxas"), *bundled("ptxas-blackwell"))]
+        listed = [text for text in found if text]
+        return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
     def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
         """By all it is compiled for; the threads and the shared memory are the compiler's."""
@@ -126,7 +135,19 @@ def _explained(log: str) -> str:
     found = _ERROR.search(log)
     text = log[found.start() :].removeprefix(": ") if found else log
     text = text[: dump.start()] if (dump := _DUMP.search(text)) else text
+    if broken := _PASS.search(log):
+        text = f"error: Triton's own pass {broken[1]} fails on this kernel: write it another way\n{text}"
     return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
+
+
+@cache
+def _said(assembler: Path) -> str:
+    """Its help, which names every architecture; empty where it is not there."""
+    try:
+        done = subprocess.run([assembler, "--help"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
 
 
 @cache

@@ -58,6 +58,7 @@ def test_a_step_says_what_gained_where() -> None:
     assert note.text.startswith("FORM naive→tiles gained 183 % [00000→00001] on 2 of 2 shapes.")
     assert note.sources == ("00000", "00001")
     assert note.targets == ("chip-1",)
+    assert note.problems == (PROBLEM.name,)
     assert note.status is Status.MEASURED
 
 
@@ -69,7 +70,8 @@ def test_a_gain_on_some_shapes_only_says_so() -> None:
 def test_a_value_that_never_worked_is_a_dead_end() -> None:
     note = notes()["Measured: MR=4 never worked"]
     assert note.text == "All 2 kernels with MR=4 failed: 2 reject-incorrect. c[0] is off"
-    assert note.sources == ("00003", "00004")
+    assert note.sources == note.closes == ("00003", "00004")
+    assert not any(note.closes for title, note in notes().items() if "never" not in title)
     assert not [title for title in notes() if "FORM" in title and "never" in title]
 
 
@@ -78,6 +80,16 @@ def test_the_best_configuration_is_kept() -> None:
     assert "fastest of 5 kernels" in note.text
     assert "FORM=tiles MR=2" in note.text
     assert "4.0x as fast as 00000" in note.text
+
+
+def test_one_kernel_alone_is_no_lesson() -> None:
+    assert Rules()(PROBLEM, Material((), Population(TRIALS[:1]))) == ()
+
+
+def test_a_loss_is_a_share_of_the_speed_as_predictions_have_it() -> None:
+    slower = (TRIALS[1], trial(2, "tiles", 2, 100.0, 200.0))
+    (note,) = (note for note in Rules()(PROBLEM, Material((), Population(slower))) if "MR (tile)" in note.title)
+    assert "MR 1→2 lost 50 % [00001→00002] on 2 of 2 shapes" in note.text
 
 
 def test_experiments_without_tunables_count_too() -> None:
@@ -89,6 +101,14 @@ def test_its_own_old_notes_are_replaced_and_others_kept() -> None:
     assert first["Cache lines"] == FOREIGN
     again = notes(*first.values())
     assert list(again) == list(first)
+
+
+def test_a_note_of_its_own_that_was_refuted_is_kept_as_such() -> None:
+    gone = Note("Measured: 00009 gained 9 %", "Contradicted: ...", ("00009@0123456789",), (), Status.REFUTED)
+    first = notes(gone)
+    kept = first["Measured once: 00009 gained 9 %"]
+    assert (kept.text, kept.sources, kept.status) == (gone.text, gone.sources, Status.REFUTED)
+    assert notes(*first.values()) == first
 
 
 def test_notes_are_bounded() -> None:

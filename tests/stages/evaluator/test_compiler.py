@@ -1,6 +1,7 @@
 """The compiler box: cache, errors, limits, and the sentence for a machine without a compiler."""
 
 import os
+import shutil
 import tempfile
 import threading
 from dataclasses import replace
@@ -148,3 +149,24 @@ def test_no_compiler_is_a_sentence(
     finally:
         monkeypatch.undo()
         compiler.find.cache_clear()
+
+
+@pytest.mark.skipif(probe().level != "full", reason="needs root, and namespaces")
+def test_a_device_that_only_a_group_may_use_is_open_to_the_box_it_is_given_to() -> None:
+    folder = Path("/dev", f"ksflow-{os.getpid()}")
+    folder.mkdir()
+    try:
+        for name, mode in (("render", 0o660), ("card", 0o600)):
+            (folder / name).write_text(f"this is {name}\n")
+            os.chown(folder / name, 0, 4242)
+            (folder / name).chmod(mode)
+        command = ["/bin/sh", "-c", f"cat {folder}/render; cat {folder}/card; id -G"]
+        order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 9}
+        order |= {"disk_mb": 1, "devices": [f"{folder}/render", f"{folder}/card"]}
+        request = {"op": "make", "files": {}, "order": order, "wall_s": 9, "into": ""}
+        log = str(compiler.workshop().ask(request, 9)["log"])
+    finally:
+        shutil.rmtree(folder)
+    assert "this is render" in log
+    assert "this is card" not in log
+    assert log.split()[-1] == "4242"

@@ -1,12 +1,13 @@
 """The stand-in: deterministic, sensible, and honest about being one."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.records import Kernel, Problem, Verdict
+from ksflow.records import Kernel, Problem, Seed, Verdict
 from ksflow.stages.evaluator.fake import FakeEvaluator
 
 from . import toy
@@ -61,6 +62,15 @@ def test_made_up_landscape_has_an_optimum_and_corners(problem: Problem) -> None:
     assert verdicts == {Verdict.ACCEPT, Verdict.COMPILE, Verdict.INCORRECT}
     assert min(spreads) > 1.3
     assert max(spreads) < 50
+
+
+def test_a_search_can_begin_from_every_seed(problem: Problem) -> None:
+    fakes = [FakeEvaluator(seed=seed) for seed in range(12)]
+    wrong = [(fake, kernel) for fake in fakes for kernel in EVERY if not fake(problem, kernel, ()).accepted]
+    assert wrong
+    for fake, kernel in wrong:
+        begun = replace(problem, seeds=(Seed("k.cpp", kernel),))
+        assert fake(begun, kernel, ()).accepted
 
 
 def test_recorded_landscape_answers_with_the_nearest(problem: Problem, tmp_path: Path) -> None:

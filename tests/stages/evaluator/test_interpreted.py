@@ -33,6 +33,7 @@ def errors(folder: Path, *jobs: tuple[Path, dict[str, str], tuple[int, int, int]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_shipped_seeds_are_right_and_wrong_kernels_are_seen(tmp_path: Path) -> None:
     text = TUNABLE.read_text()
     late, unwritten, absent = (tmp_path / name for name in ("late.py", "unwritten.py", "absent.py"))
@@ -61,7 +62,7 @@ def test_the_shipped_seeds_are_right_and_wrong_kernels_are_seen(tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["0", "1", "2"])
 def test_every_structure_of_the_tunable_seed_is_right(tmp_path: Path, form: str) -> None:
-    shapes = [(32, 64, 128), (96, 192, 384), (160, 576, 256)]
+    shapes = [(32, 64, 128), (160, 576, 256)]
     jobs = [
         (TUNABLE, {"TRANSPOSE": form, "SPLIT": split, "PERSISTENT": stay, "SCALES": scales, "BM": bm, "BN": bn}, shape)
         for split, stay, scales, bm, bn in [

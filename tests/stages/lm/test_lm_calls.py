@@ -149,14 +149,14 @@ def test_a_deadline_holds_whatever_the_provider_does(provider, calls, problem, p
     release = threading.Event()
 
     def slow(prompt):
-        release.wait(10)
+        release.wait(100)
         return 200, answer(prompt)
 
     provider.reply = slow
     started = time.monotonic()
     with pytest.raises(StageError, match=r"no answer within 0\.3 s"):
         LlmSelector(provider.model(deadline_s=0.3))(problem, population)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 50
     release.set()
     assert [call.error for call in calls] == ["no answer within 0.3 s"]
 

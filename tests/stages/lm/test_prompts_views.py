@@ -10,7 +10,6 @@ from ksflow.records import (
     Evaluation,
     Experiment,
     Kernel,
-    Note,
     Origin,
     Population,
     Problem,
@@ -48,7 +47,7 @@ def world(problem: Problem, count: int, shapes: int) -> tuple[Problem, Populatio
 
 
 @pytest.mark.parametrize("shapes", [2, 18, 60])
-@pytest.mark.parametrize("count", [10, 1000, 5000])
+@pytest.mark.parametrize("count", [10, 1000, pytest.param(5000, marks=pytest.mark.slow)])
 def test_a_view_is_bounded_and_holds_what_matters(problem, count, shapes):
     many, population = world(problem, count, shapes)
     assert population.ranked
@@ -101,7 +100,7 @@ def test_the_view_shows_noise_floors_and_who_is_unranked(problem, population):
 
 
 @pytest.mark.parametrize("tokens", [500, 4000])
-@pytest.mark.parametrize("count", [10, 1000, 5000])
+@pytest.mark.parametrize("count", [10, 1000, pytest.param(5000, marks=pytest.mark.slow)])
 def test_what_was_tried_is_bounded(problem, count, tokens):
     _, population = world(problem, count, 18)
     many = tuple(replace(trial, parents=("00000",)) if trial.id < "00500" else trial for trial in population.trials)
@@ -114,15 +113,6 @@ def test_what_was_tried_is_bounded(problem, count, tokens):
     assert shown == len(on_base) or f"({len(on_base) - shown} earlier ones are not shown: " in text
     if count > 500:
         assert f"Lately elsewhere:\n- {count - 1:05} from" in text
-
-
-def test_notes_are_bounded_whatever_their_size():
-    notes = [Note(f"n{index}", "word " * (10 * index), ("s",)) for index in range(200)]
-    for tokens in (50, 500, 15_000):
-        text = render.findings(notes, tokens)
-        assert len(text) <= 4 * tokens
-        assert "### n1\n" in text
-        assert text.endswith("more notes have no room here)")
 
 
 TIMED = [

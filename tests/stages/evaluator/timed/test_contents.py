@@ -14,7 +14,7 @@ from ksflow.stages.evaluator.judge.stock import Shelves, Stock
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
-def stock(problem: Problem) -> Stock:
+def stock(problem: Problem, shelves: Shelves | None = None) -> Stock:
     """As the judge makes it."""
     cases = {
         kind: [{"name": c.name, "params": dict(c.params), "seed": c.seed} for c in found]
@@ -22,31 +22,37 @@ def stock(problem: Problem) -> Stock:
     }
     args = [{"name": arg.name, "role": arg.role} for arg in problem.args]
     described = {"root": problem.root, "args": args, "dims": ["n"], "check": asdict(problem.check), **cases}
-    return Stock(described, Shelves(), Area)
+    return Stock(described, shelves or Shelves(), Area)
 
 
-def test_contents_of_one_judgement_are_all_different(problem: Problem) -> None:
-    shelf = stock(problem).benchmarks[0]
+@pytest.fixture
+def small(problem: Problem) -> Problem:
+    """How large contents are does not matter here."""
+    return replace(problem, benchmarks=(Case("n100", {"n": 100}, 6),))
+
+
+def test_contents_of_one_judgement_are_all_different(small: Problem) -> None:
+    shelf = stock(small).benchmarks[0]
     entries = list(islice(shelf.feed(8), 50))
     assert len({entry.packed.numpy().tobytes() for entry in entries}) == 50
     assert len({entry.seed for entry in entries}) == 50
 
 
-def test_contents_retire(problem: Problem) -> None:
-    made = stock(problem)
+def test_contents_retire(small: Problem) -> None:
+    made = stock(small)
     while made.step():
         pass
     shelf = made.benchmarks[0]
     shown = [{entry.number for entry in islice(shelf.feed(8), 10)} for _ in range(30)]
     uses = [sum(number in few for few in shown) for number in range(shelf.made)]
     assert max(uses) <= 8
-    alone = stock(problem).benchmarks[0]
+    alone = stock(small).benchmarks[0]
     first = {entry.number for entry in islice(alone.feed(1), 5)}
     assert not first & {entry.number for entry in islice(alone.feed(1), 5)}
 
 
-def test_two_stocks_share_no_contents(problem: Problem) -> None:
-    numbers = [{entry.seed for entry in islice(stock(problem).benchmarks[0].feed(8), 20)} for _ in range(2)]
+def test_two_stocks_share_no_contents(small: Problem) -> None:
+    numbers = [{entry.seed for entry in islice(stock(small).benchmarks[0].feed(8), 20)} for _ in range(2)]
     assert not numbers[0] & numbers[1]
 
 

@@ -1,0 +1,25 @@
+// Eight independent chains of mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, all warps busy. Operands are all v and all 1, so that every sum is known.
+// launch: rate [out] [128] (x, y, turns)
+#include <cstdint>
+
+extern "C" __global__ void __launch_bounds__(128) rate(const float *x, float *y, int64_t turns) {
+  float sum[8][4];
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sum[j][i] = 0;
+  uint32_t a = __float_as_uint(x[0]) >> 16 | (__float_as_uint(x[0]) & 0xffff0000u), b = 0x3f803f80u;
+  for (int64_t turn = 0; turn < turns; ++turn) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+          "{%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %5}, {%0, %1, %2, %3};"
+          : "+f"(sum[j][0]), "+f"(sum[j][1]), "+f"(sum[j][2]), "+f"(sum[j][3])
+          : "r"(a), "r"(b));
+  }
+  float total = 0;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) total += sum[j][threadIdx.x % 4];
+  if (threadIdx.x == blockIdx.x % 128) y[blockIdx.x] = total;
+}

@@ -1,0 +1,161 @@
+"""Pairs for preference training: two answers to one question, or two kernels made from one, and which is better.
+
+`format`: an answer that could not be read, and the one that came when the question was asked again. `answers`: two
+answers to the same prompt. `kernels`: two kernels from one base, whoever wrote them, with a prompt made of that base.
+"""
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
+
+from ksflow.dataset.record import Asked, digest
+from ksflow.dataset.reward import CHEATS, better, comparable
+from ksflow.dataset.rows import Row, Source
+from ksflow.records import Trial, Verdict
+
+T = TypeVar("T")
+
+_TICKS = re.compile("`+")
+_PAIRS = 4
+"""Better answers that one answer is held against at most, so that pairs grow with the answers and not their square."""
+_ASK = """\
+{task}Make this {language} kernel for the problem {problem} faster, and keep it right. It is timed on {target}. \
+Answer with every file of the new kernel, complete.
+
+{files}"""
+
+
+def preference(source: Source) -> Iterator[Row]:
+    """All pairs of a run."""
+    yield from _formats(source)
+    yield from _answers(source)
+    if "writer" in source.stages:
+        yield from _kernels(source)
+
+
+def _formats(source: Source) -> Iterator[Row]:
+    """The prompt is the one that the refused answer was given to."""
+    refused: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    for call in source.calls():
+        group = (call.about, call.stage)
+        if not call.again:
+            refused[group] = []
+        if call.malformed:
+            refused[group].append(call)
+        elif call.used and _right(source, call):
+            for bad in refused.pop(group, []):
+                yield from _pair(source, "format", call, bad)
+
+
+def _answers(source: Source) -> Iterator[Row]:
+    """Two answers to the same prompt, of which the judge prefers one."""
+    groups: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    for call in source.calls():
+        if call.used:
+            groups[call.stage, call.prompt].append(call)
+    for calls in groups.values():
+        for one, other in _pairs(calls, lambda a, b: _prefers(source, a, b)):
+            yield from _pair(source, "answers", one, other)
+
+
+def _prefers(source: Source, one: Asked, other: Asked) -> bool:
+    ours, theirs = source.worth(one), source.worth(other)
+    first, second = source.decisive(one), source.decisive(other)
+    if not (ours and theirs and first and second):
+        return False
+    if one.stage == "writer":
+        return better(first, second)
+    return ours.good and not theirs.good and comparable(first, second)
+
+
+def _right(source: Source, call: Asked) -> bool:
+    """Whether a kernel that is right came of it, and none that cheats."""
+    verdicts = {trial.evaluation.verdict for trial in source.run.outcomes(call.about) if trial.evaluation}
+    return Verdict.ACCEPT in verdicts and verdicts.isdisjoint(CHEATS)
+
+
+def _pair(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Row]:
+    rated, less = source.worth(one), source.worth(other)
+    if not (rated and less and rated.reward > less.reward and source.seen.first(*_names(source, kind, one, other))):
+        return
+    prompt, rejected = source.told(other.commit)
+    theirs = source.facts(other, less)
+    yield {
+        "prompt": prompt,
+        "chosen": source.told(one.commit)[1],
+        "rejected": rejected,
+        "margin": round(rated.reward - less.reward, 4),
+        **_rejected(theirs),
+        **source.facts(one, rated),
+        "kind": kind,
+    }
+
+
+def _names(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Hashable]:
+    """By what a pair is known again: its answers, and its kernels' forms where both led to one."""
+    yield kind, one.answer, other.answer
+    if one.stage == "writer" and not other.malformed:
+        first, second = source.decisive(one), source.decisive(other)
+        if first and second and first.form and second.form:
+            yield kind, one.prompt, first.form, second.form
+
+
+def _kernels(source: Source) -> Iterator[Row]:
+    """Two kernels that were made from the same one, of which the judge prefers one, whoever wrote them."""
+    models = {call.about: call.model for call in source.calls() if call.used and call.stage == "writer"}
+    children: dict[str, dict[str, Trial]] = defaultdict(dict)
+    for result in source.run.results.values():
+        base = source.run.base(result.trial)
+        if base and comparable(result.trial, base):
+            children[base.id].setdefault(result.trial.form or result.trial.id, result.trial)
+    for name, trials in children.items():
+        prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
+        for one, other in _pairs(list(trials.values()), better):
+            if source.seen.first(("kernels", prompt, one.form, other.form)):
+                yield _of_kernels(source, source.run.results[name].trial, one, other, models)
+
+
+def _of_kernels(source: Source, base: Trial, one: Trial, other: Trial, models: dict[str, str]) -> Row:
+    ours, theirs = (source.of_kernel(trial, models.get(trial.id, "none")) for trial in (one, other))
+    return {
+        "prompt": [{"role": "user", "content": _question(source, base)}],
+        "chosen": [{"role": "assistant", "content": _files(source, one)[1]}],
+        "rejected": [{"role": "assistant", "content": _files(source, other)[1]}],
+        "margin": round(ours["reward"] - theirs["reward"], 4),
+        **_rejected(theirs),
+        **ours,
+        "kind": "kernels",
+    }
+
+
+def _rejected(facts: Row) -> Row:
+    return {f"rejected_{name}": facts[name] for name in ("model", "about", "verdict")}
+
+
+def _question(source: Source, base: Trial) -> str:
+    assert base.evaluation is not None
+    language, files = _files(source, base)
+    task = source.statement(source.run.problem, base.evaluation.problem)
+    return _ASK.format(
+        task=f"{task}\n\n" if task else "",
+        language=language,
+        problem=source.run.problem,
+        target=base.evaluation.target or "the machine at hand",
+        files=files,
+    )
+
+
+def _files(source: Source, trial: Trial) -> tuple[str, str]:
+    language, files = source.reader.kernel(trial.id)
+    ticks = max(len(run) for text in files.values() for run in ["", *_TICKS.findall(text)])
+    fence = "`" * max(3, ticks + 1)
+    return language, "\n\n".join(f"`{name}`:\n{fence}\n{text.rstrip()}\n{fence}" for name, text in files.items())
+
+
+def _pairs(items: Sequence[T], better_: Callable[[T, T], bool]) -> Iterator[tuple[T, T]]:
+    """(better, worse): each item with the next few, around the circle, that are better than it."""
+    for number, item in enumerate(items):
+        others = (*items[number + 1 :], *items[:number])
+        yield from ((other, item) for other in itertools.islice((o for o in others if better_(o, item)), _PAIRS))

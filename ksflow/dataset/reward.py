@@ -1,0 +1,137 @@
+"""What an outcome is worth to whoever trains on it. Numbers of the record alone; nothing is judged here.
+
+The reward of a kernel: 0 for an answer that cannot be read and for whatever cheats, 0.1 where it does not compile or
+crashes, 0.2 where it is wrong, and 0.5 + log2(speed-up), clipped to [-0.25, 2], where it is right: 0.5 is as fast as
+what it is measured against, 1.5 twice as fast. None where the record cannot tell: stale, unranked, timed out, untimed,
+the harness' own errors, repeats of earlier code, and kernels that were measured under different keys.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ksflow.records import BETTER_BY, Evaluation, Json, Trial, Verdict
+
+SLOWEST, FASTEST = -0.25, 2.0
+CHEATS = (Verdict.CHEAT, Verdict.IMPOSSIBLE)
+REJECTED = {
+    Verdict.MALFORMED: 0.0,
+    Verdict.CHEAT: 0.0,
+    Verdict.IMPOSSIBLE: 0.0,
+    Verdict.COMPILE: 0.1,
+    Verdict.CRASH: 0.1,
+    Verdict.INCORRECT: 0.2,
+}
+"""What a kernel that was not accepted is worth. A verdict that is not here says nothing of the kernel."""
+
+
+class Ratio(NamedTuple):
+    """How much faster one kernel is than another."""
+
+    speedup: float
+    low: float
+    high: float
+    measured: bool
+    """Side by side, or beside the same third; otherwise the interval is the house's margin around the scores."""
+
+
+class Worth(NamedTuple):
+    """Of an answer."""
+
+    reward: float
+    good: bool
+    """Faster beyond noise."""
+
+
+def comparable(one: Trial, other: Trial) -> bool:
+    """Whether both verdicts hold, speak of the kernels, and were given under the same key."""
+    return holds(one) and holds(other) and key(one) == key(other)
+
+
+def key(trial: Trial) -> tuple[str, str, str]:
+    """What a judged trial's verdict holds for: the problem's digest, judge and machine."""
+    assert trial.evaluation is not None
+    return trial.evaluation.problem, trial.evaluation.judge, trial.evaluation.target
+
+
+def holds(trial: Trial) -> bool:
+    """Whether the verdict counts: current, the kernel's own, and about the kernel."""
+    said = trial.evaluation
+    if said is None or trial.stale or trial.repeats or not said.lasting:
+        return False
+    return said.accepted or said.verdict in REJECTED
+
+
+def ratio(one: Trial, other: Trial) -> Ratio | None:
+    """How much faster `one` is; None unless both were accepted and can be compared."""
+    ours, theirs = one.evaluation, other.evaluation
+    if ours is None or theirs is None or not comparable(one, other) or not (ours.score_us and theirs.score_us):
+        return None
+    if row := _usable(ours.beside(other.id)):
+        return Ratio(row["speedup"], row["low"], row["high"], True)
+    if row := _usable(theirs.beside(one.id)):
+        return Ratio(1 / row["speedup"], 1 / row["high"], 1 / row["low"], True)
+    for mine, its in _shared(ours, theirs):
+        return Ratio(mine["speedup"] / its["speedup"], mine["low"] / its["high"], mine["high"] / its["low"], True)
+    speedup = theirs.score_us / ours.score_us
+    return Ratio(speedup, speedup / BETTER_BY, speedup * BETTER_BY, False)
+
+
+def worth(trial: Trial, beside: Trial | None) -> Worth | None:
+    """Of a kernel, measured against another; None where the record cannot tell."""
+    said = trial.evaluation
+    if said is None or not holds(trial):
+        return None
+    if not said.accepted:
+        return Worth(REJECTED[said.verdict], False)
+    found = ratio(trial, beside) if beside else None
+    return Worth(_of(found.speedup), _beats(trial, beside, found)) if found and beside else None
+
+
+def beside_incumbent(trial: Trial) -> Worth | None:
+    """Of a kernel, measured against the best there was when it was judged."""
+    said = trial.evaluation
+    if said is None or not holds(trial):
+        return None
+    if not said.accepted:
+        return Worth(REJECTED[said.verdict], False)
+    claim = _usable(said.claim)
+    return Worth(_of(claim["speedup"]), bool(claim["low"] > 1 and claim.get("faster", True))) if claim else None
+
+
+def best(found: Iterable[Worth | None]) -> Worth | None:
+    """Of a round: its best experiment's; None where nothing was measured."""
+    return max((one for one in found if one), default=None)
+
+
+def better(one: Trial, other: Trial) -> bool:
+    """Whether the judge prefers `one`: right to what is not, and of two that are right the faster beyond noise."""
+    if not comparable(one, other) or one.score_us is None:
+        return False
+    found = ratio(one, other)
+    return other.score_us is None or bool(found and found.measured and _beats(one, other, found))
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _of(speedup: float) -> float:
+    return round(0.5 + min(max(math.log2(speedup), SLOWEST), FASTEST), 4)
+
+
+def _beats(one: Trial, other: Trial, found: Ratio) -> bool:
+    claim = one.evaluation.claim if one.evaluation else {}
+    doubted = claim.get("id") == other.id and not claim.get("faster", True)
+    return found.low > 1 and not doubted
+
+
+def _usable(row: Json | None) -> Json | None:
+    return row if row and min(row.get("low", 0), row.get("speedup", 0)) > 0 and row.get("high", 0) > 0 else None
+
+
+def _shared(ours: Evaluation, theirs: Evaluation) -> Iterable[tuple[Json, Json]]:
+    """Rows of both about the same third kernel, the newest first."""
+    for mine in reversed(ours.evidence.get("against", [])):
+        its = theirs.beside(mine["id"])
+        if _usable(mine) and _usable(its) and its:
+            yield mine, its

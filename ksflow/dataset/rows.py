@@ -1,0 +1,205 @@
+"""An indexed run -> rows in the layouts that TRL's trainers read. One row at a time; nothing is kept but digests.
+
+chat        messages                            SFT: answers that led to something
+preference  prompt, chosen, rejected, margin    DPO and reward models
+rl          prompt, completion, label, reward   KTO, and anything that learns from a scalar
+prompts     prompt and what a reward needs      GRPO and its kin: the trainer samples and has kernels judged
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ksflow.dataset.record import Asked, Reader, Run
+from ksflow.dataset.reward import Worth, beside_incumbent, best, comparable, holds, key, worth
+from ksflow.records import Origin, Trial, Verdict
+
+Row = dict[str, Any]
+Message = dict[str, str]
+
+STAGES = ("writer", "designer", "selector", "digester")
+FORMATS = {"chat": ("chat",), "preference": ("preference",), "rl": ("rl", "prompts"), "prompts": ("prompts",)}
+"""What is asked for -> the configurations that it makes."""
+_OF_ALL = {
+    "stage": "string",
+    "kind": "string",
+    "model": "string",
+    "problem": "string",
+    "run": "string",
+    "about": "string",
+    "target": "string",
+    "judge": "string",
+    "verdict": "string",
+    "reward": "float64",
+    "licence": "string",
+}
+COLUMNS = {
+    "chat": {"messages": "messages", **_OF_ALL},
+    "preference": {
+        "prompt": "messages",
+        "chosen": "messages",
+        "rejected": "messages",
+        "margin": "float64",
+        "rejected_model": "string",
+        "rejected_about": "string",
+        "rejected_verdict": "string",
+        **_OF_ALL,
+    },
+    "rl": {"prompt": "messages", "completion": "messages", "label": "bool", **_OF_ALL},
+    "prompts": {
+        "prompt": "messages",
+        "base": "string",
+        "base_commit": "string",
+        "base_us": "float64",
+        "baseline_us": "float64",
+        "score_us": "float64",
+        **_OF_ALL,
+    },
+}
+"""Configuration -> column -> its type; `messages` is a list of role and content."""
+
+
+@dataclass
+class Seen:
+    """Digests of what was written, over all runs."""
+
+    known: set[Hashable] = field(default_factory=set)
+
+    def first(self, *names: Hashable) -> bool:
+        """Whether none of it was seen before; from now on all of it was."""
+        if not self.known.isdisjoint(names):
+            return False
+        self.known.update(names)
+        return True
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from."""
+
+    run: Run
+    reader: Reader
+    stages: tuple[str, ...]
+    seen: Seen
+    licence: str
+    """Of kernels that name none."""
+    statement: Callable[[str, str], str]
+    """(problem, its digest) -> the task in words; empty where it is not known any more."""
+
+    def calls(self) -> Iterator[Asked]:
+        """The calls of the wanted stages that were answered."""
+        return (call for call in self.run.asked if call.answer and call.stage in self.stages)
+
+    def worth(self, call: Asked) -> Worth | None:
+        """What an answer led to; None where that is not known."""
+        if call.malformed:
+            return Worth(0.0, False)
+        if not call.used:
+            return None
+        trials = self.run.outcomes(call.about)
+        if call.stage in ("selector", "digester"):
+            return best(map(beside_incumbent, trials))
+        return best(map(self.rate, trials))
+
+    def decisive(self, call: Asked) -> Trial | None:
+        """The trial that an answer's worth comes from: the writer's own, or a round's first of the best."""
+        if call.malformed:
+            return None
+        rate = beside_incumbent if call.stage in ("selector", "digester") else self.rate
+        found = [(rated, trial) for trial in self.run.outcomes(call.about) if (rated := rate(trial))]
+        return max(found, key=lambda pair: pair[0], default=(None, None))[1]
+
+    def rate(self, trial: Trial) -> Worth | None:
+        """Of a kernel, measured against the one it was made from."""
+        return worth(trial, self.run.base(trial))
+
+    def facts(self, call: Asked, rated: Worth | None) -> Row:
+        """The columns that all rows have."""
+        row = self._facts(call.stage, call.model, call.about, self.decisive(call), rated)
+        return row | ({"verdict": Verdict.MALFORMED.value} if call.malformed else {})
+
+    def of_kernel(self, trial: Trial, model: str) -> Row:
+        """The same for a kernel, whoever wrote it."""
+        return self._facts("writer", model, trial.id, trial, self.rate(trial))
+
+    def _facts(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
+        said = trial.evaluation if trial else None
+        return {
+            "stage": stage,
+            "kind": "answers",
+            "model": model,
+            "problem": self.run.problem,
+            "run": self.run.name,
+            "about": about,
+            "target": said.target if said else "",
+            "judge": said.judge if said else "",
+            "verdict": said.verdict.value if said else "",
+            "reward": rated.reward if rated else 0.0,
+            "licence": (self.run.licence(trial) if trial else "") or self.licence,
+        }
+
+    def new(self, configuration: str, call: Asked) -> bool:
+        """Whether neither this answer to this prompt nor a kernel of this form was written before."""
+        names: list[Hashable] = [(configuration, call.prompt, call.answer)]
+        trial = self.decisive(call) if call.stage == "writer" else None
+        if trial and trial.form and trial.evaluation:
+            names.append((configuration, self.run.problem, trial.evaluation.target, trial.form))
+        return self.seen.first(*names)
+
+    def told(self, commit: str) -> tuple[list[Message], list[Message]]:
+        """The prompt and the answer of a call."""
+        call = self.reader.call(commit)
+        prompt = [{"role": message["role"], "content": message["content"]} for message in call.messages]
+        return prompt, [{"role": "assistant", "content": call.answer}]
+
+
+# -- chat, rl, prompts -----------------------------------------------------------------------------
+
+
+def chat(source: Source) -> Iterator[Row]:
+    """Good answers: what gained beyond noise, and notes that were kept."""
+    for call in source.calls():
+        rated = source.worth(call)
+        kept = call.stage == "digester" and call.used and not call.malformed
+        if (kept or (rated and rated.good)) and source.new("chat", call):
+            prompt, answer = source.told(call.commit)
+            yield {"messages": prompt + answer, **source.facts(call, rated)}
+
+
+def rl(source: Source) -> Iterator[Row]:
+    """Every answer whose worth is known."""
+    for call in source.calls():
+        rated = source.worth(call)
+        if rated and source.new("rl", call):
+            prompt, answer = source.told(call.commit)
+            facts = source.facts(call, rated)
+            yield {"prompt": prompt, "completion": answer, "label": rated.good, **facts}
+
+
+def prompts(source: Source) -> Iterator[Row]:
+    """The writer's questions; without the stage of the writer there are none."""
+    baselines = _baselines(source.run)
+    for call in source.calls():
+        trial = source.decisive(call) if call.used and call.stage == "writer" else None
+        base = source.run.base(trial) if trial else None
+        if trial and base and base.score_us and comparable(trial, base):
+            if not source.seen.first(("prompts", call.question)):
+                continue
+            yield {
+                "prompt": source.told(call.first)[0],
+                "base": base.id,
+                "base_commit": source.run.results[base.id].commit,
+                "base_us": base.score_us,
+                "baseline_us": baselines.get(key(base), base.score_us),
+                "score_us": trial.score_us or 0.0,
+                **source.facts(call, source.worth(call)),
+            }
+
+
+def _baselines(run: Run) -> dict[tuple[str, str, str], float]:
+    """The fastest seed's time under each key."""
+    found: dict[tuple[str, str, str], float] = {}
+    for trial in (result.trial for result in run.results.values()):
+        if trial.origin is Origin.SEED and holds(trial) and trial.score_us:
+            found[key(trial)] = min(trial.score_us, found.get(key(trial), trial.score_us))
+    return found

@@ -1,0 +1,201 @@
+"""Pieces of the files that `loader` writes: text that Python's `format` completes, so braces are doubled."""
+
+from collections.abc import Mapping
+
+ENTRIES = {
+    "kernelbench": """
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, *_):
+        super().__init__()
+
+    def forward(self, *data):
+        return _call(data)
+""",
+    "flashinfer": """
+
+def run(*data):
+    return _call(data)
+""",
+    "": """
+
+def custom_kernel(data):
+    return _call([data] if isinstance(data, torch.Tensor) else data)
+""",
+}
+"""Format -> what its users call."""
+HEAD = '''{imports}
+
+import torch
+
+{constants}
+_ROWS = {{
+{rows}
+}}
+"""Sizes, strides (0 where there is one element) and type of each tensor -> its place, outputs (sizes, strides, type),
+places that are returned, {row}."""
+
+
+def _key(data):
+    return tuple(
+        (tuple(one.shape), tuple(s if n > 1 else 0 for n, s in zip(one.shape, one.stride())), str(one.dtype)[6:])
+        for one in data
+    )
+
+
+def _tensors(data):
+    """All tensors of a judged case, in their places, and what is known of the case."""
+    key = _key(data)
+    if key not in _ROWS:
+        raise ValueError(f"no case with tensors of {{key}} was judged; there are {{list(_ROWS)}}")
+    places, outputs, returned, rest = _ROWS[key]
+    tensors = dict(zip(places, data))
+    for place, (shape, steps, kind) in outputs.items():
+        if place not in tensors:
+            tensors[place] = torch.empty_strided(shape, steps, dtype=getattr(torch, kind), device=data[0].device)
+    return [tensors[place] for place in range(len(tensors))], returned, rest, key
+
+
+def _result(tensors, returned):
+    found = [tensors[place] for place in returned]
+    return found[0] if len(found) == 1 else tuple(found)
+'''
+"""Cases, and a case's tensors."""
+COMPILE = '''
+
+def _compiled(files, use):
+    """What `use` makes of the path of the compiled files."""
+    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+                out.write(text)
+        subprocess.run(_COMMAND, cwd=folder, check=True)
+        return use(os.path.join(folder, {made!r}))
+'''
+"""A source, through a compiler."""
+HOST = '''
+
+@functools.cache
+def _kernel():
+    """Compiled when first called."""
+    found = _compiled(_FILES, ctypes.CDLL).custom_kernel
+    found.restype = None
+    return found
+
+
+def _call(data):
+    tensors, returned, numbers, _ = _tensors(data)
+    strides = [step for tensor in tensors for step in tensor.stride()]
+    arguments = [*(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors), *map(ctypes.c_int64, numbers)]
+    _kernel()(*arguments, (ctypes.c_int64 * len(strides))(*strides){last})
+    return _result(tensors, returned)
+'''
+"""A shared object that is called."""
+SPACES = '''
+
+@functools.cache
+def _spaces(key, device):
+    """The workspaces of a case, kept from call to call."""
+    sizes = _ROWS[key][3][1]
+    return [torch.empty(size, dtype=getattr(torch, kind), device=device) for kind, size in sizes]
+'''
+"""Workspaces."""
+DEVICE = '''
+
+@functools.cache
+def _driver():
+    """The library that torch has loaded, or else the system's."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        loaded = [line.split()[-1] for line in maps if "/{stem}.so" in line]
+    return ctypes.CDLL(loaded[0] if loaded else {library!r})
+
+
+def _told(name, *arguments):
+    if status := getattr(_driver(), name)(*arguments):
+        raise RuntimeError(f"{{name}}: error {{status}}")
+
+
+@functools.cache
+def _code(variant):
+    return _compiled(_VARIANTS[variant][0], lambda path: pathlib.Path(path).read_bytes())
+
+
+@functools.cache
+def _functions(variant, device):
+    """Compiled when first called on a device."""
+    code, module, found = _code(variant), ctypes.c_void_p(), {{}}
+    _told("{prefix}ModuleLoadData", ctypes.byref(module), code)
+    for name, shared in _VARIANTS[variant][1].items():
+        symbol = re.search(rb"\\0(%b|_Z%d%b\\w*)\\0" % (name.encode(), len(name), name.encode()), code)
+        found[name] = ctypes.c_void_p()
+        _told("{prefix}ModuleGetFunction", ctypes.byref(found[name]), module, symbol[1] if symbol else name.encode())
+{limit}    return found
+
+
+def _call(data):
+    """On the device that is current{which}."""
+    tensors, returned, (variant, _, launches), key = _tensors(data)
+    places = {{"arg": tensors, "workspace": _spaces(key, data[0].device)}}
+    functions = _functions(variant, data[0].device)
+    queue = ctypes.c_void_p({queue})
+    for name, sizes, shared, arguments in launches:
+        values = [value if kind == "int" else places[kind][value].data_ptr() for kind, value in arguments]
+        held = (ctypes.c_int64 * len(values))(*values)
+        addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(held) + 8 * at for at in range(len(values))))
+        numbers = map(ctypes.c_uint, (*sizes, shared))
+        _told("{prefix}{launch}", functions[name], *numbers, queue, addresses, None)
+    return _result(tensors, returned)
+'''
+"""Device code that the driver launches."""
+LIMIT = """\
+        if shared > 48 << 10:  # more than a block has unless it asks
+            _told("cuFuncSetAttribute", found[name], 8, ctypes.c_int(shared))
+"""
+"""What CUDA wants where a block has more than the usual."""
+TRITON = '''
+
+_folder = tempfile.TemporaryDirectory(prefix="ksflow-")
+
+
+@functools.cache
+def _module(variant):
+    """Triton reads the text of a function from its file."""
+    folder = os.path.join(_folder.name, str(variant))
+    os.mkdir(folder)
+    for name, text in _VARIANTS[variant].items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
+            out.write(text)
+    sys.path.insert(0, folder)
+    name = f"ksflow_variant_{{variant}}"
+    spec = importlib.util.spec_from_file_location(name, os.path.join(folder, {main!r}))
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call(data):
+    tensors, returned, (variant, _, launches), key = _tensors(data)
+    places = {{"arg": tensors, "workspace": _spaces(key, data[0].device)}}
+    for name, grid, arguments, options in launches:
+        values = [value if kind == "int" else places[kind][value] for kind, value in arguments]
+        getattr(_module(variant), name)[grid](*values, **options)
+    return _result(tensors, returned)
+'''
+"""A module of Triton's functions."""
+DRIVERS: Mapping[str, Mapping[str, str]] = {
+    "cuda": {
+        "library": "libcuda.so.1",
+        "stem": "libcuda",
+        "prefix": "cu",
+        "launch": "LaunchKernel",
+        "limit": LIMIT,
+    },
+    "hip": {
+        "library": "libamdhip64.so",
+        "stem": "libamdhip64",
+        "prefix": "hip",
+        "launch": "ModuleLaunchKernel",
+        "limit": "",
+    },
+}
+"""Language -> how its driver calls things."""

@@ -1,0 +1,130 @@
+"""The cases of an imported problem: names, each once, whole numbers cut to a cap where a machine needs that."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ksflow.errors import ConfigError
+from ksflow.problem import suggest
+from ksflow.records import Case, Json
+
+Params = Mapping[str, Any]
+Chosen = tuple[Params, int]
+"""(params, seed) of a case."""
+CAPS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 1 << 15, 1 << 17, 1 << 20, 1 << 23)
+"""Sizes above which a CPU's cases may be cut, smallest first."""
+_LETTERS = 8
+"""Of a parameter that is long and says little."""
+
+
+def ladder(device: str, cap: int | str | None) -> list[int | None]:
+    """The caps that may be tried."""
+    return [*CAPS, None] if cap == "auto" and device == "cpu" else [number(cap)]
+
+
+def number(cap: int | str | None) -> int | None:
+    """The cap that was asked for; none where what fits decides."""
+    return None if cap in (None, "auto") else int(cap)
+
+
+def named(params: Params) -> str:
+    """A case's name, from its parameters."""
+    return " ".join(f"{key}={value}" for key, value in params.items()) or "case"
+
+
+def listed(tests: Sequence[Chosen], benchmarks: Sequence[Chosen], cap: int | None, quiet: str = "") -> list[Json]:
+    """All cases under a cap, each once, the tests first. quiet: see `made.Read`."""
+    made: list[Json] = []
+    for test, cases in ((True, tests), (False, benchmarks)):
+        seen = set()
+        for params, seed in cases:
+            small = capped(params, cap)
+            name = named(small)
+            if (name, seed) in seen or name in {case["name"] for case in made if case["test"] == test}:
+                continue
+            seen.add((name, seed))
+            made.append({"name": name, "params": small, "seed": seed, "test": test})
+    return _shortened(made, quiet) if quiet else made
+
+
+def _shortened(cases: Sequence[Json], quiet: str) -> list[Json]:
+    """Under names without that parameter, where they still tell the cases apart, else with its first letters."""
+
+    def short(case: Json, letters: int | None) -> str:
+        rest = {key: value for key, value in case["params"].items() if key != quiet}
+        return " ".join(filter(None, (named(rest) if rest else "", str(case["params"].get(quiet, ""))[:letters])))
+
+    def alone(case: Json, name: str, letters: int) -> bool:
+        return (
+            bool(name) and [short(other, letters) for other in cases if other["test"] == case["test"]].count(name) == 1
+        )
+
+    def best(case: Json) -> str:
+        names = {letters: short(case, letters) for letters in (0, _LETTERS)}
+        return next((name for letters, name in names.items() if alone(case, name, letters)), short(case, None))
+
+    return [{**case, "name": best(case)} for case in cases]
+
+
+def capped(params: Params, cap: int | None) -> Json:
+    """With whole numbers no larger than the cap. A format that cuts in its own way reads `cap` itself."""
+    if cap is None:
+        return dict(params)
+    if "cap" in params:
+        return {**params, "cap": cap}
+
+    def cut(value: Any) -> Any:
+        if isinstance(value, list):
+            return [cut(item) for item in value]
+        return min(value, cap) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return {key: cut(value) for key, value in params.items()}
+
+
+def whole_numbers(benchmarks: Sequence[Json]) -> tuple[str, ...]:
+    """The parameters that are whole numbers in every case."""
+    first, *rest = [case["params"] for case in benchmarks]
+    return tuple(
+        key for key in first if key.isidentifier() and all(type(params.get(key)) is int for params in (first, *rest))
+    )
+
+
+def record(case: Json) -> Case:
+    """As the problem has it."""
+    return Case(case["name"], case["params"], case["seed"])
+
+
+def agree(text: str, cases: Any, where: str) -> None:
+    """ConfigError where a user's cases are not what the text's `generate_input` takes. None are fine."""
+    if cases is None:
+        return
+    if isinstance(cases, str | Mapping) or not isinstance(cases, Sequence):
+        raise ConfigError(f"{where}: {cases!r} is no list of cases; write [{{NAME: VALUE, seed: N}}]")
+    takes = _signature(text)
+    for case in cases:
+        if not isinstance(case, Mapping):
+            raise ConfigError(f"{where}: {case!r} is no case; a case is {{NAME: VALUE, seed: N}}")
+        if takes:
+            _agrees(takes, case, where)
+
+
+def _agrees(takes: ast.arguments, case: Params, where: str) -> None:
+    names = [one.arg for one in (*takes.posonlyargs, *takes.args)]
+    needed = names[: len(names) - len(takes.defaults)]
+    valid = {"seed", *names, *(one.arg for one in takes.kwonlyargs)}
+    if unknown := [str(key) for key in case if key not in valid and not takes.kwarg]:
+        raise ConfigError(f"{where}: generate_input takes no {unknown[0]!r}; {suggest(unknown[0], valid)}")
+    if lost := [name for name in needed if name not in case and name != "seed"]:
+        raise ConfigError(f"{where}: a case lacks {', '.join(lost)}; generate_input takes {', '.join(names)}")
+    if not isinstance(case.get("seed", 0), int):
+        raise ConfigError(f"{where}: seed {case['seed']!r} is no whole number")
+
+
+def _signature(text: str) -> ast.arguments | None:
+    """Of the text's `generate_input`; None where the text does not say it."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except SyntaxError:  # running it says what is wrong
+        return None
+    found = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "generate_input")
+    return next((node.args for node in found), None)

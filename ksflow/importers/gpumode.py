@@ -1,0 +1,279 @@
+"""GPU MODE's tasks: a folder with `task.yml`, `reference.py` and what they name.
+
+    problem=gpumode problem.path=~/reference-kernels/problems/amd/fp8-mm
+    problem=gpumode problem.root=~/reference-kernels problem.name=amd-fp8-mm       the leaderboard's name
+
+Upstream's cases travel as text, which makes strings of booleans; `fidelity=upstream` does the same and checks the typed
+ones besides. How upstream times (seven generations of eval.py) is not repeated: the judge's own clock counts.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ksflow.errors import ConfigError
+from ksflow.importers.cases import Params, agree
+from ksflow.importers.made import Fit, Read, problem, slug, text
+from ksflow.problem import suggest
+from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target, language
+
+_FIDELITIES = ("upstream", "typed")
+_SCORES = {"last": "last", "mean": "mean", "geom": "geomean", None: "last"}
+_KEYS = {
+    "files", "lang", "description", "config", "templates", "tests", "benchmarks", "test_timeout", "benchmark_timeout",
+    "ranked_timeout", "ranking_by", "multi_gpu", "gpus", "libraries", "seed",
+}  # fmt: skip
+_SLOT = "@SUBMISSION@"
+_ENDINGS = (".py", ".yml", ".yaml", ".json", ".h", ".cuh", ".txt")
+_WORDS = ("True", "False")
+_DEFAULT_S = 180.0
+
+
+def load(  # noqa: PLR0913 - what a user may say of a task
+    path: str | None = None,
+    root: str | None = None,
+    name: str | None = None,
+    tests: Sequence[Mapping[str, Any]] | None = None,
+    benchmarks: Sequence[Mapping[str, Any]] | None = None,
+    fidelity: str = "upstream",
+    device: str = "auto",
+    cap: int | str | None = "auto",
+    target: Target | None = None,
+) -> Problem:
+    """The task in a folder, or of a leaderboard's name below a checkout. ConfigError.
+
+    tests, benchmarks: other cases than the task's. device: `cpu` has `cuda` mean the CPU. cap: see `made.problem`.
+    """
+    if fidelity not in _FIDELITIES:
+        raise ConfigError(f"problem.fidelity={fidelity}; {suggest(fidelity, _FIDELITIES)}")
+    folder = _folder(path, root, name)
+    task = _task(folder / "task.yml")
+    files = dict(_files(folder, task))
+    read = understood(task, files, _source(folder, task, fidelity), tests, benchmarks)
+    return problem(read, None if device == "cpu" else target, cap, Fit())
+
+
+def _folder(path: str | None, root: str | None, name: str | None) -> Path:
+    if path:
+        folder = Path(path).expanduser()
+        folder = folder.parent if folder.name == "task.yml" else folder
+    elif root and name:
+        folder = _listed(Path(root).expanduser(), name)
+    else:
+        raise ConfigError(
+            "problem=gpumode needs problem.path=FOLDER, or problem.root=CHECKOUT problem.name=LEADERBOARD"
+        )
+    if not (folder / "task.yml").is_file():
+        raise ConfigError(f"no task.yml in {folder}; problem.path is the folder that holds it")
+    return folder.resolve()
+
+
+def _listed(root: Path, name: str) -> Path:
+    """The folder of a leaderboard, or of a task, below a checkout."""
+    boards: dict[str, Path] = {}
+    base = root / "problems" if (root / "problems").is_dir() else root
+    for file in sorted(base.glob("*.yaml")):
+        listed = yaml.safe_load(text(file))
+        for entry in (listed or {}).get("problems", ()) if isinstance(listed, dict) else ():
+            boards[str(entry.get("name"))] = base / str(entry.get("directory", ""))
+    for file in sorted(base.glob("*/*/task.yml")):
+        boards.setdefault(f"{file.parent.parent.name}/{file.parent.name}", file.parent)
+    if name not in boards:
+        raise ConfigError(f"no leaderboard {name!r} below {base}; {suggest(name, boards)}")
+    return boards[name]
+
+
+def _task(file: Path) -> Json:
+    try:
+        task = yaml.safe_load(text(file))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(task, dict) or not isinstance(task.get("files"), list):
+        raise ConfigError(f"{file} is no task: it has no list `files`")
+    fit(task, str(file))
+    return task
+
+
+def fit(task: Json, where: str) -> None:
+    """ConfigError where a task is one that cannot be judged here or elsewhere."""
+    if task.get("ranking_by") not in _SCORES:
+        raise ConfigError(f"{where}: ranking_by {task['ranking_by']!r} is not last, mean or geom")
+    if task.get("multi_gpu"):
+        raise ConfigError(f"{where}: a task for several GPUs (multi_gpu); the judge has one for each kernel")
+    for kind in ("tests", "benchmarks"):
+        if not all(isinstance(case, Mapping) for case in task.get(kind) or ()):
+            raise ConfigError(f"{where}: {kind} is not a list of mappings")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a task is from, and what came with it beside the task."""
+
+    name: str
+    title: str
+    origin: Json
+    fidelity: str = "upstream"
+    good: tuple[Seed, ...] = ()
+    bad: tuple[Seed, ...] = ()
+
+
+def understood(
+    task: Json,
+    files: Mapping[str, str],
+    source: Source,
+    tests: Sequence[Mapping[str, Any]] | None = None,
+    benchmarks: Sequence[Mapping[str, Any]] | None = None,
+) -> Read:
+    """A task's meaning. files: what lies beside a submission. tests, benchmarks: in place of its own. ConfigError."""
+    where, fidelity = source.name, source.fidelity
+    reference = next((name for name in ("reference.py", *files) if "generate_input" in files.get(name, "")), "")
+    if not reference:
+        raise ConfigError(f"{where}: none of its files defines generate_input: {', '.join(files)}")
+    for key, own in (("tests", tests), ("benchmarks", benchmarks)):
+        agree(files[reference], own, f"problem.{key}")
+    said = tests if tests is not None else task.get("tests") or []
+    listed = benchmarks if benchmarks is not None else task.get("benchmarks") or said
+    if not listed:
+        raise ConfigError(f"{where}: it has neither tests nor benchmarks; give problem.benchmarks=[...]")
+    score = _SCORES[task.get("ranking_by")]
+    dropped, inferred = _remarks(task, files, listed, score, fidelity)
+    timed = listed[-1:] if score == "last" else listed
+    typed = [case for case in said if fidelity == "upstream" and _stringly(case) != dict(case)]
+    cases = [_case(case, fidelity) for case in said] + [_case(case, "typed") for case in typed]
+    return Read(
+        name=source.name,
+        title=source.title,
+        statement=_statement(task, listed, score),
+        kind="gpumode",
+        files=files,
+        spec={"reference": reference},
+        tests=cases,
+        benchmarks=[_case(case, fidelity) for case in timed],
+        listing=files[reference],
+        called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
+        origin={**source.origin, "inferred": inferred, "dropped": dropped},
+        support={name: body for name, body in files.items() if name.endswith(".py") and name != reference},
+        score=score,
+        limits=_limits(task),
+        seeds=(_reference_seed(files[reference]),),
+        good=source.good,
+        bad=source.bad,
+        languages=("python", "triton", "cuda", "hip", "cpp"),
+    )
+
+
+def _source(folder: Path, task: Json, fidelity: str) -> Source:
+    templates = {str(language): str(name) for language, name in (task.get("templates") or {}).items()}
+    origin: Json = {"format": "gpumode", "path": str(folder), **provenance(folder)}
+    if templates:
+        origin["templates"] = ", ".join(f"{name} ({language})" for language, name in templates.items())
+    return Source(
+        slug(f"{folder.parent.name}-{folder.name}"),
+        f"{folder.name} (GPU MODE)",
+        origin,
+        fidelity,
+        tuple(_solutions(folder / "solutions" / "correct")),
+        tuple(_solutions(folder / "solutions" / "wrong")),
+    )
+
+
+def _files(folder: Path, task: Json) -> Iterator[tuple[str, str]]:
+    for entry in task["files"]:
+        name, source = str(entry.get("name", "")), str(entry.get("source", ""))
+        if source != _SLOT and beside(name):
+            yield name, text((folder / source).resolve())
+
+
+def beside(name: str) -> bool:
+    """Whether a file of a task lies beside its submissions here: all but upstream's own harness and odd ones."""
+    known = FILE_NAME.fullmatch(name) is not None and name.endswith(_ENDINGS)
+    return known and name not in ("eval.py", "submission.py")
+
+
+def _reference_seed(text: str) -> Seed:
+    """The reference as a candidate: what every speed-up is claimed against."""
+    body = f"{text.rstrip()}\n\n\ncustom_kernel = ref_kernel\n"
+    return Seed("00_reference.py", Kernel("python", {"00_reference.py": body}), baseline=True)
+
+
+def _solutions(folder: Path) -> Iterator[Seed]:
+    for file in sorted(folder.glob("*.py")):
+        body = text(file)
+        yield Seed(file.name, Kernel(language(file.name, body), {file.name: body}))
+
+
+def _case(case: Mapping[str, Any], fidelity: str) -> tuple[Params, int]:
+    params = {key: value for key, value in case.items() if key != "seed"}
+    return (_stringly(params) if fidelity == "upstream" else params), int(case.get("seed", 0))
+
+
+def _stringly(params: Mapping[str, Any]) -> dict[str, Any]:
+    """As upstream's text files of cases make of them."""
+    return {key: str(value) if isinstance(value, bool) else value for key, value in params.items()}
+
+
+def _limits(task: Json) -> Limits:
+    ranked = float(task.get("ranked_timeout") or task.get("benchmark_timeout") or _DEFAULT_S)
+    return Limits(120.0, float(task.get("test_timeout") or _DEFAULT_S), ranked, 16384)
+
+
+def _statement(task: Json, listed: Sequence[Mapping[str, Any]], score: str) -> str:
+    counted = f"Only the last of {len(listed)} benchmarks counts." if score == "last" and len(listed) > 1 else ""
+    return f"{str(task.get('description') or '').strip()}\n\n{counted}".strip()
+
+
+def _remarks(
+    task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str, Any]], score: str, fidelity: str
+) -> tuple[list[str], list[str]]:
+    """(what was dropped, what was inferred)."""
+    dropped = ["upstream's eval.py with its own clock: the judge times, and checks every timed output"]
+    dropped += [f"{key}: {json.dumps(task[key], default=str)[:120]}" for key in ("gpus", "libraries") if task.get(key)]
+    dropped += [f"unknown key {key}" for key in task if key not in _KEYS]
+    inferred = []
+    if "ranking_by" not in task:
+        inferred.append("ranking_by is not given, which means last")
+    if score == "last" and len(timed) > 1:
+        inferred.append(f"only the last of {len(timed)} benchmarks counts, so only that one is timed")
+    cases = [*(task.get("tests") or ()), *timed]
+    flags = sorted({key for case in cases for key, value in case.items() if isinstance(value, bool)})
+    if flags and fidelity == "upstream":
+        inferred.append(
+            f"{', '.join(flags)} arrive as the words {' and '.join(_WORDS)}, as upstream's text files make of them; "
+            "typed ones are checked besides (problem.fidelity=typed for those alone)"
+        )
+    if any(re.search(r"device\s*=\s*f?['\"]cuda|\.cuda\(", body) for body in files.values()):
+        inferred.append("its files say cuda; on a CPU that means the CPU")
+    return dropped, inferred
+
+
+def provenance(folder: Path) -> Json:
+    """Commit and licence of the checkout that a folder is in; nothing where there is none."""
+    found: Json = {}
+    for parent in (folder, *folder.parents):
+        licences = sorted(parent.glob("LICEN[SC]E*"))
+        if licences and "licence" not in found:
+            found["licence"] = (licences[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
+        if (parent / ".git").exists():
+            found["commit"] = _commit(parent / ".git")
+            break
+    return found
+
+
+def _commit(git: Path) -> str:
+    """What HEAD is, read without git. Empty where it cannot be."""
+    try:
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        ref = head.removeprefix("ref: ")
+        if (git / ref).is_file():
+            return (git / ref).read_text().strip()
+        packed = (git / "packed-refs").read_text().splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,279 @@
+"""From what an importer has read to a `Problem`: the reference for the judge, the cases that fit this machine."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ksflow import home
+from ksflow.errors import ConfigError
+from ksflow.importers.cases import Chosen, ladder, listed, number, record, whole_numbers
+from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
+from ksflow.target import here
+
+_DESCRIBE = "ksflow.stages.evaluator.foreign.describe"
+_HOLDER = '''"""{title}. Made by ksflow from {path}; the files are as they were."""
+
+from ksflow.stages.evaluator.foreign.runtime import install
+
+FILES = {files}
+SPEC = {spec}
+install(globals(), {kind!r}, FILES, SPEC)
+'''
+_TIMEOUT_S = 600.0
+_SMALLER = {
+    "gpumode": "problem.cap=N or problem.benchmarks=[...]",
+    "kernelbench": "problem.cap=N or problem.overrides={NAME: N}",
+    "flashinfer": "problem.cap=N",
+    "kernel": "problem.cases=[...]",
+}
+"""Format -> what asks for smaller cases."""
+_SMALLEST = 4
+"""Caps that are tried with more patience where none fits."""
+_EMULATED = 1 << 20
+"""Bytes of inputs and outputs up to which an emulator is given a case."""
+_VERSION = 5
+"""Of what is kept of a description."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a machine may spend on a case. On CPUs sizes above a cap are cut to it; a GPU takes them as they are."""
+
+    memory_mb: int = 2048
+    """Of a case's inputs and outputs."""
+    generate_s: float = 2.5
+    run_s: float = 1.0
+    total_s: float = 6.0
+    """Of all cases together: each is made and run many times."""
+
+    @property
+    def wider(self) -> "Fit":
+        """For what is large however small it is made."""
+        return Fit(4 * self.memory_mb, 10 * self.generate_s, 10 * self.run_s, 10 * self.total_s)
+
+
+_ON_GPU = Fit(generate_s=60.0, run_s=60.0, total_s=600.0)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What an importer found in a problem's files."""
+
+    name: str
+    """As the lineage calls it: letters, digits, `_`, `-` and `.`."""
+    title: str
+    statement: str
+    kind: str
+    """The module of `stages/evaluator/foreign` that knows the format."""
+    files: Mapping[str, str]
+    """As they are."""
+    spec: Json
+    """What `kind` needs to know beside the files."""
+    tests: Sequence[Chosen]
+    """(params, seed) of each case that is checked; empty: the benchmarks."""
+    benchmarks: Sequence[Chosen]
+    listing: str
+    """What people and models read as the reference."""
+    called: str
+    """How a candidate is called, in words."""
+    origin: Json
+    support: Mapping[str, str] = field(default_factory=dict)
+    """Files that a candidate may import."""
+    score: str = "geomean"
+    limits: Limits = field(default_factory=lambda: Limits(120.0, 180.0, 180.0, 16384))
+    accumulate: str = "bfloat16"
+    """The arithmetic that is asked for: `float32` has `problem check` try what bfloat16 would do."""
+    seeds: tuple[Seed, ...] = ()
+    good: tuple[Seed, ...] = ()
+    bad: tuple[Seed, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of the arguments, where the format has them."""
+    quiet: str = ""
+    """A parameter that a case's name has only where it takes that to tell two apart."""
+    languages: tuple[str, ...] = ("python", "triton", "cpp", "cuda", "hip")
+    """Those that the format takes, before target and arguments narrow them down."""
+
+
+def problem(read: Read, target: Target | None, cap: int | str | None = "auto", fit: Fit = Fit()) -> Problem:
+    """The problem for a target. ConfigError where its reference does not run there.
+
+    cap: the largest size; `auto` has a CPU take the largest that `fit`s; None for none.
+    """
+    device = "cuda" if target and target.kind == "gpu" else "cpu"
+    text = _HOLDER.format(
+        title=read.title.replace('"', "'").replace("\\", "/"),
+        path=str(read.origin.get("path", "")).replace("\\", "/"),
+        files=repr(dict(read.files)),
+        spec=repr({**read.spec, "accumulate": read.accumulate}),
+        kind=read.kind,
+    )
+    folder = home.cache("imported", hashlib.sha256(text.encode()).hexdigest()[:24])
+    folder.mkdir(parents=True, exist_ok=True)
+    reference = folder / "reference.py"
+    if not reference.exists():
+        partial = folder / f"reference.{os.getpid()}"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(reference)
+    absent = device == "cuda" and here().kind == "cpu"
+    if absent:  # another machine judges: a small case on this one tells what arguments there are
+        chosen, limit = _listed(read, number(cap)), number(cap)
+        known, rows, _ = _fitting(read, reference, "cpu", "auto", fit)
+    else:
+        known, rows, limit = _fitting(read, reference, device, cap, fit)
+        chosen = known
+    tests = [case for case in chosen if case["test"]]
+    benchmarks = [case for case in chosen if not case["test"]]
+    first = next(row for case, row in zip(known, rows, strict=True) if not case["test"])
+    args = _args(read, first["tensors"], shown=not absent)
+    cut = _cut(read, benchmarks, limit)
+    plain = all(row["plain"] and not row["inout"] for row in rows)
+    dims = whole_numbers(benchmarks) if plain else ()
+    origin = {**read.origin, "inferred": [*read.origin.get("inferred", ()), *cut], "cap": limit}
+    return Problem(
+        name=read.name,
+        title=read.title,
+        description=read.origin.get("path", ""),
+        statement=read.statement,
+        root=str(folder),
+        reference=text,
+        languages=_languages(read.languages, target, plain),
+        args=args,
+        dims=dims,
+        tests=tuple(map(record, tests or benchmarks)),
+        benchmarks=tuple(map(record, benchmarks)),
+        small=_small(chosen, known, rows),
+        seeds=read.seeds,
+        score=read.score,
+        limits=read.limits,
+        check=Check(accumulate=read.accumulate),
+        digest=hashlib.sha256(f"{text}{chosen}{read.score}".encode()).hexdigest()[:16],
+        files=read.support,
+        called=read.called,
+        listing=read.listing,
+        good=read.good,
+        bad=read.bad,
+        origin=origin,
+    )
+
+
+def _fitting(
+    read: Read, reference: Path, device: str, cap: int | str | None, fit: Fit
+) -> tuple[list[Json], list[Json], int | None]:
+    """The largest cases that fit a device of this machine, what each is made of, their cap. ConfigError."""
+    fit = fit if device == "cpu" else _ON_GPU
+    caps = ladder(device, cap)
+    steps = [_listed(read, limit) for limit in caps]
+    found = _described(reference, steps, device, fit)
+    if found["step"] is None and cap is not None and device == "cpu":  # the smallest there is may take its time
+        found = _described(reference, steps[:_SMALLEST], device, fit.wider)
+    if found["step"] is None:
+        why = _why([why for _, why in found["tried"]])
+        key = _SMALLER.get(read.origin["format"], "")
+        raise ConfigError(f"{read.name}: its reference does not run here: {why}{key and f'; smaller sizes: {key}'}")
+    return steps[found["step"]], found["cases"], caps[found["step"]]
+
+
+def _why(tried: Sequence[str]) -> str:
+    """Why no size will do: for the smallest, and for the largest where that is another reason."""
+    if not tried:
+        return "there are no cases"
+    same = tried[0].partition(": ")[2] == tried[-1].partition(": ")[2]
+    return tried[0] if same else f"{tried[0]}; at the largest size: {tried[-1]}"
+
+
+def slug(text: str) -> str:
+    """A name for the lineage."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "problem"
+
+
+def text(file: Path) -> str:
+    """A file's text. ConfigError."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def _listed(read: Read, cap: int | None) -> list[Json]:
+    return listed(read.tests, read.benchmarks, cap, read.quiet)
+
+
+def _cut(read: Read, benchmarks: Sequence[Json], cap: int | None) -> list[str]:
+    whole = [dict(params) for params, _ in read.benchmarks]
+    if cap is None or [case["params"] for case in benchmarks] == whole:
+        return []
+    return [f"sizes are cut to {cap}; problem.cap=null takes them as they are"]
+
+
+def _described(reference: Path, ladder: list[list[Json]], device: str, fit: Fit) -> Json:
+    """What running told, kept for the next time."""
+    order = {
+        "reference": str(reference),
+        "device": device,
+        "memory": fit.memory_mb << 20,
+        "generate_s": fit.generate_s,
+        "run_s": fit.run_s,
+        "total_s": fit.total_s,
+        "ladder": ladder,
+    }
+    name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
+    kept = reference.parent / f"{name}.json"
+    if kept.exists():
+        found: Json = json.loads(kept.read_text())
+        return found
+    command = [sys.executable, "-m", _DESCRIBE]
+    try:
+        done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
+    if done.returncode or not done.stdout.strip():
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
+        raise ConfigError(f"the reference does not load: {last[:300]}{hint}")
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if found["step"] is not None:
+        partial = kept.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps(found))
+        partial.replace(kept)
+    return found
+
+
+def _args(read: Read, tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
+    names = list(read.names)
+    made = []
+    for place, tensor in enumerate(tensors):
+        out = bool(tensor["out"])
+        default = f"out{place - sum(not one['out'] for one in tensors)}" if out else f"x{place}"
+        name = names[place] if place < len(names) and not out else default
+        doc = f"{tensor['shape']} in the first benchmark" if shown else ""
+        made.append(Arg(name, tensor["dtype"], "out" if out else "in", doc=doc))
+    return tuple(made)
+
+
+def _small(chosen: Sequence[Json], known: Sequence[Json], rows: Sequence[Json]) -> tuple[Case, ...]:
+    """For an emulator: the smallest case as it is, if it is small enough. None is cut: a kernel may count on sizes."""
+    fits = [
+        (row["bytes"], place)
+        for place, (case, row) in enumerate(zip(known, rows, strict=True))
+        if row["bytes"] <= _EMULATED and any(case["params"] == whole["params"] for whole in chosen)
+    ]
+    return (record(known[min(fits)[1]]),) if fits else ()
+
+
+def _languages(wanted: Sequence[str], target: Target | None, plain: bool) -> tuple[str, ...]:
+    """Python always; those that get bare pointers only where the arguments are nothing but tensors."""
+    gpu, march = target is not None and target.kind == "gpu", target.march if target else ""
+    fits = {
+        "python": True,
+        "triton": gpu,
+        "cpp": plain and not gpu,
+        "cuda": plain and gpu and march.startswith("sm_"),
+        "hip": plain and gpu and march.startswith("gfx"),
+    }
+    return tuple(name for name in wanted if fits[name])

@@ -1,0 +1,108 @@
+"""FlashInfer's solutions and traces, in and out: text only."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ksflow.records import Evaluation, Json, Kernel, Target
+
+
+def params(work: Json) -> Json:
+    """A case's parameters: the axes, and the workload's name where that says more than they do."""
+    plain = all(one["type"] == "random" for one in work["inputs"].values())
+    return dict(work["axes"]) if plain and work["axes"] else {**work["axes"], "workload": work["uuid"]}
+
+
+def adapted(found: Json, module: str, entry: str, destination: bool, wanted: bool) -> str:
+    """The text of a file whose `run` calls a solution's function, whichever way either of them hands over outputs."""
+    ways = {
+        (False, False): ["run = _run"],
+        (True, True): ["run = _run"],
+        (True, False): _allocating(found),
+        (False, True): _copying(found),
+    }
+    return "\n".join(["import torch", f"from {module} import {entry} as _run", "", *ways[destination, wanted], ""])
+
+
+def _allocating(found: Json) -> list[str]:
+    """Outputs are made here, by the sizes of the inputs."""
+    names = list(found["inputs"])
+    first = next((name for name, one in found["inputs"].items() if one["shape"]), names[0])
+    made = [
+        f"    {name} = torch.empty(({''.join(f'{_size(found, axis)}, ' for axis in one['shape'] or ())}), "
+        f"dtype=torch.{one['dtype']}, device={first}.device)"
+        for name, one in found["outputs"].items()
+    ]
+    outputs = ", ".join(found["outputs"])
+    both = ", ".join([*names, *found["outputs"]])
+    return [f"def run({', '.join(names)}):", *made, f"    _run({both})", f"    return {outputs}"]
+
+
+def _copying(found: Json) -> list[str]:
+    """What is returned is copied to where it belongs."""
+    inputs, outputs = ", ".join(found["inputs"]), ", ".join(found["outputs"])
+    return [
+        f"def run({inputs}, {outputs}):",
+        f"    made = _run({inputs})",
+        "    made = made if isinstance(made, (tuple, list)) else (made,)",
+        f"    for mine, theirs in zip(({outputs},), made):",
+        "        mine.copy_(theirs)",
+    ]
+
+
+def _size(found: Json, axis: str) -> str:
+    """An axis, read off an input that has it."""
+    known = found["axes"].get(axis, {})
+    if known.get("type") == "const":
+        return str(known["value"])
+    for name, one in found["inputs"].items():
+        if axis in (one["shape"] or ()):
+            return f"{name}.shape[{one['shape'].index(axis)}]"
+    return axis
+
+
+def solution(definition: str, name: str, kernel: Kernel, entry: str, hardware: str, destination: bool) -> Json:
+    """A solution as the format has it."""
+    return {
+        "name": name,
+        "definition": definition,
+        "author": "ksflow",
+        "description": kernel.report,
+        "spec": {
+            "language": kernel.language,
+            "target_hardware": [hardware],
+            "entry_point": f"{next(iter(kernel.files))}::{entry}",
+            "dependencies": [],
+            "destination_passing_style": destination,
+        },
+        "sources": [{"path": path, "content": body} for path, body in kernel.files.items()],
+    }
+
+
+def traces(
+    definition: str,
+    name: str,
+    workloads: Sequence[Mapping[str, Json]],
+    evaluations: tuple[Evaluation, Evaluation],
+    errors: Sequence[Json],
+    target: Target,
+) -> list[Json]:
+    """One for each workload, in the order of the problem's benchmarks. `evaluations`: the kernel's, the reference's."""
+    head = {"status": "PASSED", "environment": {"hardware": target.chip, "libs": {}}, "log": ""}
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    rows = []
+    for workload, mine, theirs, error in zip(workloads, *(one.timings for one in evaluations), errors, strict=True):
+        performance = {
+            "latency_ms": mine.us / 1000,
+            "reference_latency_ms": theirs.us / 1000,
+            "speedup_factor": theirs.us / mine.us,
+        }
+        told = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
+        rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": told})
+    return rows
+
+
+def write_lines(file: Path, rows: Sequence[Json]) -> None:
+    """JSON, one object a line."""
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

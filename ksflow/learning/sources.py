@@ -1,0 +1,207 @@
+"""Where a note says it comes from -> what stands there now: trials in the lineage, quotes in documents, programs.
+
+Nothing is judged again and no model is asked. What cannot be looked at here (a document that is gone or has changed, a
+lineage that is elsewhere, a verdict that is stale) is said and is no contradiction.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ksflow.errors import ConfigError, LineageError
+from ksflow.lineage import Lineage
+from ksflow.notes import documents
+from ksflow.notes.knowledge import Entry
+from ksflow.records import BETTER_BY, Document, Evaluation, Trial
+
+RECORD = "documents.json"
+"""Beside notes: the documents that they were made from, a row each of name, path and sha256."""
+TRIAL = re.compile(r"(?:(?P<problem>[^/\s]+)/(?P<run>[^/\s]+)/)?(?P<id>\d{5,})(?:@(?P<commit>[0-9a-f]{7,40}))?")
+"""How a source names a trial: its id in the note's own run, or the whole branch; with a commit or without."""
+_PROBE = "probe "
+_AROUND = 160  # characters shown on either side of a quote
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one source."""
+
+    source: str
+    holds: bool | None
+    """None where it cannot be told here."""
+    said: str
+    """One line for a person."""
+    context: str = ""
+    """What stands around it."""
+
+
+class Sources:
+    """Looks into sources, and reads a lineage once.
+
+    `opened(problem=, run=)` opens a lineage; bare ids belong to `problem` and `run`.
+    """
+
+    def __init__(self, opened: Callable[..., Lineage], problem: str, run: str) -> None:
+        self._opened = opened
+        self._here = (problem, run)
+        self._lineages: dict[tuple[str, str], Lineage | None] = {}
+        self._trials: dict[str, dict[str, Trial]] = {}
+
+    def lineage(self, problem: str, run: str) -> Lineage | None:
+        """The lineage of a run; None where there is none."""
+        if (problem, run) not in self._lineages:
+            try:
+                self._lineages[problem, run] = self._opened(problem=problem, run=run, create=False)
+            except (LineageError, ConfigError):
+                self._lineages[problem, run] = None
+        return self._lineages[problem, run]
+
+    def close(self) -> None:
+        """End git's helper processes."""
+        for lineage in self._lineages.values():
+            if lineage:
+                lineage.close()
+
+    def of(self, entry: Entry) -> tuple[Finding, ...]:
+        """One finding for each of a note's sources, in their order."""
+        note = entry.note
+        quotes = note.quotes or ("",) * len(note.sources)
+        return tuple(self._find(entry, source, quote) for source, quote in zip(note.sources, quotes, strict=True))
+
+    def _find(self, entry: Entry, source: str, quote: str) -> Finding:
+        if found := TRIAL.fullmatch(source):
+            return self._trial(source, found)
+        if source.startswith(_PROBE):
+            return _probe(entry, source)
+        if not quote:
+            return Finding(source, None, "no quote: nobody has checked that it says so")
+        return _quoted(entry, source, quote)
+
+    def _trial(self, source: str, found: re.Match[str]) -> Finding:
+        problem, run = found["problem"] or self._here[0], found["run"] or self._here[1]
+        lineage = self.lineage(problem, run)
+        if lineage is None:
+            return Finding(source, None, f"no lineage of {problem}/{run} here")
+        name = f"{problem}/{run}"
+        if name not in self._trials:
+            self._trials[name] = {trial.id: trial for trial in lineage.everything()}
+        trial = self._trials[name].get(found["id"])
+        if trial is None:
+            return Finding(source, False, f"no trial {found['id']} in {name}")
+        was = _earlier(lineage, trial, found["commit"])
+        if found["commit"] and was is None:
+            return Finding(source, False, f"commit {found['commit']} is not on branch {lineage.branch_of(trial.id)}")
+        holds, said = _compared(was or trial, trial, cited=bool(found["commit"]))
+        return Finding(source, holds, said, _told(trial))
+
+
+def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:
+    """The trial as the cited commit has it; without one as its first verdict has it. None for a foreign commit."""
+    history = list(_history(lineage, trial.id))
+    if commit:
+        named = next((name for name in history if name.startswith(commit)), None)
+        return lineage.at(trial.id, named) if named else None
+    judged = (lineage.at(trial.id, name) for name in reversed(history))
+    return next((then for then in judged if then.evaluation), None)
+
+
+def _history(lineage: Lineage, trial: str) -> Iterator[str]:
+    """The commits of a trial's branch that are about it, the newest first."""
+    commit, store = lineage.commit_of(trial), lineage.store
+    while store.trailer(commit, "Trial") == trial:
+        yield commit
+        parents = store.header(commit)[0]
+        if not parents:
+            return
+        commit = parents[0]
+
+
+def _compared(was: Trial, trial: Trial, cited: bool) -> tuple[bool | None, str]:
+    """Whether what was said of a trial is still said of it."""
+    then, now = was.evaluation, trial.evaluation
+    if trial.failure:
+        return True, f"failed: {' '.join(trial.failure.split())[:120]}"
+    if now is None:
+        return None, "it has no verdict yet"
+    if trial.stale:
+        return None, f"{_verdict(now)}, stale now: {trial.stale} changed since"
+    if then is None or _same(then, now):
+        return True, f"{_verdict(now)}, as before"
+    if then.target != now.target:
+        return None, f"{_verdict(then)} on {then.target}, {_verdict(now)} on {now.target}"
+    if cited:
+        return False, f"{_verdict(then)} when it was cited, {_verdict(now)} now"
+    return None, f"{_verdict(then)} at first, {_verdict(now)} now; the note does not say which it means"
+
+
+def _same(then: Evaluation, now: Evaluation) -> bool:
+    if then.verdict is not now.verdict:
+        return False
+    pair = sorted((then.score_us or 1.0, now.score_us or 1.0))
+    return pair[1] <= pair[0] * BETTER_BY
+
+
+def _verdict(evaluation: Evaluation) -> str:
+    score = f" {evaluation.score_us:.4g} µs" if evaluation.score_us else ""
+    return f"{evaluation.verdict.value}{score}"
+
+
+def _told(trial: Trial) -> str:
+    what = trial.experiment.description if trial.experiment else trial.name or trial.origin.value
+    why = trial.evaluation.reason if trial.evaluation else ""
+    return " ".join(f"{what} {why}".split())[: 2 * _AROUND]
+
+
+def _probe(entry: Entry, source: str) -> Finding:
+    program = entry.note.program
+    if program and entry.file and (entry.file.parent / program).is_file():
+        return Finding(source, True, f"measured by {program}, which lies beside the note")
+    return Finding(source, None, "its program is not here" if program else "no program is kept with the note")
+
+
+def _quoted(entry: Entry, source: str, quote: str) -> Finding:
+    row = _row(entry.file.parent, source) if entry.file else None
+    if row is None:
+        return Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
+    name, path, digest = row
+    if not path.is_file():
+        return Finding(source, None, f"{path} is missing")
+    if documents.fingerprint(path)[0] != digest:
+        return Finding(source, None, f"{path} has changed since it was read")
+    document = _document(name, path, digest)
+    passage = documents.locate([document], source, quote) if document else None
+    if passage is None:
+        return Finding(source, False, f"{name} does not say there: {' '.join(quote.split())[:120]}")
+    return Finding(source, True, f"it says so: {' '.join(quote.split())[:120]}", _around(passage.text, quote))
+
+
+def _row(folder: Path, source: str) -> tuple[str, Path, str] | None:
+    """The recorded document that a source begins with; the longest name counts."""
+    rows = [row for row in _rows(folder) if source == row[0] or source.startswith(f"{row[0]}, ")]
+    return max(rows, key=lambda row: len(row[0]), default=None)
+
+
+def _rows(folder: Path) -> list[tuple[str, Path, str]]:
+    file = folder / RECORD
+    if not file.is_file():
+        return []
+    try:
+        return [(row["name"], Path(row["path"]).expanduser(), row["sha256"]) for row in json.loads(file.read_text())]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file} is no list of name, path and sha256: {error}; digest the documents again") from error
+
+
+@cache
+def _document(name: str, path: Path, digest: str) -> Document | None:
+    """Read once, as long as it stays the same."""
+    return documents.load(documents.File(name, path, given=False))
+
+
+def _around(text: str, quote: str) -> str:
+    """The words before and after a quote's first ones."""
+    flat, words = " ".join(text.split()), " ".join(quote.split())
+    at = max(flat.find(words[:40]), 0)
+    return flat[max(at - _AROUND, 0) : at + len(words) + _AROUND]

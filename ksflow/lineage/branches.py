@@ -1,0 +1,96 @@
+"""A branch -> its trial: what the files of a commit say, and which of its verdicts holds."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ksflow import forms, schema
+from ksflow.errors import LineageError
+from ksflow.lineage.store import Store
+from ksflow.records import LANGUAGES, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Trial, language
+
+_DEEPEST = 100
+
+
+class Branches:
+    """Reads the branches below `refs/heads/<problem>/<run>/`. Under a key, verdicts with another one are stale."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.key: Key | None = None
+
+    def holding(self, trial: Trial, commit: str) -> Trial:
+        """The trial with its newest verdict that holds under the key; where none does its last one, as stale."""
+        if self.key is None or trial.evaluation is None:
+            return trial
+        changed = self.key.changed(trial.evaluation)
+        earlier = self._earlier(trial, commit, self.key) if changed else None
+        return replace(trial, evaluation=earlier or trial.evaluation, stale="" if earlier else changed)
+
+    def _earlier(self, trial: Trial, commit: str, key: Key) -> Evaluation | None:
+        """The newest verdict under `key` below a commit, as long as the branch is about the same kernel."""
+        while parents := self.store.header(commit)[0]:
+            commit = parents[0]
+            if self.store.trailer(commit, "Trial") != trial.id:
+                return None
+            found = self.load(trial.id, commit)
+            if not found.evaluation or not found.kernel or found.kernel.files != (trial.kernel or found.kernel).files:
+                return None
+            if not key.changed(found.evaluation):
+                return found.evaluation
+        return None
+
+    def load(self, name: str, commit: str) -> Trial:
+        """The trial as one commit of its branch has it. Raises LineageError."""
+        try:
+            return self._parse(name, commit)
+        except (LineageError, ValueError) as error:
+            raise LineageError(
+                f"branch {self.prefix}{name} of {self.store.path} cannot be read: {error}; "
+                f"remove it with `git -C {self.store.path} branch -D {self.prefix}{name}`"
+            ) from error
+
+    def _parse(self, name: str, commit: str) -> Trial:
+        entries = self.store.entries(commit)
+        stored = None
+        if "trial.json" in entries:
+            stored = schema.load("trial", self.store.read(entries["trial.json"]), Trial)
+        blobs = stored.kernel.files if stored and stored.kernel else {}
+        if stored is None or stored.id != name or any(entries.get(k) != v for k, v in blobs.items()):
+            return self._pushed(name, commit, entries)
+        evaluation = None
+        if "evaluation.json" in entries:
+            data = self.store.read(entries["evaluation.json"])
+            evaluation = schema.load("evaluation", data, Evaluation)
+        kernel = replace(stored.kernel, files=self._texts(blobs)) if stored.kernel else None
+        return replace(stored, kernel=kernel, evaluation=evaluation)
+
+    def _pushed(self, name: str, commit: str, entries: Mapping[str, str]) -> Trial:
+        """A branch that a person made: its files are the kernel, its nearest ancestor with a trial the base."""
+        files = self._texts({k: v for k, v in entries.items() if k not in RESERVED_NAMES})
+        languages = list(filter(None, (language(file, text) for file, text in files.items())))
+        if not languages:
+            raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(LANGUAGES)}")
+        base = self._ancestor(commit, name)
+        return Trial(
+            name,
+            Origin.PUSH,
+            (base,) if base else (),
+            kernel=(kernel := Kernel(languages[0], files)),
+            name=name,
+            form=forms.form(kernel),
+        )
+
+    def _ancestor(self, commit: str, name: str) -> str | None:
+        for _ in range(_DEEPEST):
+            found = self.store.trailer(commit, "Trial")
+            if found and found != name:
+                return found
+            parents = self.store.header(commit)[0]
+            if not parents:
+                return None
+            commit = parents[0]
+        return None
+
+    def _texts(self, blobs: Mapping[str, str]) -> dict[str, str]:
+        return {name: self.store.read(blob).decode() for name, blob in blobs.items()}

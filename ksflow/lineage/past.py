@@ -1,0 +1,148 @@
+"""A recorded run: its model calls, its verdicts, and the order of its commits. What a replay is made from."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ksflow import schema
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage, Recorded, message
+from ksflow.lineage.steps import Remade, Replayed, Step
+from ksflow.lineage.store import Store
+from ksflow.records import Call, Evaluation, Problem, Trial
+
+_JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
+"""Commits that rest on verdicts which are on record by themselves."""
+_KNOWN: dict[tuple[Path, str, str], "Past"] = {}
+
+
+class _Commit(NamedTuple):
+    session: int
+    number: int
+    name: str
+    tree: str
+    date: int
+    text: str
+
+
+class Past:
+    """The sessions of a run. `session` is the one that is being replayed; 0 stands for all of them."""
+
+    def __init__(self, open_: Callable[[], Lineage], name: str) -> None:
+        self._open, self._name = open_, name
+        self.session = 0
+        self.anew = False
+        """Whether the session's kernels are judged anew."""
+        with self._store() as (store, prefixes):
+            self.commits = sorted(_commits(store, prefixes))
+        if not self.commits:
+            raise ConfigError(f"{name} has no session on record; name a run that has one with recorded.run=")
+
+    def __repr__(self) -> str:
+        return f"Past({self._name})"
+
+    def exactly(self, session: int) -> Recorded:
+        """The steps of a session as they were, its settings and notes. ConfigError when it is not on record."""
+        self.anew = False
+        settings, handbook = self._settings(session)
+        steps = [Step(c.number, c.tree, c.text, c.date) for c in self._of(session)]
+        if [step.number for step in steps] != list(range(1, len(steps) + 1)):
+            raise ConfigError(f"session {session} of {self._name} has lost commits, so it cannot be replayed exactly")
+        return Replayed(steps, self._ids(session), _arguments(settings)), settings, handbook
+
+    def judged_anew(self, session: int) -> Recorded:
+        """Steps as they come, with the ids of a recorded session, and its settings and notes."""
+        self.anew, (settings, handbook) = True, self._settings(session)
+        rounds = sum(c.text.startswith(f"round {session}.") for c in self._of(session))
+        return Remade(time.time, self._ids(session), rounds), settings, handbook
+
+    def calls(self) -> tuple[Call, ...]:
+        """The model calls of the session, in their order."""
+        return tuple(schema.load("call", data, Call) for _, data in self._files("call.json"))
+
+    def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
+        """(the kernel's digest, the verdict) each time the judge was asked in the session, in their order."""
+        digests = {trial.id: trial.kernel.digest for trial in self._trials() if trial.kernel}
+        found = []
+        for commit, data in self._files("evaluation.json"):
+            trial = re.search(r"^Trial: (\S+)$", commit.text, re.MULTILINE)
+            evaluation = schema.load("evaluation", data, Evaluation)
+            if trial and not _JUDGED_AGAIN.match(commit.text) and "repeat" not in evaluation.evidence:
+                found.append((digests[trial[1]], evaluation))
+        return tuple(found)
+
+    def _trials(self) -> tuple[Trial, ...]:
+        lineage = self._open()
+        try:
+            return lineage.everything()
+        finally:
+            lineage.close()
+
+    def _of(self, session: int) -> list[_Commit]:
+        return [commit for commit in self.commits if session in (0, commit.session)]
+
+    def _files(self, name: str) -> Iterator[tuple[_Commit, bytes]]:
+        with self._store() as (store, _):
+            for commit in self._of(self.session):
+                entries = store.entries(commit.name)
+                if name in entries:
+                    yield commit, store.read(entries[name])
+
+    def _settings(self, session: int) -> tuple[str, bytes]:
+        """The settings and, as JSON, the notes that a session was made with; b"" where it had none."""
+        found = [c for c in self._of(session) if c.text.startswith(f"session {session}\n")]
+        if not found:
+            raise ConfigError(
+                f"all {self.commits[-1].session} sessions of {self._name} are replayed in this run; "
+                "name a new one with run=, or another recorded one with recorded.run="
+            )
+        self.session = session
+        with self._store() as (store, _):
+            entries = store.entries(found[0].name)
+            notes = store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
+            return store.read(entries["session.yaml"]).decode(), notes
+
+    def _ids(self, session: int) -> Mapping[str, tuple[str, ...]]:
+        """The name of a round, or the repaired trial -> the ids that were given."""
+        found = {}
+        for commit in self._of(session):
+            if cause := re.search(r"^Cause: (\S+)$", commit.text, re.MULTILINE):
+                found[cause[1]] = tuple(re.findall(r"\d{5,}", commit.text.partition("\n")[0]))
+        return found
+
+    @contextmanager
+    def _store(self) -> Iterator[tuple[Store, tuple[str, str]]]:
+        lineage = self._open()
+        try:
+            yield lineage.store, lineage.prefixes
+        finally:
+            lineage.close()
+
+
+def past(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -> Past:
+    """The recorded run of a problem; the same object for all who ask in this process. ConfigError, LineageError."""
+    opened = lineage(problem=problem.name, run=run, create=False)
+    key = (opened.store.path.resolve(), problem.name, run)
+    opened.close()
+    if key not in _KNOWN:
+        name = f"run {run} of {problem.name} in {opened.store.path}"
+        _KNOWN[key] = Past(lambda: lineage(problem=problem.name, run=run, create=False), name)
+    return _KNOWN[key]
+
+
+def _arguments(settings: str) -> str:
+    """The command line of a session, from its settings."""
+    given = re.match(r"arguments:((?:\n- .*)*)", settings)
+    return " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
+
+
+def _commits(store: Store, prefixes: tuple[str, str]) -> Iterator[_Commit]:
+    for name in store.history(*prefixes):
+        tree, date, said = store.told(name)
+        text, step = message.without_step(said)
+        if step:
+            session, number = map(int, step.split("."))
+            yield _Commit(session, number, name, tree, date, text)

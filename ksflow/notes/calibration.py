@@ -1,0 +1,216 @@
+"""Predicted against measured gains: how far a designer's ranges can be believed. Pure arithmetic over a population.
+
+An experiment counts with what its last attempt came to, repairs included. One that failed has no gain and is counted
+apart. Left out: what nothing was predicted of (a range of 0 to 0), what could not be timed, what was timed on too noisy
+a machine, and what is stale. Gains are in percent of the base's speed, as timed side by side where that was done. It
+describes the record; it does not say what the next experiment will gain.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ksflow.records import Evaluation, Experiment, Origin, Population, Trial, Verdict
+
+FEW = 8
+"""With fewer accepted experiments nothing is said of how ranges should change, or of ranks."""
+_HELD = 0.8  # the share of accepted experiments that a range of the right width holds
+_Z = 1.96
+_UNKNOWN = (Verdict.HARNESS, Verdict.UNTIMED)
+_LATEST = 6  # predictions that a designer is shown one by one
+_WORDS = 90  # characters of a description there
+
+
+@dataclass(frozen=True)
+class Bet:
+    """What was predicted of an experiment, and what was measured."""
+
+    trial: str
+    """The first attempt's id."""
+    by: str
+    """What designed it: `Trial.by`."""
+    experiment: Experiment
+    gain_percent: float | None
+    """None where nothing right came of it."""
+
+    @property
+    def middle(self) -> float:
+        """Of the predicted range, in percent."""
+        return sum(self.experiment.gain_percent) / 2
+
+    @property
+    def held(self) -> bool:
+        """Whether what was measured lies in the range."""
+        low, high = self.experiment.gain_percent
+        return self.gain_percent is not None and low <= self.gain_percent <= high
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """One designer's predictions beside what was measured; figures of gains are over accepted experiments."""
+
+    by: str
+    experiments: int
+    accepted: int
+    held: int
+    """Accepted ones whose gain lies in the predicted range."""
+    range_percent: tuple[float, float] | None
+    """Medians of the ranges' lower and upper ends."""
+    predicted_percent: float | None
+    """Median of the ranges' middles."""
+    measured_percent: float | None
+    """Median."""
+    shift_points: float | None
+    """By how much ranges should move, in percentage points. None with fewer than `FEW` accepted."""
+    width_factor: float | None
+    """How many times as wide the moved ranges should be to hold eight of ten. None with fewer than `FEW` accepted."""
+    rank_correlation: tuple[float, float, float] | None
+    """Spearman's, of middles with gains, and its 95 % interval. None with fewer than `FEW`, or where all are equal."""
+
+
+def first_attempt(trial: Trial, population: Population) -> Trial | None:
+    """The trial whose experiment this one carries out: itself, or what it repairs. None where that is not known."""
+    found: Trial | None = trial
+    while found is not None and found.origin is Origin.REPAIR:
+        found = population.by_id.get(found.parents[0]) if found.parents else None
+    return found
+
+
+def bets(population: Population) -> tuple[Bet, ...]:
+    """Every experiment that something was predicted of and that was measured, in the order of their ids."""
+    last: dict[str, Trial] = {}
+    for trial in population.trials:
+        first = first_attempt(trial, population)
+        if first is not None and first.experiment is not None and any(first.experiment.gain_percent):
+            last[first.id] = trial
+    made = (_bet(population.by_id[name], trial, population) for name, trial in last.items())
+    return tuple(bet for bet in made if bet is not None)
+
+
+def calibrations(population: Population) -> tuple[Calibration, ...]:
+    """One for each designer, who has predicted most first."""
+    groups: dict[str, list[Bet]] = defaultdict(list)
+    for bet in bets(population):
+        groups[bet.by].append(bet)
+    return tuple(calibration(group) for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].by)))
+
+
+def calibration(record: Sequence[Bet]) -> Calibration:
+    """Of one designer's bets, at least one."""
+    pairs = [(bet, bet.gain_percent) for bet in record if bet.gain_percent is not None]
+    middles, gains = [bet.middle for bet, _ in pairs], [gain for _, gain in pairs]
+    shift = statistics.median(gain - bet.middle for bet, gain in pairs) if len(pairs) >= FEW else None
+    return Calibration(
+        record[0].by,
+        len(record),
+        len(pairs),
+        sum(bet.held for bet, _ in pairs),
+        _ends([bet for bet, _ in pairs]) if pairs else None,
+        statistics.median(middles) if pairs else None,
+        statistics.median(gains) if pairs else None,
+        shift,
+        None if shift is None else _width(pairs, shift),
+        _ranks(middles, gains) if len(pairs) >= FEW else None,
+    )
+
+
+def share(part: int, whole: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, of at least one."""
+    p, z2 = part / whole, _Z * _Z
+    middle = (p + z2 / (2 * whole)) / (1 + z2 / whole)
+    half = _Z * math.sqrt(p * (1 - p) / whole + z2 / (4 * whole * whole)) / (1 + z2 / whole)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def advice(population: Population, by: str) -> str:
+    """A designer's own record as a few lines for its prompt, the latest predictions one by one; empty without one."""
+    record = [bet for bet in bets(population) if bet.by == by]
+    if not record:
+        return ""
+    found = calibration(record)
+    lines = [
+        f"Of {found.experiments} experiments that you predicted, {found.accepted} were right and timed, "
+        f"{found.experiments - found.accepted} failed."
+    ]
+    if found.predicted_percent is not None:
+        lines.append(
+            f"Your ranges held {found.held} of these {found.accepted}; "
+            f"the median of their middles was {found.predicted_percent:+.1f} %, "
+            f"of the measured gains {found.measured_percent:+.1f} %."
+        )
+    return "\n".join([*lines, *_changes(found), "The latest:", *map(_line, reversed(record[-_LATEST:]))])
+
+
+def _changes(found: Calibration) -> list[str]:
+    """How the ranges should change, where enough was measured to say so."""
+    if found.shift_points is None:
+        return ["That is too few to say how your ranges should change."] if found.accepted else []
+    wide = "" if found.width_factor is None else f" and be {found.width_factor:.2g} times as wide"
+    lines = [f"To hold eight of ten, your ranges should move by {found.shift_points:+.1f} points{wide}."]
+    if found.rank_correlation:
+        r, low, high = found.rank_correlation
+        doubt = " (it may be none)" if low <= 0 <= high else ""
+        lines.append(f"Rank correlation of predicted with measured: {r:.2f} [{low:.2f}, {high:.2f}]{doubt}.")
+    return lines
+
+
+def _line(bet: Bet) -> str:
+    low, high = bet.experiment.gain_percent
+    came = "failed" if bet.gain_percent is None else f"measured {bet.gain_percent:+.1f} %"
+    words = " ".join(bet.experiment.description.split())
+    shown = words if len(words) <= _WORDS else f"{words[: _WORDS - 3]}..."
+    return f"- {bet.trial}: predicted {low:.3g} to {high:.3g} %, {came}: {shown}"
+
+
+def _bet(first: Trial, last: Trial, population: Population) -> Bet | None:
+    """None where what came of it is not known."""
+    evaluation, experiment = last.evaluation, first.experiment
+    assert experiment is not None
+    if evaluation is None or not evaluation.accepted:
+        known = bool(last.failure) or (evaluation is not None and evaluation.verdict not in _UNKNOWN)
+        return Bet(first.id, first.by, experiment, None) if known else None
+    base = population.by_id.get(first.parents[0]) if first.parents else None
+    ratio = _ratio(evaluation, base) if base and not evaluation.unranked else None
+    return None if ratio is None else Bet(first.id, first.by, experiment, (ratio - 1) * 100)
+
+
+def _ratio(evaluation: Evaluation, base: Trial) -> float | None:
+    """How many times as fast as the base."""
+    if row := evaluation.beside(base.id):
+        return float(row["speedup"])
+    return base.score_us / evaluation.score_us if base.score_us and evaluation.score_us else None
+
+
+def _ends(made: Sequence[Bet]) -> tuple[float, float]:
+    low, high = zip(*(bet.experiment.gain_percent for bet in made), strict=True)
+    return statistics.median(low), statistics.median(high)
+
+
+def _width(pairs: Sequence[tuple[Bet, float]], shift: float) -> float | None:
+    """The factor with which the moved ranges hold eight of ten; None where most are points."""
+    needed = []
+    for bet, gain in pairs:
+        low, high = bet.experiment.gain_percent
+        if high > low:
+            needed.append(2 * abs(gain - bet.middle - shift) / (high - low))
+    return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None
+
+
+def _ranks(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float] | None:
+    """Spearman's correlation with Bonett and Wright's interval."""
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    r = statistics.correlation(_ranked(first), _ranked(second))
+    inside = max(-0.999, min(0.999, r))
+    half = _Z * math.sqrt((1 + inside * inside / 2) / (len(first) - 3))
+    return r, math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
+
+
+def _ranked(values: Sequence[float]) -> list[float]:
+    """Ranks from 1; equals share their mean."""
+    places: dict[float, list[int]] = defaultdict(list)
+    for place, value in enumerate(sorted(values), 1):
+        places[value].append(place)
+    return [statistics.fmean(places[value]) for value in values]

@@ -1,0 +1,203 @@
+"""Documents as they lie on disk: manuals, posts, kernels, whole repositories; and where a source's words stand in them.
+
+What it does not do: judge what is relevant, or go to the network. Nothing that it reads is run.
+"""
+
+import hashlib
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ksflow.errors import ConfigError
+from ksflow.notes.passages import cut, is_binary
+from ksflow.records import Document, Note, Passage
+
+_MOST_MB = 4
+"""Of a text or source file in a folder."""
+_MOST_PAGED_MB = 128
+_PAGED = {".pdf", ".html", ".htm", ".xhtml"}
+_DATA = {".csv", ".tsv", ".json", ".jsonl", ".lock", ".svg", ".ipynb", ".log", ".map", ".po", ".xml"}
+_BUILT = {"build", "dist", "node_modules", "__pycache__", "venv", "env", "site-packages", "CMakeFiles"}
+_LOOKS = {"'": "\u2018\u2019", '"': "\u201c\u201d", "-": "\u2010\u2011\u2012\u2013\u2014\u2212", "": "\u00ad"}
+_SAME = str.maketrans({sign: plain for plain, signs in _LOOKS.items() for sign in signs})
+_NAMED = 3  # files of a kind that a notice names
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class File:
+    """A document on disk."""
+
+    name: str
+    """As sources begin: the file's name, or the given folder's name and the path in it."""
+    path: Path
+    given: bool = True
+    """It was named itself, not found in a folder."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a digestion is, after each piece that was read or skipped."""
+
+    piece: int
+    """From 1."""
+    pieces: int
+    sources: tuple[str, ...]
+    """The passages that were shown."""
+    key: str = ""
+    """Names the piece and the question; the same one needs no second reading."""
+    found: tuple[Note, ...] = ()
+    """The notes it gave, new or improved."""
+    skipped: bool = False
+    """It was read before."""
+    failed: str = ""
+    """Why it gave none."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a digestion left unread, and why."""
+
+    sources: tuple[str, ...]
+    why: str
+
+
+def read(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[Document, ...]:
+    """The documents at `paths`, folders walked in order; `notice` is told what is left out.
+
+    ConfigError names a given file that cannot be read, and the remedy.
+    """
+    return tuple(document for file in find(paths, notice) if (document := load(file, notice)))
+
+
+def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[File, ...]:
+    """The files at `paths`; `notice` is told what is left out of folders. ConfigError where there is nothing."""
+    found: dict[Path, File] = {}
+    names: Counter[str] = Counter()
+    for given in paths:
+        path = Path(given).expanduser()
+        if not path.exists():
+            raise ConfigError(f"no file or folder {given}; digest takes the paths of documents")
+        if not (path.is_dir() or path.is_file()):
+            raise ConfigError(f"{given} is a pipe or a device; save what it gives as a file and digest that")
+        for file in _walk(path.resolve(), notice) if path.is_dir() else (File(path.name, path.resolve()),):
+            if file.path not in found:
+                found[file.path] = file
+                names[file.name] += 1
+    if not found:
+        raise ConfigError("nothing to read there; digest reads PDF, Markdown, HTML, text and source code")
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(f"two documents are named {twice[0]}, so sources could mean either; rename one")
+    return tuple(found.values())
+
+
+def load(file: File, notice: Notice = lambda text: None) -> Document | None:
+    """A file's passages; None, with a notice, for one of a folder that cannot be read. ConfigError for a given one."""
+    try:
+        return Document(file.name, cut(file.name, file.path.read_bytes()))
+    except OSError as error:
+        wrong = ConfigError(f"cannot read {file.path}: {error.strerror}; check its rights")
+    except ConfigError as error:
+        wrong = error
+    if file.given:
+        raise wrong
+    notice(f"left out: {wrong}")
+    return None
+
+
+def fingerprint(path: Path) -> tuple[str, int]:
+    """(SHA-256, size in bytes) of a file."""
+    data = path.read_bytes()
+    return hashlib.sha256(data).hexdigest(), len(data)
+
+
+def locate(documents: Iterable[Document], source: str, quote: str) -> Passage | None:
+    """The passage that `source` (`NAME, PLACE`) names and that says `quote`.
+
+    White space, hyphens at line ends and the looks of quotation marks and dashes do not count; case does. A source
+    without a place stands for the whole document.
+    """
+    return next((passage for _, passage in named(documents, source) if says(passage.text, quote)), None)
+
+
+def named(documents: Iterable[Document], source: str) -> Iterator[tuple[Document, Passage]]:
+    """The passages that a source can mean, the exact one first."""
+    wanted = _plain(source)
+    rough = []
+    for document in documents:
+        name = _plain(document.source)
+        if wanted != name and not wanted.startswith(f"{name}, "):
+            continue
+        place = wanted[len(name) + 2 :]
+        for passage in document.passages:
+            known = _plain(passage.place)
+            if known == place:
+                yield document, passage
+            elif known.startswith((f"{place},", f"{place} (")) or not place:
+                rough.append((document, passage))
+    yield from rough
+
+
+def says(text: str, quote: str) -> bool:
+    """Whether the words of `quote` stand in `text`."""
+    wanted = _plain(quote)
+    return any(wanted in form for form in _forms(text))
+
+
+@lru_cache(maxsize=4096)
+def _forms(text: str) -> tuple[str, str]:
+    """`text` with the hyphens at line ends kept, and without."""
+    kept = re.sub(r"(?<=\w)([-\u2010\u00ad])[ \t]*\n\s*(?=\w)", r"\1", text)
+    joined = re.sub(r"(?<=\w)[-\u2010\u00ad][ \t]*\n\s*(?=\w)", "", text)
+    return _plain(kept), _plain(joined)
+
+
+def _plain(text: str) -> str:
+    """On one line, with one look of each sign."""
+    return " ".join(unicodedata.normalize("NFKC", text.translate(_SAME)).split())
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def _walk(folder: Path, notice: Notice) -> Iterator[File]:
+    left_out: dict[str, list[str]] = {}
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _BUILT)
+        for name in sorted(files):
+            path = Path(where, name)
+            shown = f"{folder.name}/{path.relative_to(folder).as_posix()}"
+            if name.startswith(".") or path.is_symlink() or not path.is_file():  # opening a pipe would wait
+                continue
+            if why := _unfit(path):
+                left_out.setdefault(why, []).append(shown)
+            else:
+                yield File(shown, path, given=False)
+    for why, names in left_out.items():
+        more = ", ..." if len(names) > _NAMED else ""
+        notice(f"left out of {folder.name}: {len(names)} {why} ({', '.join(names[:_NAMED])}{more})")
+
+
+def _unfit(path: Path) -> str:
+    """Why a file of a folder is left out; empty where it is read."""
+    ending = path.suffix.lower()
+    most = _MOST_PAGED_MB if ending in _PAGED else _MOST_MB
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as opened:
+            head = opened.read(8192)
+    except OSError:
+        return "that cannot be opened"
+    if not head.strip():
+        return "empty"
+    if ending in _DATA:
+        return "data files"
+    if ending != ".pdf" and is_binary(head):
+        return "binary"
+    return f"over {most} MB" if size > most * 1_000_000 else ""

@@ -1,0 +1,300 @@
+"""Notes on disk: Markdown files with front matter, in a folder per target; those that ship, and the user's own.
+
+    ---
+    title: Outer products need no transposition
+    origin: who made it, free text
+    sources: [Intel Optimization Reference Manual, section 20.5]
+    quotes: [what it says there]      one for each source, or none at all
+    targets: [cpu]                    names of targets, `cpu` or `gpu`, architectures (gfx942), fingerprints
+    problems: [fp8_gemm]
+    status: documented
+    closes: [00012]                   trials that it stands for
+    program: probe.cu                 what measured it, beside the note
+    challenge: why a person doubts it
+    ---
+    Text.
+
+Only title and sources must be there. The user's folder is `knowledge` beside the lineage; a note there replaces the
+shipped one of the same title and folder. What this does not do: make notes (that is a digester or a probe), rank them
+(that is a prompt's affair) or look into their sources (`sources`).
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from ksflow.errors import ConfigError
+from ksflow.home import shipped
+from ksflow.records import Note, Status, Target
+
+LINEAGE = "runs/lineage.git"
+INDEX = "index.md"
+_LISTS = ("sources", "quotes", "targets", "problems", "closes")
+_KEYS = ("title", "origin", "status", *_LISTS, "program", "challenge")
+_PARTS = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)\Z", re.MULTILINE | re.DOTALL)
+_MARK = "<!-- The list below is written anew with each note; what stands above it stays. -->"
+_NOT_NOTES = ("inbox", "probes")
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+"""Every value is text: a trial's id is no octal number."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A note, and where it is kept."""
+
+    note: Note
+    where: str
+    """`shipped cpu`, the user's folder, or `run softmax/main`."""
+    file: Path | None = None
+    """None for a note of a run."""
+    shipped: bool = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What a person may call it."""
+        stems = {self.file.stem} if self.file else set()
+        return frozenset({self.note.title, self.note.title.lower(), slug(self.note.title), *stems})
+
+
+class Shelf(NamedTuple):
+    """What the folders hold."""
+
+    entries: tuple[Entry, ...]
+    broken: tuple[str, ...]
+    """A line for each file that is no note."""
+
+
+def own(lineage: str | Path) -> Path:
+    """The user's folder of notes: beside the lineage."""
+    return Path(lineage).expanduser().parent / "knowledge"
+
+
+def handbook(target: Target, problem: str = "", folder: str | None = None, lineage: str = LINEAGE) -> tuple[Note, ...]:
+    """The notes that fit a target and a problem (any, where it is empty). Raises ConfigError for a file that is none.
+
+    `folder`: instead of what ships. `lineage`: the user's own notes are beside it.
+    """
+    entries, broken = shelf(folder, lineage)
+    if broken:
+        raise ConfigError(broken[0])
+    notes = (entry.note for entry in entries if fits(entry.note, target, problem))
+    return tuple({note.title: note for note in notes}.values())
+
+
+def shelf(folder: str | None = None, lineage: str = LINEAGE) -> Shelf:
+    """Every note on disk; those of the user's that replace shipped ones stand in their places."""
+    root = Path(folder).expanduser() if folder else shipped("knowledge")
+    if not root.is_dir():
+        raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
+    broken: list[str] = []
+    theirs = _entries(root, broken, ships=True)
+    ours = _entries(own(lineage), broken)
+    replaced = {**{_place(entry): entry for entry in theirs}, **{_place(entry): entry for entry in ours}}
+    return Shelf(tuple(replaced.values()), tuple(broken))
+
+
+def fits(note: Note, target: Target, problem: str = "") -> bool:
+    """Whether a note bears on a target and a problem. Chips of one architecture share their notes."""
+    if problem and note.problems and problem not in note.problems:
+        return False
+    return not note.targets or any(_means(word.lower(), target) for word in note.targets)
+
+
+def read(file: Path) -> Note:
+    """One note. Raises ConfigError that names the file."""
+    try:
+        return _read(file)[0]
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(
+            f"{file} is not a note (front matter with title and sources, then text): {reason}; mend or remove it"
+        ) from error
+
+
+def write(note: Note, folder: Path, origin: str = "") -> Path:
+    """Keep a note in a folder, in place of the one of the same title there, and its index; the file.
+
+    `origin`: who made it; by default as the file had it. Raises ConfigError where it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _file(note.title, folder)
+        _put(file, _text(note, origin or (_read(file)[1] if file.exists() else "")))
+        write_index(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder}: a note cannot be written ({error.strerror}); name another folder") from error
+    return file
+
+
+def write_index(folder: Path) -> None:
+    """List a folder's notes in its `index.md`, below what a person wrote there."""
+    index = folder / INDEX
+    prose = index.read_text(encoding="utf-8").partition(_MARK)[0] if index.exists() else f"# {folder.name}\n"
+    lines = [_line(entry) for entry in _entries(folder, [], deep=False)]
+    _put(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
+
+
+def slug(title: str) -> str:
+    """A title as a file's name, without its ending."""
+    plain = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-")
+    return plain if plain and plain != "index" else f"note-{_digest(title)}"
+
+
+def named(entries: Iterable[Entry], word: str) -> Entry:
+    """The note that a person means: its title, its file's name, or a beginning that only one has. ConfigError."""
+    known = list(entries)
+    exact = [entry for entry in known if {word, word.lower()} & entry.names]
+    found = exact or [entry for entry in known if slug(entry.note.title).startswith(slug(word))]
+    if len(found) == 1 or (exact and len({entry.note.title for entry in exact}) == 1):
+        return found[-1]
+    titles = ", ".join(repr(entry.note.title) for entry in found[:4])
+    if found:
+        raise ConfigError(f"{word!r} may be {titles}; give more of the title")
+    raise ConfigError(f"no note {word!r}; `python -m ksflow knowledge` lists them")
+
+
+def doubted(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note, ...]:
+    """Rewritten notes with the challenges that those of their titles had before: only a person or a probe ends one."""
+    doubts = {note.title: note.challenge for note in before if note.challenge}
+    return tuple(replace(n, challenge=n.challenge or doubts.get(n.title, "")) for n in notes)
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[Entry]:
+    found = []
+    for file in _files(root, deep):
+        try:
+            note = read(file)
+        except ConfigError as error:
+            broken.append(str(error))
+            continue
+        where = f"shipped {file.parent.name}" if ships else str(file.parent)
+        found.append(Entry(note, where, file, ships))
+    return found
+
+
+def _files(root: Path, deep: bool) -> Iterator[Path]:
+    patterns = ("*.md", "*/*.md") if deep else ("*.md",)
+    for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
+        if file.name != INDEX and file.parent.name not in _NOT_NOTES:
+            yield file
+
+
+def _place(entry: Entry) -> tuple[str, str]:
+    assert entry.file is not None
+    return entry.file.parent.name, entry.note.title
+
+
+def _means(word: str, target: Target) -> bool:
+    """Whether a word of a note's targets is about this one."""
+    if word in {target.name.lower(), target.kind, target.chip.lower(), target.march.lower()}:
+        return True
+    if word.startswith(target.fingerprint.lower()):  # a judge adds its compilers
+        return True
+    family = word if word.startswith(("sm_", "gfx")) else _architecture(word)
+    return bool(family) and target.march.startswith(family)
+
+
+@cache
+def _architecture(name: str) -> str:
+    """Of a GPU that ships as a target; empty for anything else."""
+    sheet = shipped("conf", "target", f"{name}.yaml")
+    if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
+        return ""
+    found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _read(file: Path) -> tuple[Note, str]:
+    """A note and its origin."""
+    about = file.stat()
+    return _parsed(file, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(4096)
+def _parsed(file: Path, changed: int, size: int) -> tuple[Note, str]:
+    """As long as the file has not changed."""
+    parts = _PARTS.fullmatch(file.read_text(encoding="utf-8"))
+    front = yaml.load(parts[1], _LOADER) if parts else None
+    if not parts or not isinstance(front, dict):
+        raise ValueError("it does not begin with `---`, front matter and `---`")
+    if unknown := front.keys() - set(_KEYS):
+        raise ValueError(f"unknown key {min(map(str, unknown))!r}; valid: {', '.join(_KEYS)}")
+    title, lists = _word(front, "title"), {key: _words(front, key) for key in _LISTS}
+    if not title.strip() or not lists["sources"]:
+        raise ValueError("title or sources are missing")
+    status = _status(_word(front, "status") or Status.DOCUMENTED)
+    texts = {key: _word(front, key) for key in ("program", "challenge")}
+    return Note(title=title, text=parts[2].strip(), status=status, **lists, **texts), _word(front, "origin")  # type: ignore[arg-type]
+
+
+def _status(word: str) -> Status:
+    if word not in set(Status):
+        raise ValueError(f"status {word!r}; valid: {', '.join(Status)}")
+    return Status(word)
+
+
+def _word(front: dict[str, object], key: str) -> str:
+    value = front.get(key, "")
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is not one text")
+    return value
+
+
+def _words(front: dict[str, object], key: str) -> tuple[str, ...]:
+    value = front.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise ValueError(f"{key} is not a list of texts")
+    return tuple(value)
+
+
+def _text(note: Note, origin: str) -> str:
+    values = {key: getattr(note, key) for key in _KEYS if key != "origin"}
+    values["status"] = note.status.value
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+    front = {"title": note.title, "origin": origin, **plain}
+    shown = {key: value for key, value in front.items() if value}
+    head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
+    return f"---\n{head}---\n{note.text.strip()}\n"
+
+
+def _file(title: str, folder: Path) -> Path:
+    """The file of this title, else one whose name is free."""
+    for entry in _entries(folder, [], deep=False):
+        if entry.note.title == title and entry.file:
+            return entry.file
+    file = folder / f"{slug(title)}.md"
+    return folder / f"{slug(title)}-{_digest(title)}.md" if file.exists() else file
+
+
+def _put(file: Path, text: str) -> None:
+    """All of it or nothing."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_bytes(text.encode("utf-8", "replace"))
+    draft.replace(file)
+
+
+def _line(entry: Entry) -> str:
+    note = entry.note
+    title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
+    trust = f"{note.status.value}{', challenged' if note.challenge else ''}"
+    return f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {_first_line(note.text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _first_line(text: str, room: int = 140) -> str:
+    """The first sentence on one line, cut at `room` characters."""
+    line = re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
+    return line if len(line) <= room else f"{line[: room - 3]}..."

@@ -1,0 +1,173 @@
+"""What notes rest on: trials cited so that git shows them, and notes that a later measurement contradicts.
+
+A trial in a note's sources is kept as `00012@3fa85f6411`, with the commit its branch stood at when the note was
+written. When a trial that a measured note rests on, or that trial's base, has been judged again and no longer says what
+it said there, the note is refuted; no model is asked. A result that is merely stale contradicts nothing, nor does one
+from another machine. What is not covered: what a note's words claim is not read, only what its trials say.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ksflow.errors import LineageError
+from ksflow.notes.calibration import first_attempt
+from ksflow.records import BETTER_BY, Evaluation, Note, Population, Status, Trial, Verdict
+
+_DIGITS = 10
+_CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
+_NOT_ITS_FAULT = (Verdict.UNTIMED, Verdict.HARNESS, Verdict.TIMEOUT)
+
+
+def trial_of(source: str) -> str:
+    """The id of the trial that a source cites, with or without a commit; any other source as it is."""
+    found = _CITED.fullmatch(source)
+    return found[1] if found else source
+
+
+def cited(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) -> Note:
+    """The note with each trial in its sources cited at its commit; `commits`: trial -> the newest of its branch.
+
+    What is refuted keeps the commits that `earlier` notes cite: it is about what they said.
+    """
+    kept = {s for other in earlier for s in other.sources} if note.status is Status.REFUTED else set[str]()
+    sources = tuple(s if s in kept and _CITED.fullmatch(s) else _cited(s, commits) for s in note.sources)
+    return note if sources == note.sources else replace(note, sources=sources)
+
+
+def held(
+    notes: Iterable[Note], known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]
+) -> tuple[Note, ...]:
+    """The notes, where those that later measurements contradict are refuted, with a sentence that names both commits.
+
+    `at` reads a trial as a commit of its branch has it; what it cannot read (LineageError) contradicts nothing.
+    """
+    return tuple(_tested(note, known, commits, at) for note in notes)
+
+
+def _cited(source: str, commits: Mapping[str, str]) -> str:
+    name = trial_of(source)
+    return _cite(name, commits) if name in commits else source
+
+
+def _cite(trial: str, commits: Mapping[str, str]) -> str:
+    return f"{trial}@{commits[trial][:_DIGITS]}"
+
+
+def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]) -> Note:
+    cites = {trial: commit for trial, commit in _cites(note) if trial in commits}
+    if note.status is not Status.MEASURED or all(commits[t].startswith(commit) for t, commit in cites.items()):
+        return note
+    then = _then(cites, at)
+    for name, was in then.items():
+        found = _seen(was, then, known)
+        said = found.contradiction() if found else None
+        if found and said:
+            judged = found.judged_again
+            sentence = f"Contradicted: {said[0]} ({name}@{cites[name]}); {said[1]} ({_cite(judged, commits)})."
+            return replace(note, text=f"{note.text.rstrip()}\n\n{sentence}", status=Status.REFUTED)
+    return note
+
+
+def _cites(note: Note) -> Iterator[tuple[str, str]]:
+    for source in note.sources:
+        if found := _CITED.fullmatch(source):
+            yield found[1], found[2]
+
+
+def _then(cites: Mapping[str, str], at: Callable[[str, str], Trial]) -> dict[str, Trial]:
+    found = {}
+    for trial, commit in cites.items():
+        try:
+            found[trial] = at(trial, commit)
+        except LineageError:  # a person may have rewritten the branch
+            continue
+    return found
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A trial and its base, as judged when a note was written and as judged now."""
+
+    id: str
+    base: str
+    was: Evaluation
+    now: Evaluation
+    base_was: Evaluation | None
+    base_now: Evaluation | None
+
+    @property
+    def judged_again(self) -> str:
+        """Whose verdict is another one now."""
+        return self.id if self.was != self.now else self.base
+
+    def contradiction(self) -> tuple[str, str] | None:
+        """What was said and what is said; None where both may be true."""
+        if (self.was, self.base_was) == (self.now, self.base_now) or self.was.target != self.now.target:
+            return None
+        words = tuple(f"{self.id} {did} {e.verdict.value}" for did, e in (("was", self.was), ("is now", self.now)))
+        if (self.was.accepted and _wrong(self.now)) or (_wrong(self.was) and self.now.accepted):
+            return words[0], words[1]
+        return self._turned() if self.was.accepted and self.now.accepted and self.now.lasting else None
+
+    def _turned(self) -> tuple[str, str] | None:
+        """Where it was faster than its base, or slower, and is not any more, by more than noise."""
+        old = self.was.beside(self.base)
+        before = _row(old) or _by_scores(self.was, self.base_was)
+        after = _row(fresh) if (fresh := self.now.beside(self.base)) != old else None
+        after = after or self._base_beside() or _by_scores(self.now, self.base_now)
+        if before is None or after is None or not before[1] or before[1] == after[1]:
+            return None
+        if abs(math.log(after[0] / before[0])) <= math.log(BETTER_BY):
+            return None
+        than = f"as fast as {self.base}"
+        return f"{self.id} was x{before[0]:.3g} {than}", f"judged again, it is x{after[0]:.3g}"
+
+    def _base_beside(self) -> tuple[float, int] | None:
+        """By the base's own row about the trial, where it is a new one."""
+        new = self.base_now.beside(self.id) if self.base_now else None
+        if new is None or (self.base_was and new == self.base_was.beside(self.id)):
+            return None
+        ratio, sign = _row(new) or (1.0, 0)
+        return 1 / ratio, -sign
+
+
+def _seen(was: Trial, then: Mapping[str, Trial], known: Population) -> _Seen | None:
+    now = known.by_id.get(was.id)
+    if now is None or now.evaluation is None or was.evaluation is None:
+        return None
+    first = first_attempt(now, known)
+    base = known.by_id.get(first.parents[0]) if first and first.parents else None
+    earlier = then.get(base.id, base) if base else None
+    return _Seen(
+        was.id,
+        base.id if base else "",
+        was.evaluation,
+        now.evaluation,
+        earlier.evaluation if earlier else None,
+        base.evaluation if base else None,
+    )
+
+
+def _wrong(evaluation: Evaluation) -> bool:
+    return not evaluation.accepted and evaluation.verdict not in _NOT_ITS_FAULT
+
+
+def _row(row: Mapping[str, float] | None) -> tuple[float, int] | None:
+    """A speed-up that was timed side by side, and its sign: 0 where it may be none."""
+    if row is None:
+        return None
+    return float(row["speedup"]), (row["low"] > 1) - (row["high"] < 1)
+
+
+def _by_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:
+    """The same by two scores, where one judge gave both on one machine."""
+    if base is None or not trial.score_us or not base.score_us or _key(trial) != _key(base):
+        return None
+    ratio = base.score_us / trial.score_us
+    return ratio, (ratio >= BETTER_BY) - (ratio * BETTER_BY <= 1)
+
+
+def _key(evaluation: Evaluation) -> tuple[str, str, str]:
+    return evaluation.problem, evaluation.judge, evaluation.target

@@ -1,0 +1,243 @@
+"""Cuts a file into passages that a source can name: pages and sections, headings, lines.
+
+What it does not do: find files, choose passages, or read pictures (a scanned page has no text here).
+"""
+
+import codecs
+import io
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ksflow.errors import ConfigError
+from ksflow.records import Passage
+
+if TYPE_CHECKING:
+    from bs4.element import PageElement, Tag
+    from pypdf import PdfReader
+
+LONGEST = 6_000
+"""Characters of a passage; what is longer is cut at blank lines, then at lines, then anywhere."""
+_UTF8 = "utf-8-sig"
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_LE: "utf-16",
+    codecs.BOM_BE: "utf-16",
+}
+"""UTF-32's mark begins with UTF-16's."""
+_MARKDOWN = {".md", ".markdown", ".mdx"}
+_HTML = {".html", ".htm", ".xhtml"}
+_FURNITURE = ("script", "style", "nav", "footer", "aside", "noscript", "template", "svg", "form", "button", "iframe")
+_BLOCKS = ("p", "div", "section", "article", "li", "tr", "pre", "table", "ul", "ol", "dl", "dt", "dd", "blockquote")
+_ENDS = {**dict.fromkeys((*_BLOCKS, "br"), "\n"), "td": "  ", "th": "  "}
+"""What stands between an element and the next."""
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+
+
+def cut(name: str, data: bytes) -> tuple[Passage, ...]:
+    """The passages of a file, each with a place of its own. ConfigError names the file and the remedy."""
+    ending = PurePath(name).suffix.lower()
+    if ending == ".pdf" or data.startswith(b"%PDF-"):
+        found = list(_pdf(name, data))
+    elif is_binary(data[:8192]):
+        raise ConfigError(
+            f"{name} is a binary file; digest reads PDF, Markdown, HTML, text and source code (if it is text in UTF-16 "
+            "without a byte order mark, re-encode it: iconv -f UTF-16LE -t UTF-8)"
+        )
+    else:
+        text = data.decode(_encoding(data), "replace").replace("\r\n", "\n")
+        read = _markdown if ending in _MARKDOWN else _html if ending in _HTML else _lines
+        found = list(read(text))
+    return tuple(_distinct(part for passage in found for part in _bounded(passage)))
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins so is no text in any encoding that it names."""
+    return b"\0" in head and _encoding(head) == _UTF8
+
+
+def _encoding(data: bytes) -> str:
+    """By the byte order mark."""
+    return next((name for mark, name in _MARKS.items() if data.startswith(mark)), _UTF8)
+
+
+def _bounded(passage: Passage) -> Iterator[Passage]:
+    """The passage in parts that are not too long; empty ones are left out."""
+    text = passage.text.strip("\n")
+    while len(text) > LONGEST:
+        at = max(text.rfind("\n\n", LONGEST // 2, LONGEST), 0) or max(text.rfind("\n", LONGEST // 2, LONGEST), 0)
+        at = at or max(text.rfind(" ", LONGEST // 2, LONGEST), 0) or LONGEST
+        yield Passage(passage.place, text[:at])
+        text = text[at:].strip("\n")
+    if text.strip():
+        yield Passage(passage.place, text)
+
+
+def _distinct(passages: Iterator[Passage]) -> Iterator[Passage]:
+    """No place twice: the second of a kind is `place (2)`."""
+    seen: Counter[str] = Counter()
+    for passage in passages:
+        seen[passage.place] += 1
+        again = seen[passage.place]
+        yield passage if again == 1 else Passage(f"{passage.place} ({again})".strip(), passage.text)
+
+
+def _one_line(text: str, room: int = 120) -> str:
+    return " ".join(text.split())[:room]
+
+
+# -- PDF -------------------------------------------------------------------------------------------
+
+
+def _pdf(name: str, data: bytes) -> Iterator[Passage]:
+    from pypdf import PdfReader
+    from pypdf.errors import PyPdfError
+
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it names no file; what matters is raised
+    try:
+        reader = PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise ConfigError(f"{name} is encrypted; take its password off first (qpdf --decrypt)")
+        headings = _outline(reader)
+        pages = [page.extract_text() for page in reader.pages]
+    except (PyPdfError, ValueError, KeyError, TypeError, RecursionError, NotImplementedError) as error:
+        said = _one_line(str(error))
+        raise ConfigError(
+            f"{name} cannot be read as PDF ({said}); print it to a new PDF, or save it as text"
+        ) from error
+    if not any(text.strip() for text in pages):
+        raise ConfigError(f"{name} has no text, only pictures of pages; run OCR on it first (ocrmypdf)")
+    current = ""
+    for number, text in enumerate(pages, 1):
+        begun = headings.get(number, [])
+        heading = begun[0] if begun else current
+        current = begun[-1] if begun else current
+        yield Passage(f"page {number}, {heading}" if heading else f"page {number}", text)
+
+
+def _outline(reader: "PdfReader") -> dict[int, list[str]]:
+    """Page -> the headings that begin on it, in order."""
+    found: dict[int, list[str]] = {}
+    pending: list[Any] = list(reader.outline)
+    while pending:
+        item = pending.pop(0)
+        if isinstance(item, list):
+            pending = [*item, *pending]
+            continue
+        page = reader.get_destination_page_number(item)
+        if page is not None and page >= 0 and item.title:
+            found.setdefault(page + 1, []).append(_one_line(str(item.title)))
+    return found
+
+
+# -- headings --------------------------------------------------------------------------------------
+
+
+def _markdown(text: str) -> Iterator[Passage]:
+    """A passage for each heading, under the path of those above it."""
+    from markdown_it import MarkdownIt
+
+    text = _FRONT_MATTER.sub(lambda front: "\n" * front[0].count("\n"), text)
+    lines = text.split("\n")
+    tokens = MarkdownIt().parse(text)
+    starts = [(0, 0, "")]
+    for token, inline in pairwise(tokens):
+        if token.type == "heading_open" and token.map and token.level == 0:
+            starts.append((token.map[0], int(token.tag[1]), _one_line(inline.content)))
+    path: list[tuple[int, str]] = []
+    for (start, level, title), (end, *_) in pairwise([*starts, (len(lines), 0, "")]):
+        if title:
+            path = [*(above for above in path if above[0] < level), (level, title)]
+        yield Passage(" > ".join(name for _, name in path), "\n".join(lines[start:end]))
+
+
+def _html(text: str) -> Iterator[Passage]:
+    """A passage for each heading, under the path of those above it; menus and scripts are left out."""
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(text, "html.parser")
+    yield from _under_headings("".join(_said(soup.find("main") or soup.body or soup)))
+
+
+def _said(root: "PageElement") -> Iterator[str]:
+    """The text below an element, where a heading is `<NUL><level><title><NUL>`: one walk, however deep it goes."""
+    from bs4.element import PreformattedString, Tag
+
+    pending: list[Any] = [root]
+    verbatim = 0
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Tag):
+            if node.name in _HEADINGS:
+                yield f"\0{node.name[1]}{_one_line(_plain(node))}\0"
+            elif node.name not in _FURNITURE:
+                verbatim += node.name == "pre"
+                pending += [_End(node.name), *reversed(node.contents)]
+        elif isinstance(node, _End):
+            verbatim -= node.name == "pre"
+            yield _ENDS.get(node.name, "")
+        elif not isinstance(node, PreformattedString):  # comments, declarations
+            plain = node.replace("\0", "")
+            yield plain if verbatim else re.sub(r"\s+", " ", plain)
+
+
+class _End(NamedTuple):
+    """Of an element."""
+
+    name: str
+
+
+def _plain(heading: "Tag") -> str:
+    """A heading's own text."""
+    for tag in heading.find_all(_FURNITURE):
+        tag.decompose()
+    return heading.get_text().replace("\0", "")
+
+
+def _under_headings(text: str) -> Iterator[Passage]:
+    """`text` in which a heading is `<NUL><level><title><NUL>`."""
+    before, *rest = re.split(r"\0(\d)([^\0]*)\0", text)
+    yield Passage("", _tidy(before))
+    path: list[tuple[int, str]] = []
+    for level, title, below in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        path = [*(above for above in path if above[0] < int(level)), (int(level), title)]
+        yield Passage(" > ".join(name for _, name in path), _tidy(f"{title}\n{below}"))
+
+
+def _tidy(text: str) -> str:
+    """Without trailing blanks and rows of empty lines."""
+    return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+def _lines(text: str) -> Iterator[Passage]:
+    """`lines 40-90`: cut where a line without indent follows a blank one, else at blank lines, else anywhere."""
+    lines = text.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    start = 0
+    while start < len(lines):
+        end = _cut(lines, start)
+        yield Passage(f"lines {start + 1}-{end}", "\n".join(lines[start:end]))
+        start = end
+
+
+def _cut(lines: list[str], start: int) -> int:
+    """Where the passage that begins at `start` ends (exclusive)."""
+    size, blank, outer = 0, 0, 0
+    for at in range(start, len(lines)):
+        if at > start and not lines[at - 1].strip() and lines[at].strip():
+            blank = at
+            outer = at if not lines[at][0].isspace() else outer
+        size += len(lines[at]) + 1
+        if size > LONGEST and at > start:
+            return outer or blank or at
+    return len(lines)

@@ -1,0 +1,5 @@
+"""Prompts compiled from a lineage: `optimize`."""
+
+from ksflow.optimize.verb import Settings, optimize
+
+__all__ = ["Settings", "optimize"]

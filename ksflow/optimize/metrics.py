@@ -1,0 +1,301 @@
+"""What a stage's answer was worth, from measurements: a score from 0 to 1 and what to say about it.
+
+    selector   how near the best kernel made from its base comes to the best made from any base that there was
+    designer   valid, different from each other, predicted as measured, and how much the best of them gained
+    writer     malformed < not compiled < wrong < slower < faster than its base, by the judge
+    digester   how many figures and quotes are in what it read, and how short it is
+
+No model is asked for its opinion. What nobody measured is said to be unknown, and counts as the mean of what is known.
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ksflow import judging
+from ksflow.cache import Cache
+from ksflow.errors import BudgetError, StageError
+from ksflow.optimize.history import History, Moment
+from ksflow.protocols import Evaluator, Writer
+from ksflow.records import Choice, Evaluation, Experiment, Kernel, Key, Note, Plan, Problem, Trial, Verdict
+
+VERSION = 1
+"""Another one means that scores cannot be compared."""
+Grade = tuple[float, str]
+Grader = Callable[..., Grade]
+"""Of what the stage makes of an answer, or why it refuses it."""
+PERFECT = 0.999
+"""A mean score from which on there is nothing to learn."""
+_ALIKE = 0.5
+"""Shared words from which on two descriptions are of one experiment."""
+_NEUTRAL = 0.5
+_BRIEF, _LONG = 60, 300  # words of a note
+
+
+def graded(gain_percent: float) -> float:
+    """0 where it takes twice as long, 0.5 where nothing changed, 1 where it is twice as fast."""
+    return min(1.0, max(0.0, 0.5 + 0.5 * math.log2(max(1 + gain_percent / 100, 1e-9))))
+
+
+def gain(base: Trial, trial: Trial) -> float | None:
+    """In percent; None where one of them has no time, or they were judged under different keys."""
+    if not (base.evaluation and trial.evaluation and base.evaluation.score_us and trial.evaluation.score_us):
+        return None
+    before, after = base.evaluation, trial.evaluation
+    same = Key(before.problem, before.judge, before.target).changed(after) == ""
+    return 100 * (base.evaluation.score_us / trial.evaluation.score_us - 1) if same else None
+
+
+@dataclass
+class Judge:
+    """Asks the evaluator once for each kernel, one at a time, and at most so often."""
+
+    evaluate: Evaluator
+    cache: Cache | None = None
+    most: int = 500
+    asked: int = 0
+    _known: dict[tuple[str, str], Evaluation] = field(default_factory=dict)
+
+    def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:
+        """Its verdict: as it was given before, or now. BudgetError, StageError."""
+        name = (problem.name, kernel.digest)
+        if name not in self._known:
+            key = judging.key(problem, self.evaluate)
+            kept = self.cache.find(kernel, key) if self.cache else None
+            self._known[name] = kept.evaluation if kept else self._ask(problem, kernel)
+        return self._known[name]
+
+    def _ask(self, problem: Problem, kernel: Kernel) -> Evaluation:
+        if self.asked >= self.most:
+            raise BudgetError(f"optimize.evaluations={self.most} used up")
+        self.asked += 1
+        judging.prepare(problem, self.evaluate, kernel)
+        found = judging.verdict(problem, self.evaluate, kernel, ())
+        if self.cache:
+            self.cache.keep(kernel, problem.name, "optimize", found)
+        return found
+
+    def gain(self, problem: Problem, base: Trial, found: Evaluation) -> float | None:
+        """In percent, of an accepted kernel over its base, judged under the same key."""
+        if found.score_us is None or base.kernel is None:
+            return None
+        before = base.evaluation
+        if before is None or judging.key(problem, self.evaluate).changed(before) or before.score_us is None:
+            before = self(problem, base.kernel)
+        return 100 * (before.score_us / found.score_us - 1) if before.score_us else None
+
+
+# -- selector ------------------------------------------------------------------------------------
+
+
+def selector(history: History, moment: Moment) -> Grader:
+    """By the fastest kernel that was ever made from a base, among the bases of that moment."""
+    made = {trial.id: _fastest(history.children(trial.id)) for trial in moment.known.ranked}
+    known = {base: us for base, us in made.items() if us}
+    best = min(known.values(), default=0.0)
+    worth = {base: best / us for base, us in known.items()}
+    prior = statistics.fmean(worth.values()) if worth else _NEUTRAL
+
+    def grade(choice: Choice | None, refused: str) -> Grade:
+        if choice is None:
+            return 0.0, f"The answer was refused: {refused}"
+        base = choice.base.id
+        if base not in worth:
+            return prior, (
+                f"Nothing was made from base {base}, so what it is worth is unknown: it counts as the mean of the "
+                f"others, {prior:.2f}.{_leader(known)}"
+            )
+        return worth[base], (
+            f"The best kernel made from base {base} took {known[base]:.4g} us; the best made from any base that there "
+            f"was took {best:.4g} us.{_leader(known)}"
+        )
+
+    return grade
+
+
+def _leader(known: dict[str, float]) -> str:
+    return f" That one was made from {min(known, key=lambda base: known[base])}." if known else ""
+
+
+def _fastest(trials: Iterable[Trial]) -> float:
+    """The least time in µs; 0 where none was accepted."""
+    return min((trial.score_us for trial in trials if trial.score_us is not None), default=0.0)
+
+
+# -- designer ------------------------------------------------------------------------------------
+
+Try = Callable[[Moment, Choice, Experiment], "Measured | None"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an experiment did to its base."""
+
+    what: str
+    """In words: where that is known from."""
+    gain_percent: float | None
+    """None where it brought no time."""
+
+
+def designer(moment: Moment, attempt: Try) -> Grader:
+    """`attempt` says what an experiment did, or would do, to the base; None where nobody knows."""
+
+    def grade(plan: Plan | None, refused: str) -> Grade:
+        if plan is None or moment.choice is None:
+            return 0.0, f"The answer was refused: {refused}"
+        tried = [plan.experiments[index] for index in plan.picked]
+        found = [(one, attempt(moment, moment.choice, one)) for one in tried]
+        known = [(one, measured) for one, measured in found if measured]
+        apart = _apart([experiment.description for experiment in plan.experiments])
+        right = statistics.fmean([_calibrated(*pair) for pair in known]) if known else _NEUTRAL
+        best = max((_worth(measured) for _, measured in known), default=_NEUTRAL)
+        said = [_told(one, measured) for one, measured in found]
+        lines = [
+            f"Of 1: difference between the experiments {apart:.2f}, predictions {right:.2f}, best gain {best:.2f}.",
+            *said,
+        ]
+        return 0.2 + 0.15 * apart + 0.25 * right + 0.4 * best, "\n".join(lines)
+
+    return grade
+
+
+def recorded(history: History) -> Try:
+    """What the nearest recorded experiment on the same base did."""
+
+    def attempt(moment: Moment, choice: Choice, experiment: Experiment) -> Measured | None:
+        near = [(_near(experiment, trial.experiment), trial) for trial in history.children(choice.base.id)]
+        share, trial = max(near, key=lambda pair: (pair[0], pair[1].id), default=(0.0, None))
+        if trial is None or share < _ALIKE:
+            return None
+        found = gain(choice.base, trial)
+        return Measured(f"as recorded in {trial.id}, {trial.verdict}", found)
+
+    return attempt
+
+
+def live(judge: Judge, write: Writer) -> Try:
+    """What the writer's kernel does, by the judge."""
+
+    def attempt(moment: Moment, choice: Choice, experiment: Experiment) -> Measured | None:
+        try:
+            kernel = write(moment.problem, choice, experiment, moment.notes)
+        except StageError as error:
+            return Measured(f"it could not be written: {error.reason[:300]}", None)
+        found = judge(moment.problem, kernel)
+        if found.verdict is Verdict.HARNESS:
+            return None
+        return Measured(_verdict(found), judge.gain(moment.problem, choice.base, found))
+
+    return attempt
+
+
+def _near(one: Experiment, other: Experiment | None) -> float:
+    if other is None:
+        return 0.0
+    if one.changes or other.changes:
+        return 1.0 if dict(one.changes) == dict(other.changes) else 0.0
+    return _shared(_words(one.description), _words(other.description))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9_]+", text.lower()))
+
+
+def _shared(one: frozenset[str], other: frozenset[str]) -> float:
+    return len(one & other) / len(one | other) if one | other else 0.0
+
+
+def _apart(texts: list[str]) -> float:
+    """One less the mean share of words that two of them have in common."""
+    words = [*map(_words, texts)]
+    pairs = [_shared(one, other) for index, one in enumerate(words) for other in words[:index]]
+    return 1 - statistics.fmean(pairs) if pairs else 0.0
+
+
+def _calibrated(experiment: Experiment, measured: Measured) -> float:
+    """1 inside of the predicted range, less with the distance; 0 where there was no time."""
+    if measured.gain_percent is None:
+        return 0.0
+    low, high = experiment.gain_percent
+    off = max(low - measured.gain_percent, measured.gain_percent - high, 0.0)
+    return 1 / (1 + off / 10 + (high - low) / 200)
+
+
+def _worth(measured: Measured) -> float:
+    return 0.0 if measured.gain_percent is None else graded(measured.gain_percent)
+
+
+def _told(experiment: Experiment, measured: Measured | None) -> str:
+    what = f"- {experiment.description[:160]!r}"
+    if measured is None:
+        return f"{what}: nobody has tried this, so its gain is unknown"
+    low, high = experiment.gain_percent
+    did = "no time" if measured.gain_percent is None else f"{measured.gain_percent:+.1f} %"
+    return f"{what}: predicted {low:g} to {high:g} %, {measured.what}: {did}"
+
+
+# -- writer --------------------------------------------------------------------------------------
+
+
+def writer(moment: Moment, choice: Choice, judge: Judge) -> Grader:
+    """By the verdict on its kernel, and the gain over the base."""
+
+    def grade(kernel: Kernel | None, refused: str) -> Grade:
+        if kernel is None:
+            return 0.0, f"The answer was refused: {refused}"
+        found = judge(moment.problem, kernel)
+        if found.verdict is Verdict.HARNESS:
+            raise StageError("evaluator", found.reason)
+        change = judge.gain(moment.problem, choice.base, found)
+        if not found.accepted:
+            return _REACHED.get(found.verdict, 0.3), f"The judge says {_verdict(found)}"
+        if change is None:
+            return 0.6, "The kernel is right; what it gains is unknown, as its base has no time here."
+        return 0.4 + 0.6 * graded(change), f"The kernel is right and gains {change:+.1f} % over its base."
+
+    return grade
+
+
+_REACHED = {Verdict.MALFORMED: 0.05, Verdict.COMPILE: 0.15, Verdict.CHEAT: 0.0, Verdict.UNTIMED: 0.6}
+"""How far a kernel came that was not accepted; 0.3 where it ran."""
+
+
+def _verdict(found: Evaluation) -> str:
+    return f"{found.verdict.value}{f': {found.reason[:600]}' if found.reason else ''}"
+
+
+# -- digester ------------------------------------------------------------------------------------
+
+
+def digester(read: str) -> Grader:
+    """`read` is all that it was shown: figures and quotes of its notes, given by title, must be in there."""
+
+    def grade(made: Mapping[str, Note] | None, refused: str) -> Grade:
+        if made is None:
+            return 0.0, f"The answer was refused: {refused}"
+        if not made:
+            return 0.1, "There are no notes, though outcomes were given."
+        notes = made.values()
+        claims = [claim for note in notes for claim in _claims(note)]
+        lost = [claim for claim in claims if claim not in read]
+        traced = 1 - len(lost) / len(claims) if claims else _NEUTRAL
+        brief = statistics.fmean([_brevity(note.text) for note in notes])
+        held = len(claims) - len(lost)
+        said = f"{held} of {len(claims)} figures and quotes are in what was read; brevity {brief:.2f}."
+        missing = f" Not found there: {', '.join(repr(claim[:60]) for claim in lost[:5])}." if lost else ""
+        return 0.8 * traced + 0.2 * brief, said + missing
+
+    return grade
+
+
+def _claims(note: Note) -> list[str]:
+    """What can be looked up: its quotes, and its figures of two characters and more."""
+    figures = re.findall(r"(?<![\w.])\d[\d.]*\d(?![\w])", note.text)
+    return [*dict.fromkeys([*filter(None, note.quotes), *figures])]
+
+
+def _brevity(text: str) -> float:
+    words = len(text.split())
+    return min(1.0, max(0.0, (_LONG - words) / (_LONG - _BRIEF)))

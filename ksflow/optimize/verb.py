@@ -1,0 +1,323 @@
+"""The verb `optimize`: a stage's prompt, compiled from what a lineage knows, measured on rounds it has never seen.
+
+Interrupted or killed, the same command goes on: answers come from the model's cache and verdicts from the judge's, and
+what is drawn comes from the seed. What it does not do: change a stage, or use a prompt because it was compiled.
+"""
+
+import hashlib
+import json
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ksflow import compose, report, trust
+from ksflow.errors import BudgetError, ConfigError, counted
+from ksflow.lineage import Lineage
+from ksflow.lineage.transcript import Transcript
+from ksflow.optimize import metrics
+from ksflow.optimize.card import Comparison, card, spent
+from ksflow.optimize.examples import Parts, Source, gather
+from ksflow.optimize.history import History, histories
+from ksflow.optimize.log import aside
+from ksflow.optimize.metrics import Judge
+from ksflow.protocols import metered_by
+from ksflow.records import Problem
+from ksflow.session.budget import Meter
+
+STAGES = ("selector", "designer", "writer", "digester")
+OPTIMIZERS = ("gepa", "mipro", "bootstrap", "simba")
+_KEEPS = "answers are kept, the same command goes on"
+_KEEPS_NOT = "with model.cache=false answers are asked and paid for again where it is interrupted"
+_EVERY = 10
+"""Graded answers between two lines of progress."""
+_CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
+"""Words of the command line for budgets that are kept here."""
+_KEPT = 0.2
+"""The share of what is left of a budget that is kept for measuring the result."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a prompt is compiled, and from what."""
+
+    school: Callable[..., Any]
+    """Makes what teaches a stage, of its program and the teacher's model."""
+    lm: Any = None
+    """The teacher's model; the stage's own where there is none."""
+    runs: Sequence[str] | None = None
+    """Runs to learn from; all of the problem's where none is named."""
+    problems: Sequence[str] = ()
+    """Other problems to learn from as well."""
+    measure: str = "record"
+    """Designs: `record` looks their experiments up, `live` has the picked ones written and judged."""
+    rollouts: int = 200
+    """About how many answers an optimiser may have graded."""
+    calls: int | None = None
+    """Model calls of this command at most, the teacher's included; loop.usd, tokens, minutes and stages hold too."""
+    evaluations: int = 500
+    """Kernels that this command may have judged."""
+    demos: int | None = None
+    """Worked examples in the prompt; None is 2 for bootstrap, and none for the others."""
+    examples: int = 60
+    """Questions at most, all parts together."""
+    name: str | None = None
+    """Of the prompt; None is <optimizer>_v<next free number>."""
+    folder: str = "runs/prompts"
+    """Where <stage>/<name>.json goes."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("record", "live"):
+            raise ConfigError(f"optimize.measure={self.measure}; valid: record, live")
+        for name in ("rollouts", "evaluations", "examples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"optimize.{name} must be at least 1, not {getattr(self, name)}")
+        if self.name is not None and not self.name.replace("_", "").replace("-", "").isalnum():
+            raise ConfigError(f"optimize.name={self.name} must be letters, digits, - and _")
+
+
+def _named(names: Sequence[str] | None) -> tuple[str, ...]:
+    """One name may come without brackets."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def optimize(words: list[str], overrides: list[str]) -> int:
+    """`optimize stage=designer optimizer=gepa`."""
+    if words:
+        raise ConfigError(f"optimize takes key=value arguments, not {words[0]!r}")
+    if unread := next(
+        (word for word in overrides if word.lstrip("+").startswith("loop.") and not _CAP.match(word)), ""
+    ):
+        raise ConfigError(
+            f"{unread} is for a search; optimize keeps loop.usd, loop.tokens, loop.minutes and loop.stages.STAGE.KIND, "
+            "and has at most optimize.evaluations kernels judged"
+        )
+    cfg = compose.compose(overrides, "optimize")
+    for key, valid in (("stage", STAGES), ("optimizer", OPTIMIZERS)):
+        if cfg[key] not in valid:
+            raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
+    settings: Settings = compose.build(cfg.optimize)
+    source, school = _school(cfg, settings)
+    problems = _problems(cfg, settings, overrides)
+    found = [one for each in problems for one in histories(compose.build(cfg.lineage), each, _named(settings.runs))]
+    parts = gather(source, school, found, settings.examples, settings.seed)
+    run = f"optimize-{cfg.stage}"
+    lineage: Lineage = compose.build(cfg.lineage)(problem=problems[0].name, run=run, create=False)
+    try:
+        caps = dict(compose.build(cfg.loop).caps)
+        if settings.calls is not None:
+            caps["calls"] = settings.calls
+        work = _Work(cfg.stage, cfg.optimizer, settings, school, parts, found, Transcript(lineage), caps, source.judge)
+        console = report.console(stderr=True)
+        console.file = sys.stderr  # whatever stderr is redirected to meanwhile
+        try:
+            return work.run(console)
+        except BudgetError as error:
+            raise BudgetError(
+                f"{error} before the result was measured; the answers are kept: give more, the same command goes on"
+            ) from error
+    finally:
+        lineage.close()
+
+
+def _problems(cfg: Any, settings: Settings, overrides: list[str]) -> list[Problem]:
+    rest = [word for word in overrides if not word.startswith("problem=")]
+    more = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _named(settings.problems)]
+    made: list[Problem] = [compose.build(each.problem) for each in (cfg, *more)]
+    return [*{problem.name: problem for problem in made}.values()]
+
+
+def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
+    """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
+    stage = compose.build(cfg[cfg.stage])
+    program = getattr(stage, "program", None)
+    if program is None:
+        raise ConfigError(
+            f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm"
+        )
+    handbook = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
+    live = cfg.stage == "designer" and settings.measure == "live"
+    judge = None
+    if live or cfg.stage == "writer":
+        evaluate = compose.build(cfg.evaluator)
+        if hasattr(evaluate, "start"):
+            evaluate.start()
+        judge = Judge(evaluate, trust.cache(cfg), settings.evaluations)
+    write = compose.build(cfg.writer) if live else None
+    return Source(cfg.stage, stage, handbook, judge, write), settings.school(
+        program=program, teacher=settings.lm or None
+    )
+
+
+@dataclass
+class _Work:
+    """One call of the command."""
+
+    stage: str
+    optimizer: str
+    settings: Settings
+    school: Any
+    parts: Parts
+    histories: list[History]
+    transcript: Transcript
+    caps: Mapping[str, float]
+    judge: Judge | None
+    graded: int = 0
+    start: float = 0.0
+    best: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.began = time.monotonic()
+        self.meter = Meter(self.transcript, self.caps)
+
+    def run(self, console: Console) -> int:
+        """Measure, compile, measure again, save."""
+        folder = self._folder()
+        if path := _compiled(folder):
+            console.print(
+                f"compiled already: {path}; for another one change optimize.seed or the settings", soft_wrap=True
+            )
+            return 0
+        self._reserve()
+        folder.mkdir(parents=True, exist_ok=True)
+        school, parts = self.school, self.parts
+        console.print(
+            f"{self.stage}: {counted(len(parts.train), 'example')} to learn from, {len(parts.validation)} to choose "
+            f"by, {len(parts.held_out)} held out; {_KEEPS if school.keeps else _KEEPS_NOT}",
+            soft_wrap=True,
+        )
+        school.watch = lambda: self._progress(console)
+        with self._metered():
+            base = school.student()
+            self.start = self.best = statistics.fmean(school.examine(base, parts.validation))
+            before = school.examine(base, parts.held_out)
+        made, remark = self._compile(folder)
+        with self._metered():
+            after = school.examine(made, parts.held_out)
+        compared = Comparison(tuple(before), tuple(after), self.settings.seed)
+        path = self._save(made, base, compared, remark)
+        (folder / "result.json").write_text(json.dumps({"prompt": str(path)}) + "\n")
+        console.print(f"held out: {compared}", markup=False, soft_wrap=True)
+        console.print(
+            f"written to {path}, with a card beside it; use it with {self.stage}.prompt={path.stem}; "
+            f"{spent(self.transcript.total)}",
+            markup=False,
+            soft_wrap=True,
+        )
+        return 0
+
+    def _compile(self, folder: Path) -> tuple[Any, str]:
+        """The best prompt on the validation set, the one it started from included, and a remark."""
+        school, parts, settings = self.school, self.parts, self.settings
+        remark, redact = "the start is perfect", self.transcript.redact
+        if self.start < metrics.PERFECT:
+            options = {
+                "start": self.start,
+                "rollouts": settings.rollouts,
+                "demos": settings.demos,
+                "seed": settings.seed,
+            }
+            try:
+                with self._metered(_KEPT), aside(folder / "optimizer.log", redact):
+                    made, remark = school.compile(self.optimizer, parts.train, parts.validation, **options)
+                    school.examine(made, parts.validation)
+            except BudgetError as error:
+                remark = f"stopped early, {error}; the best prompt until then"
+        return school.best(parts.validation), remark
+
+    def _metered(self, kept: float = 0.0) -> AbstractContextManager[None]:
+        """Models may cost and take what is left of the caps, less a share."""
+        used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (self.caps.get("minutes") or 1)}
+        left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in self.caps.items()}
+        return metered_by(Meter(self.transcript, left, minutes=left.get("minutes")).admit)
+
+    def _progress(self, console: Console) -> None:
+        self.graded += 1
+        validation = set(self.parts.validation)
+        whole = [scores for scores in self.school.scores.values() if scores.keys() >= validation]
+        best = max((statistics.fmean(scores[case] for case in validation) for scores in whole), default=0.0)
+        if self.graded % _EVERY == 0 or (self.start and best > self.best):
+            console.print(
+                f"{counted(self.graded, 'answer')} graded, {counted(self.school.asked, 'question')} to the teacher, "
+                f"best on validation {best:.3f}{f' (start {self.start:.3f})' if self.start else ''}, "
+                f"{spent(self.transcript.total)}",
+                soft_wrap=True,
+            )
+        self.best = max(self.best, best)
+
+    def _folder(self) -> Path:
+        """Of this optimisation: another one for other questions, settings, metric, prompt or model."""
+        settings = {k: v for k, v in vars(self.settings).items() if k not in ("school", "lm", "calls", "folder")}
+        shown = [self.school.shown(case) for part in self.parts[:3] for case in part]
+        judge = getattr(self.judge.evaluate, "judge", "") if self.judge else ""
+        text = json.dumps(
+            [self.optimizer, metrics.VERSION, judge, self.school.named, settings, self.parts, shown],
+            default=str,
+        )
+        digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+        return Path("runs", "optimize", self.histories[0].problem.name, self.stage, digest)
+
+    def _reserve(self) -> None:
+        """A name is given once: runs on record go by it. ConfigError."""
+        if self.settings.name and (path := self._path(self.settings.name)).exists():
+            raise ConfigError(f"{path} is another prompt; choose another optimize.name, or remove it")
+
+    def _path(self, name: str) -> Path:
+        return Path(self.settings.folder, self.stage, f"{name}.json")
+
+    def _save(self, made: Any, base: Any, compared: Comparison, remark: str) -> Path:
+        name = self.settings.name or _free(Path(self.settings.folder, self.stage), self.optimizer)
+        path = self._path(name)
+        self.school.save(made, path)
+        before, after = self.school.instruction(base), self.school.instruction(made)
+        text = card(f"{self.stage}.prompt={name}", self._rows(made, remark), compared, before, after)
+        path.with_suffix(".md").write_text(self.transcript.redact(text), encoding="utf-8")
+        return path
+
+    def _rows(self, made: Any, remark: str) -> list[tuple[str, str]]:
+        parts, settings, told = self.parts, self.settings, self.school.told
+        last = [t.evaluation.target for h in self.histories for t in h.final.trials if t.evaluation]
+        counts = [
+            f"{name} {len(cases)} of {rounds} rounds"
+            for name, cases, rounds in zip(("train", "validation", "held out"), parts[:3], parts.rounds, strict=True)
+        ]
+        return [
+            ("data", "; ".join(f"{h.problem.name}/{h.run} (problem {h.problem.digest[:12]})" for h in self.histories)),
+            ("target", ", ".join(dict.fromkeys(last[-3:])) or "unknown"),
+            ("examples", ", ".join(counts)),
+            ("metric", f"version {metrics.VERSION}, measure={settings.measure}"),
+            ("optimizer", f"{self.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}"),
+            ("questions to the teacher", str(self.school.asked)),
+            ("validation", f"{self.start:.3f} -> {self.best:.3f}"),
+            ("worked examples", str(self.school.demos(made))),
+            ("models", f"{told['model']}, teacher {told['teacher']}"),
+            ("cost of the last call of the command", spent(self.transcript.total)),
+            ("kernels judged by it", str(self.judge.asked if self.judge else 0)),
+            ("dspy", told["dspy"]),
+            ("date", datetime.now(UTC).date().isoformat()),
+        ]
+
+
+def _compiled(folder: Path) -> Path | None:
+    """The prompt that this very optimisation has brought before, if it is still there."""
+    try:
+        path = Path(json.loads((folder / "result.json").read_text())["prompt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return path if path.is_file() else None
+
+
+def _free(folder: Path, optimizer: str) -> str:
+    number = 1
+    while (folder / f"{optimizer}_v{number}.json").exists():
+        number += 1
+    return f"{optimizer}_v{number}"

@@ -1,0 +1,60 @@
+"""The nouns: frozen records that cannot contradict themselves, and the arithmetic that belongs to them.
+
+No I/O, no configuration, no third-party import. Times are microseconds (`_us`), lower is better. A gain is
+`before / after - 1` in percent: 100 means twice as fast. The same classes are what model answers are parsed into.
+"""
+
+from ksflow.records.base import Json, Record, Scalar, geomean
+from ksflow.records.calls import Call, Permit, Question
+from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
+from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
+from ksflow.records.notes import Document, Note, Passage, Status
+from ksflow.records.population import BETTER_BY, Material, Population
+from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed
+from ksflow.records.targets import Target
+from ksflow.records.trials import Choice, Cost, Experiment, Origin, Plan, Step, Trial, portfolio
+
+__all__ = [
+    "BETTER_BY",
+    "C_TYPES",
+    "DEVICE_LANGUAGES",
+    "FILE_NAME",
+    "LANGUAGES",
+    "RESERVED_NAMES",
+    "Approval",
+    "Arg",
+    "Call",
+    "Case",
+    "Check",
+    "Choice",
+    "Cost",
+    "Document",
+    "Evaluation",
+    "Experiment",
+    "Json",
+    "Kept",
+    "Kernel",
+    "Key",
+    "Limits",
+    "Material",
+    "Note",
+    "Origin",
+    "Passage",
+    "Permit",
+    "Plan",
+    "Population",
+    "Problem",
+    "Question",
+    "Record",
+    "Scalar",
+    "Seed",
+    "Status",
+    "Step",
+    "Target",
+    "Timing",
+    "Trial",
+    "Verdict",
+    "geomean",
+    "language",
+    "portfolio",
+]

@@ -1,0 +1,24 @@
+"""What every record has."""
+
+import math
+import statistics
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+Scalar = bool | int | float | str
+Json = dict[str, Any]
+
+
+class Record:
+    """Base of the records that are read from JSON: strict types, finite numbers, no unknown keys."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "extra": "forbid",
+        "allow_inf_nan": False,
+        "strict": True,
+    }
+
+
+def geomean(values: Iterable[float]) -> float:
+    """The geometric mean of positive numbers."""
+    return math.exp(statistics.fmean(math.log(value) for value in values))

@@ -1,0 +1,146 @@
+"""What the judge says of a kernel, and what that holds for."""
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ksflow.records.base import Json, Record
+
+
+class Verdict(StrEnum):
+    """What the judge says of a kernel."""
+
+    ACCEPT = "accept"
+    INCORRECT = "reject-incorrect"
+    CHEAT = "reject-cheat"
+    IMPOSSIBLE = "reject-impossible"
+    MALFORMED = "malformed-answer"
+    CRASH = "contained-crash"
+    TIMEOUT = "contained-timeout"
+    COMPILE = "compile-error"
+    UNTIMED = "untimed"
+    """Made for a target that is not here, and right where it could be emulated: nothing was timed."""
+    HARNESS = "harness-error"
+
+
+@dataclass(frozen=True)
+class Timing(Record):
+    """One benchmark's time, per call."""
+
+    case: str
+    us: float
+    """The statistic that is ranked (a low percentile of wall time on CPU, a median on GPU)."""
+    samples_us: tuple[float, ...] = ()
+    cpu_us: float | None = None
+    """The same statistic of CPU time, as seen from outside the process."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.us) and self.us > 0):
+            raise ValueError(f"a time must be finite and positive, not {self.us}")
+
+
+@dataclass(frozen=True)
+class Evaluation(Record):
+    """The judge's word. It has timings and a score exactly when the verdict is `accept`."""
+
+    verdict: Verdict
+    reason: str = ""
+    """One line for a person; empty when accepted."""
+    score_us: float | None = None
+    timings: tuple[Timing, ...] = ()
+    evidence: Json = field(default_factory=dict)
+    """What the verdict rests on: seeds, errors against bounds, logs, ratios with intervals."""
+    isolation: str = "none"
+    target: str = ""
+    """Fingerprint of the machine and its compiler."""
+    wall_s: float = 0.0
+    """How long judging took."""
+    judge: str = ""
+    """The judge's name and version; another version may say something else."""
+    problem: str = ""
+    """Digest of the problem it was judged on."""
+
+    def __post_init__(self) -> None:
+        accepted = self.verdict is Verdict.ACCEPT
+        if accepted != bool(self.timings) or accepted != (self.score_us is not None):
+            raise ValueError(f"timings and score belong to `accept` alone, not to `{self.verdict}`")
+        if self.score_us is not None and not (math.isfinite(self.score_us) and self.score_us > 0):
+            raise ValueError(f"a score must be finite and positive, not {self.score_us}")
+
+    @property
+    def accepted(self) -> bool:
+        """Right, and timed."""
+        return self.verdict is Verdict.ACCEPT
+
+    @property
+    def claim(self) -> Json:
+        """How it did beside the incumbent and beside itself; empty where there was no incumbent."""
+        return dict(self.evidence.get("claim", {}))
+
+    @property
+    def unranked(self) -> str:
+        """Why it could not be ranked when it was judged; empty when it could."""
+        claim = self.claim
+        return "" if claim.get("ranked", True) else str(claim.get("why") or "the control was off")
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it speaks of the kernel, and not of what the machine was doing just then."""
+        return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.unranked
+
+    def beside(self, other: str) -> Json | None:
+        """The row of a trial it was timed beside: `speedup` over that one, with `low` and `high`."""
+        rows: list[Json] = self.evidence.get("against", [])
+        return next((row for row in rows if row["id"] == other), None)
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a result holds for, beside its kernel. A result with another key is stale: kept, shown, not compared."""
+
+    problem: str = ""
+    """The problem's digest."""
+    judge: str = ""
+    target: str = ""
+    """The machine's fingerprint; empty when the evaluator does not tell, and then not compared."""
+
+    def changed(self, evaluation: Evaluation) -> str:
+        """What differs from the evaluation's key, in words; empty when nothing does."""
+        differs = {
+            "problem": evaluation.problem != self.problem,
+            "judge": evaluation.judge != self.judge,
+            "target": bool(self.target) and evaluation.target != self.target,
+        }
+        return ", ".join(name for name, other in differs.items() if other)
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A person's last word on a kernel: a tag in the lineage."""
+
+    by: str
+    note: str
+    commit: str
+    """The commit that was approved."""
+    date: str
+    current: bool = True
+    """Whether the kernel's branch still ends there."""
+
+    def __str__(self) -> str:
+        text = f"approved by {self.by}{f': {self.note}' if self.note else ''}"
+        return text if self.current else f"{text} (as of commit {self.commit[:10]})"
+
+
+@dataclass(frozen=True)
+class Kept(Record):
+    """An evaluation in the cache, with what it is of."""
+
+    kernel: str
+    """The kernel's digest."""
+    name: str
+    """The problem's name."""
+    source: str
+    """What had it judged: a branch, or the command `evaluate`."""
+    date: str
+    """When, in ISO 8601."""
+    evaluation: Evaluation

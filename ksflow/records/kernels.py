@@ -1,0 +1,77 @@
+"""A kernel: source code in one language."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ksflow.records.base import Record
+
+LANGUAGES = {
+    ".py": "python",
+    ".cpp": "cpp",
+    ".cc": "cpp",
+    ".c": "cpp",
+    ".cu": "cuda",
+    ".hip": "hip",
+}
+"""What a file's ending says of its language."""
+DEVICE_LANGUAGES = {"triton": "", "cuda": "sm_", "hip": "gfx"}
+"""Languages for GPUs -> how the `march` of the targets begins that they are for; empty for all."""
+_TRITON = re.compile(r"^(?:import|from)\s+triton\b", re.MULTILINE)
+FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+RESERVED_NAMES = frozenset({"trial.json", "evaluation.json"})
+"""Written beside a kernel's files by the lineage."""
+C_TYPES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float8_e4m3fn": "uint8_t",
+    "float8_e4m3fnuz": "uint8_t",
+    "float8_e5m2": "uint8_t",
+    "int64": "int64_t",
+    "int32": "int32_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
+}
+"""torch dtype -> what a C kernel sees: 8- and 16-bit floats travel as their bits."""
+
+
+def language(name: str, text: str) -> str:
+    """The language of a kernel's file; empty where its name says none. Python that needs Triton is `triton`."""
+    found = LANGUAGES.get(name[name.rfind(".") :], "")
+    return "triton" if found == "python" and _TRITON.search(text) else found
+
+
+@dataclass(frozen=True)
+class Kernel(Record):
+    """Source code in one language."""
+
+    language: str
+    """One of `problem.languages`: python, cpp, triton, cuda, hip."""
+    files: Mapping[str, str]
+    """File name -> text. The first is the one that holds `custom_kernel`."""
+    report: str = ""
+    """What the writer says it did: the techniques used."""
+
+    def __post_init__(self) -> None:
+        if not self.files:
+            raise ValueError("a kernel has at least one file")
+        for name in self.files:
+            if not FILE_NAME.fullmatch(name) or name in RESERVED_NAMES:
+                raise ValueError(f"not a kernel's file name: {name!r}")
+
+    @property
+    def main(self) -> str:
+        """The text of the file that holds `custom_kernel`."""
+        return next(iter(self.files.values()))
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the content (language, names, texts), whatever the report says."""
+        text = "\0".join([self.language, *(f"{name}\0{body}" for name, body in self.files.items())])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,135 @@
+"""All that was tried, and who is the best of it."""
+
+import bisect
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ksflow.records.notes import Document, Note, Status
+from ksflow.records.trials import Choice, Step, Trial
+
+BETTER_BY = 1.03
+"""How much better a score must be where two kernels were never timed side by side."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Every finished trial of a run whose verdict holds, in the order of their ids."""
+
+    trials: tuple[Trial, ...]
+    stale: tuple[Trial, ...] = ()
+    """Trials whose verdict is from before something changed: known by their ids, and for nothing else."""
+    dead: frozenset[str] = frozenset()
+    """Trials that a note stands for (`Note.closes`): prompts leave them out."""
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Trial]:
+        return {trial.id: trial for trial in (*self.stale, *self.trials)}
+
+    @cached_property
+    def ranked(self) -> tuple[Trial, ...]:
+        """The accepted trials by score, repeats left out; of equals the earlier."""
+        accepted = (trial for trial in self.trials if trial.score_us is not None and not trial.repeats)
+        return tuple(sorted(accepted, key=_rank))
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """The champion: it beat the one before it by more than noise, as the rest did not beat it."""
+        return self.champions[-1] if self.trials else None
+
+    @cached_property
+    def champions(self) -> tuple["Trial | None", ...]:
+        """The champion after each trial."""
+        return _champions(None, self.trials)
+
+    def plus(self, trial: Trial) -> "Population":
+        """This population and another trial, without ranking everything again."""
+        at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
+        after = self.trials[at:]
+        grown = Population((*self.trials[:at], trial, *after), self.stale, self.dead)
+        ranked = list(self.ranked)
+        if trial.score_us is not None and not trial.repeats:
+            bisect.insort(ranked, trial, key=_rank)
+        grown.__dict__["ranked"] = tuple(ranked)
+        grown.__dict__["by_id"] = {**self.by_id, trial.id: trial}
+        before = self.champions[:at]
+        grown.__dict__["champions"] = before + _champions(before[-1] if before else None, (trial, *after))
+        return grown
+
+    def closing(self, notes: Iterable["Note"]) -> "Population":
+        """This population, where the notes stand for dead ends; nothing is ranked again."""
+        dead = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
+        if dead == self.dead:
+            return self
+        closed = Population(self.trials, self.stale, dead)
+        known = {"by_id", "ranked", "champions"} & self.__dict__.keys()
+        closed.__dict__.update({name: self.__dict__[name] for name in known})
+        return closed
+
+    def choose(self, base: str, reference: str, rationale: str) -> Choice:
+        """A choice by ids, each with its one-step analysis. KeyError names an unknown id."""
+        first, second = self.by_id[base], self.by_id[reference]
+        return Choice(first, second, rationale, self.step(first), self.step(second))
+
+    def step(self, trial: Trial) -> Step:
+        """How `trial` came about, against its base."""
+        parent = self.by_id.get(trial.parents[0]) if trial.parents else None
+        report = trial.kernel.report if trial.kernel else ""
+        return Step(
+            trial.experiment,
+            report,
+            parent.id if parent else "",
+            _times(parent),
+            _times(trial),
+        )
+
+
+def _champions(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:
+    """The champion after each of the trials, where `first` was it before them."""
+    found = [first]
+    for trial in trials:
+        found.append(_champion(found[-1], trial))
+    return tuple(found[1:])
+
+
+def _champion(champion: Trial | None, trial: Trial) -> Trial | None:
+    """Who is the best of the two, where `trial` is the newer."""
+    if trial.score_us is None or trial.repeats or (champion and not _beats(trial, champion)):
+        return champion
+    return trial
+
+
+def _beats(trial: Trial, champion: Trial) -> bool:
+    """By what was seen last: the champion judged again beside it, its claim, side by side, the scores alone."""
+    ours, theirs = trial.evaluation, champion.evaluation
+    assert ours is not None
+    assert theirs is not None
+    doubtful = theirs.claim.get("id") == trial.id and theirs.unranked
+    mine = ours.beside(champion.id)
+    if (row := theirs.beside(trial.id)) and not doubtful:
+        # an unsteady pair may each have looked slower than the other: then who looked better counts
+        return bool(row["high"] < 1) and not (mine and mine["speedup"] <= row["speedup"])
+    if ours.claim.get("id") == champion.id:
+        return bool(ours.claim["faster"]) and not ours.unranked
+    if mine:
+        return bool(mine["low"] > 1)
+    return (ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf)
+
+
+def _rank(trial: Trial) -> tuple[float, str]:
+    return (trial.score_us or math.inf, trial.id)
+
+
+def _times(trial: Trial | None) -> dict[str, float]:
+    evaluation = trial.evaluation if trial and not trial.stale else None
+    return {timing.case: timing.us for timing in evaluation.timings} if evaluation else {}
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a digester works from."""
+
+    documents: tuple[Document, ...] = ()
+    population: Population = Population(())
+    notes: tuple[Note, ...] = ()

@@ -1,0 +1,140 @@
+"""What is to be made fast."""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ksflow.records.base import Json, Record, Scalar, geomean
+from ksflow.records.kernels import C_TYPES, Kernel
+
+
+@dataclass(frozen=True)
+class Case(Record):
+    """One set of inputs: what `generate_input(**params, seed=seed)` is called with."""
+
+    name: str
+    params: Mapping[str, Scalar]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Arg(Record):
+    """One tensor of `custom_kernel`'s data, in order."""
+
+    name: str
+    dtype: str
+    role: str
+    """`in` or `out`; an output is preallocated and comes last."""
+    shape: str = ""
+    layout: str = ""
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Check(Record):
+    """The derived bound: c1 * eps(accumulate) * sqrt(terms) * magnitude + u_out * |expected| (+ unit * spread)."""
+
+    c1: float = 8.0
+    accumulate: str = "float32"
+    units: Mapping[str, float] = field(default_factory=dict)
+    """How a target's `march` begins -> what its matrix unit may err by, as a share of the root of the squares' sum."""
+
+    def unit(self, march: str) -> float:
+        """Of a target; 0 where its matrix unit is as good as `accumulate`."""
+        return next((share for prefix, share in self.units.items() if march.startswith(prefix)), 0.0)
+
+
+@dataclass(frozen=True)
+class Limits(Record):
+    """What one candidate may use."""
+
+    compile_s: float = 60.0
+    check_s: float = 60.0
+    time_s: float = 60.0
+    memory_mb: int = 4096
+
+
+@dataclass(frozen=True)
+class Seed(Record):
+    """A kernel to start from. A baseline is also what a speed-up is claimed against."""
+
+    name: str
+    kernel: Kernel
+    baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be made fast: the task, its cases, how it is checked and scored."""
+
+    name: str
+    title: str
+    description: str
+    statement: str
+    """Markdown: what an engineer or a model needs to write a kernel."""
+    root: str
+    """The folder with `reference.py`; only the judge's side runs it."""
+    reference: str
+    """The text of `reference.py`, shown to models."""
+    languages: tuple[str, ...]
+    args: tuple[Arg, ...]
+    dims: tuple[str, ...]
+    """The case parameters a C kernel receives as int64, in order."""
+    tests: tuple[Case, ...]
+    """Must be right on these before anything is timed."""
+    benchmarks: tuple[Case, ...]
+    """Timed; the score is over these."""
+    seeds: tuple[Seed, ...]
+    small: tuple[Case, ...] = ()
+    """Small enough for an emulator."""
+    variant: str = ""
+    defines: Mapping[str, Scalar] = field(default_factory=dict)
+    """Preprocessor definitions every C-like kernel is compiled with."""
+    check: Check = Check()
+    score: str = "geomean"
+    """`geomean`, `mean` or `last` of the benchmarks' times."""
+    limits: Limits = Limits()
+    work: Mapping[str, str] = field(default_factory=dict)
+    """`flops` and `bytes` as expressions over a case's parameters; `dtype`: the precision that sets the peak rate."""
+    digest: str = ""
+    """Names everything that could change a verdict or a time."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Beside every candidate in Python: what its format lets it import."""
+    called: str = ""
+    """How a candidate in Python is called, in words, where that is another format's way; empty for the own way."""
+    listing: str = ""
+    """What people and models read in place of `reference`, where that was made by an importer."""
+    good: tuple[Seed, ...] = ()
+    """Kernels that came with the problem as right; `problem check` judges them."""
+    bad: tuple[Seed, ...] = ()
+    """Kernels that came with it as wrong; `problem check` sees them rejected."""
+    origin: Json = field(default_factory=dict)
+    """Of an imported problem: `format`, `path`, `commit`, `licence`, and what was `inferred` and `dropped`."""
+
+    @property
+    def shown(self) -> str:
+        """The reference as it is read by people and models."""
+        return self.listing or self.reference
+
+    @property
+    def typed(self) -> str:
+        """What a user types to name it; an imported one's arguments are as they were."""
+        return (
+            f"problem={self.origin['format']} (and its arguments)"
+            if "format" in self.origin
+            else f"problem={self.name}"
+        )
+
+    def aggregate(self, values: Iterable[float]) -> float:
+        """One figure for one value per benchmark, in their order. Values must be positive."""
+        numbers = list(values)
+        if self.score == "last":
+            return numbers[-1]
+        return statistics.fmean(numbers) if self.score == "mean" else geomean(numbers)
+
+    @property
+    def signature(self) -> str:
+        """The C declaration a `cpp` kernel must define."""
+        pointers = [f"{'' if arg.role == 'out' else 'const '}{C_TYPES[arg.dtype]} *{arg.name}" for arg in self.args]
+        sizes = [f"int64_t {dim}" for dim in self.dims]
+        return f'extern "C" void custom_kernel({", ".join([*pointers, *sizes, "const int64_t *strides"])})'

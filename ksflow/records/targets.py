@@ -1,0 +1,32 @@
+"""The machine."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Target:
+    """The machine kernels are built for and judged on."""
+
+    name: str
+    kind: str
+    """`cpu` or `gpu`."""
+    chip: str
+    features: tuple[str, ...] = ()
+    """Instruction sets a kernel writer can count on."""
+    march: str = "native"
+    """What the compiler is told (`-march=`)."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Set in every box, for example to keep libraries off instructions that a target lacks."""
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """Rates that nothing on it exceeds, per second: `flops.<dtype>` for arithmetic, `bytes` for main memory,
+    `bytes.cache` for the fastest cache that holds a kernel's data. Of one core, where it is a CPU."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of `memory`, of the last `cache` before it, and of the `shared` memory of one block of threads."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names what a time depends on."""
+        text = "\0".join([self.name, self.chip, self.march, *self.features])
+        return f"{self.name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -1,0 +1,198 @@
+"""What is tried: experiments, plans, and what became of them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ksflow.records.base import Record
+from ksflow.records.evaluations import Evaluation
+from ksflow.records.kernels import Kernel
+
+
+class Origin(StrEnum):
+    """Where a trial came from."""
+
+    SEED = "seed"
+    EXPERIMENT = "experiment"
+    REPAIR = "repair"
+    PUSH = "push"
+    """A person put a branch into the lineage."""
+
+
+@dataclass(frozen=True)
+class Cost(Record):
+    """What something cost."""
+
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+    wall_s: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.usd + other.usd,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.calls + other.calls,
+            self.wall_s + other.wall_s,
+        )
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.usd - other.usd,
+            self.tokens_in - other.tokens_in,
+            self.tokens_out - other.tokens_out,
+            self.calls - other.calls,
+            self.wall_s - other.wall_s,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of prompts and answers."""
+        return self.tokens_in + self.tokens_out
+
+    def shared(self, shares: int) -> "Cost":
+        """One of so many equal shares; what does not divide is left out."""
+        each = max(shares, 1)
+        return Cost(
+            self.usd / each,
+            self.tokens_in // each,
+            self.tokens_out // each,
+            self.calls // each,
+            round(self.wall_s / each, 3),
+        )
+
+
+@dataclass(frozen=True)
+class Experiment(Record):
+    """One thing to try on the base kernel."""
+
+    description: str
+    """What to change and why it should help."""
+    rubric: str
+    """How to tell that it was done as meant."""
+    gain_percent: tuple[float, float]
+    """Predicted [lowest, highest] gain of the whole score."""
+    innovation: float
+    """0 (routine) to 100 (never seen)."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """Tunable -> value, where the experiment is an assignment of tunables."""
+
+    def __post_init__(self) -> None:
+        lowest, highest = self.gain_percent
+        if not (math.isfinite(lowest) and math.isfinite(highest) and lowest <= highest):
+            raise ValueError(f"a gain range is [lowest, highest], not {list(self.gain_percent)}")
+        if not 0 <= self.innovation <= 100:
+            raise ValueError(f"innovation is 0 to 100, not {self.innovation}")
+
+
+@dataclass(frozen=True)
+class Plan(Record):
+    """The designer's answer: avenues, experiments, and which of them are run."""
+
+    avenues: tuple[str, ...]
+    experiments: tuple[Experiment, ...]
+    picked: tuple[int, ...]
+    """Indices into `experiments`, distinct, in the order they are run."""
+    by: str = ""
+    """What designed it: the variant, with its model and prompt where it has them."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.picked)) != len(self.picked) or not all(
+            0 <= index < len(self.experiments) for index in self.picked
+        ):
+            raise ValueError(f"picked {list(self.picked)} of {len(self.experiments)} experiments")
+
+
+def portfolio(experiments: tuple[Experiment, ...]) -> tuple[int, ...]:
+    """The paper's pick, without replacement: most innovative, highest maximum, highest minimum."""
+    keys = (
+        lambda index: experiments[index].innovation,
+        lambda index: experiments[index].gain_percent[1],
+        lambda index: experiments[index].gain_percent[0],
+    )
+    left = list(range(len(experiments)))
+    picked = []
+    for key in keys[: len(left)]:
+        best = max(left, key=key)
+        left.remove(best)
+        picked.append(best)
+    return tuple(picked)
+
+
+@dataclass(frozen=True)
+class Trial(Record):
+    """One attempt: a kernel (or the reason there is none), where it came from, and what became of it."""
+
+    id: str
+    """Five digits, unique within a run: 00052."""
+    origin: Origin
+    parents: tuple[str, ...] = ()
+    """(base, reference), (base,) when they are the same, () for a seed."""
+    experiment: Experiment | None = None
+    kernel: Kernel | None = None
+    failure: str = ""
+    """Why there is no kernel."""
+    evaluation: Evaluation | None = None
+    cost: Cost = Cost()
+    name: str = ""
+    """The seed's file name, where it is a seed."""
+    by: str = ""
+    """What designed its experiment: `Plan.by`."""
+    form: str = ""
+    """Names the code without its layout and comments (`forms.form`): two trials of one form are repeats."""
+    stale: str = ""
+    """What has changed since it was judged (problem, judge, target). Found out when read, empty on disk."""
+
+    def __post_init__(self) -> None:
+        if self.kernel is not None and self.failure:
+            raise ValueError(f"trial {self.id} has both a kernel and a reason for having none")
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds spent on it: design, writing and judging."""
+        return self.cost.wall_s + (self.evaluation.wall_s if self.evaluation else 0.0)
+
+    @property
+    def score_us(self) -> float | None:
+        """The score, where it was accepted and still holds."""
+        return self.evaluation.score_us if self.evaluation and not self.stale else None
+
+    @property
+    def repeats(self) -> str:
+        """The earlier trial of the same form whose verdict was taken over; empty where it was judged itself."""
+        return str(self.evaluation.evidence.get("repeat", {}).get("of", "")) if self.evaluation else ""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict, or where the trial stands before there is one."""
+        if self.evaluation:
+            return "stale" if self.stale else self.evaluation.verdict.value
+        return "written" if self.kernel else "failed" if self.failure else "planned"
+
+
+@dataclass(frozen=True)
+class Step:
+    """The one-step analysis of a kernel: what was tried to get it, and what that did."""
+
+    experiment: Experiment | None
+    report: str
+    parent: str
+    before_us: Mapping[str, float]
+    """The parent's time per benchmark."""
+    after_us: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The selector's answer."""
+
+    base: Trial
+    """The kernel to change."""
+    reference: Trial
+    """A second kernel to learn from; may be the base."""
+    rationale: str
+    base_step: Step
+    reference_step: Step

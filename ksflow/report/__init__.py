@@ -1,0 +1,20 @@
+"""What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
+
+from ksflow.report.progress import Display
+from ksflow.report.tables import read_summaries, show_calibration, show_outcome, show_spending, show_sweep, summary
+from ksflow.report.tree import show_tree, show_trial
+from ksflow.report.words import console, known_baselines
+
+__all__ = [
+    "Display",
+    "console",
+    "known_baselines",
+    "read_summaries",
+    "show_calibration",
+    "show_outcome",
+    "show_spending",
+    "show_sweep",
+    "show_tree",
+    "show_trial",
+    "summary",
+]

@@ -1,0 +1,131 @@
+"""What a person sees of a problem: what was understood of it, and whether it can be judged. Text only, no decisions."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ksflow import work
+from ksflow.contract import ENDINGS, contract
+from ksflow.errors import counted
+from ksflow.records import Problem, Target
+
+_CHECKS = {
+    "gpumode": "the task's own check_implementation",
+    "popcorn": "the service's",
+    "kernelbench": "upstream's allclose, narrower where the answers to other inputs would come too close to that",
+    "flashinfer": "upstream's rule: see what was inferred",
+    "tritonbench": "within problem.atol + problem.rtol of its size, element by element",
+    "kernel": "see what was inferred",
+    "command": "problem.test must exit with 0",
+}
+"""Format -> what says whether an answer is right, in place of the derived bound."""
+
+
+def show_problem(console: Console, problem: Problem, target: Target) -> None:
+    """What was understood of a problem, and what its benchmarks need at least on a target."""
+    put = Text.assemble
+    console.print(
+        put((problem.name, "bold"), f": {problem.title}{problem.variant and f' (variant {problem.variant})'}")
+    )
+    console.print(problem.description, markup=False)
+    if problem.args:
+        table = Table("argument", "dtype", "role", "shape", "layout", title="data", title_justify="left")
+        for arg in problem.args:
+            table.add_row(arg.name, arg.dtype, arg.role, arg.shape or arg.doc, arg.layout)
+        console.print(table)
+    for key, value in problem.origin.items():
+        if _tabular(value):
+            console.print(_table(key, value))
+    limits = problem.limits
+    rows = {
+        "folder": problem.root,
+        "languages": ", ".join(problem.languages),
+        "defines": " ".join(f"-D{k}={v}" for k, v in problem.defines.items()),
+        "tests": ", ".join(case.name for case in problem.tests),
+        "benchmarks": ", ".join(case.name for case in problem.benchmarks),
+        "score": f"{problem.score} of the benchmarks' µs, lower is better",
+        **_check(problem, target),
+        "limits": f"compile {limits.compile_s:g} s, check {limits.check_s:g} s, time {limits.time_s:g} s, "
+        f"{limits.memory_mb} MB",
+        "seeds": ", ".join(f"{s.name}{' (baseline)' if s.baseline else ''}" for s in problem.seeds),
+        **_origin(problem),
+        "digest": problem.digest,
+        **_work(problem, target),
+    }
+    for key, value in rows.items():
+        if value:
+            console.print(f"{key}: {value}", markup=False, soft_wrap=True)
+    for language in problem.languages:
+        console.print(put("\n", (f"A kernel in {language} (NAME{ENDINGS[language]})", "bold")))
+        console.print(contract(problem, language), markup=False, highlight=False, soft_wrap=True)
+
+
+def _check(problem: Problem, target: Target) -> dict[str, str]:
+    """What decides whether an answer is right."""
+    if problem.origin:
+        return {"check": _CHECKS.get(str(problem.origin.get("format")), "")}
+    check = problem.check
+    unit = check.unit(target.march)
+    more = f" + {unit:g} * sqrt(sum of squares)" if unit else ""
+    bound = f"{check.c1:g} * eps({check.accumulate}) * sqrt(terms) * magnitude + u_out * |expected|{more}"
+    return {"bound": bound}
+
+
+def _work(problem: Problem, target: Target) -> dict[str, str]:
+    """What each benchmark needs at least; no format but the own one says it."""
+    if problem.origin and not problem.work:
+        return {}
+    return {f"work {case.name}": work.describe(problem, case, target) for case in problem.benchmarks}
+
+
+def _tabular(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _table(title: str, rows: list[Mapping[str, Any]]) -> Table:
+    table = Table(*rows[0], title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(key, ""))) for key in rows[0]))
+    return table
+
+
+def _cell(value: Any) -> str:
+    """`M=16`, or a line for each that has more to say: `x: random`."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    if any(isinstance(item, Mapping) for item in value.values()):
+        return "\n".join(f"{key}: {' '.join(map(str, item.values()))}" for key, item in value.items())
+    return " ".join(f"{key}={item}" for key, item in value.items())
+
+
+def _origin(problem: Problem) -> dict[str, str]:
+    """Of an imported problem: where it is from, what was inferred, what was dropped."""
+    found = {key: value for key, value in problem.origin.items() if value not in (None, "", []) and not _tabular(value)}
+    remarks = {
+        f"{key} {number}": line
+        for key in ("inferred", "dropped")
+        for number, line in enumerate(found.pop(key, ()), start=1)
+    }
+    known = {"known right": problem.good, "known wrong": problem.bad}
+    return {
+        **{key: str(value) for key, value in found.items()},
+        **remarks,
+        **{name: ", ".join(seed.name for seed in seeds) for name, seeds in known.items() if seeds},
+    }
+
+
+def show_checks(console: Console, problem: Problem, rows: Iterable[tuple[str, bool, str]]) -> int:
+    """The admission of a problem, a line each; 0 when all hold, else 1."""
+    failed = 0
+    for name, ok, detail in rows:
+        failed += not ok
+        console.print(
+            Text.assemble(("ok   " if ok else "FAIL ", "green" if ok else "red"), f"{name}: {detail}"),
+            soft_wrap=True,
+        )
+    came = f"{counted(failed, 'check')} failed" if failed else "every check holds"
+    console.print(f"{problem.name}: {came}")
+    return 1 if failed else 0

@@ -1,0 +1,103 @@
+"""A suite's results as the tools of the formats write them: KernelBench's `eval_results.json`, GPU MODE's results.
+
+KernelBench counts milliseconds, GPU MODE nanoseconds; the times are the judge's.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ksflow.records import Json
+
+_NOTHING = {"compiled": False, "correctness": False, "metadata": {}, "runtime": -1.0, "runtime_stats": {}}
+
+
+def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Files for every row whose problem came in one of the two formats, a folder for each variant."""
+    levels: dict[Path, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        origin = row.get("figures", {}).get("origin", {})
+        place = folder / "upstream" / str(row.get("folder", ""))
+        if origin.get("format") == "kernelbench" and "number" in origin:
+            levels.setdefault(place / f"kernelbench_level{origin['level']}", []).append(row)
+        elif origin.get("format") == "gpumode":
+            _put(place / "gpumode" / f"{row['problem']}.json", _full(row))
+    for place, group in levels.items():
+        ordered = sorted(group, key=lambda row: int(row["figures"]["origin"]["number"]))
+        _put(place / "eval_results.json", {str(row["figures"]["origin"]["number"]): [_sample(row)] for row in ordered})
+        level = f"level{ordered[0]['figures']['origin']['level']}"
+        _put(place / "baseline.json", {level: {name: stats for row in ordered for name, stats in _eager(row)}})
+
+
+def _put(file: Path, value: Any) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(value, indent=4) + "\n", encoding="utf-8")
+
+
+def _sample(row: Mapping[str, Any]) -> Json:
+    found = row["figures"]
+    if not found["right"]:
+        return {"sample_id": 0, **_NOTHING, "compiled": found["compiled"]}
+    stats = _milliseconds(found["cases"][0], found["target"])
+    metadata = {"hardware": found["target"], "device": found["target"], "judge": "ksflow"}
+    return {
+        "sample_id": 0,
+        "compiled": True,
+        "correctness": True,
+        "metadata": metadata,
+        "runtime": found["us"] / 1000,
+        "runtime_stats": stats,
+    }
+
+
+def _eager(row: Mapping[str, Any]) -> Iterable[tuple[str, Json]]:
+    """The first baseline by the problem's file name; `mean` is what speed-ups are over, so that the tool's ratio is the
+    one that was measured in turns, and not that of two times of different minutes."""
+    found = row["figures"]
+    for name, one in list(found["baselines"].items())[:1]:
+        if one["us"] is None:
+            continue
+        stats = _milliseconds(one["cases"][0], found["target"])
+        ratio = found["speedups"].get(name)
+        mean = found["us"] * ratio if ratio else one["us"]
+        yield Path(found["origin"]["path"]).name, {**stats, "mean": mean / 1000}
+
+
+def _milliseconds(case: Mapping[str, Any], target: str) -> Json:
+    stats = {name: case[name] / 1000 for name in ("mean", "std", "min", "max")}
+    return {**stats, "num_trials": case["runs"], "hardware": target, "device": target}
+
+
+def _full(row: Mapping[str, Any]) -> Json:
+    """One leaderboard run, with the fields that GPU MODE's own results have."""
+    found = row["figures"]
+    result: dict[str, str] = {"check": "pass" if found["right"] else "fail"}
+    result["benchmark-count"] = str(len(found["cases"]))
+    for index, case in enumerate(found["cases"]):
+        values = {"spec": case["case"], "runs": case["runs"]}
+        values |= {"mean": case["mean"] * 1000, "std": case["std"] * 1000, "err": _error(case) * 1000}
+        values |= {"best": case["min"] * 1000, "worst": case["max"] * 1000}
+        result |= {f"benchmark.{index}.{name}": str(value) for name, value in values.items()}
+    run = {
+        "success": found["compiled"],
+        "passed": found["right"],
+        "command": "ksflow",
+        "stdout": "",
+        "stderr": "",
+        "exit_code": 0 if found["right"] else 1,
+        "duration": row["wall_s"],
+        "result": result,
+    }
+    return {
+        "success": True,
+        "error": "",
+        "runs": {"leaderboard": {"compilation": None, "run": run, "profile": None}},
+        "system": {"gpu": found["target"]},
+    }
+
+
+def _error(case: Mapping[str, Any]) -> float:
+    """Of the mean."""
+    return float(case["std"]) / math.sqrt(case["runs"])

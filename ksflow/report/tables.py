@@ -1,0 +1,261 @@
+"""What a run comes to, as tables: the best kernels, costs, calibration, a sweep's variants side by side."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ksflow.errors import counted
+from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approvals
+from ksflow.notes import calibration
+from ksflow.records import Approval, Origin, Population, Problem, Trial
+from ksflow.report import evidence, spending
+from ksflow.report.words import by_score, speedup
+from ksflow.session.schedule import Outcome
+
+
+def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, Any]:
+    """What a sweep compares: figures of the whole run."""
+    approved = approvals(lineage)
+    experiments = [t for t in outcome.population.trials if t.origin.value != "seed"]
+    accepted = [t for t in experiments if t.score_us is not None]
+    order = [t.id for t in experiments]
+    best = outcome.best
+    return {
+        "problem": problem.name,
+        "run": lineage.run,
+        "best": best.id,
+        "approved": {name: str(approval) for name, approval in approved.items()},
+        "unranked": best.evaluation.unranked if best.evaluation else "",
+        "stale": len(outcome.population.stale),
+        "score_us": best.score_us,
+        "speedup": speedup(best, outcome.baselines),
+        "trials": len(experiments),
+        "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
+        "correct": len(accepted) / len(experiments) if experiments else None,
+        "usd": spending.spent(outcome.population).usd,
+        "tokens": spending.spent(outcome.population).tokens,
+        "improvements": len(spending.improvements(outcome.population)),
+        "calibration": [asdict(row) for row in calibration.calibrations(outcome.population)],
+        "wall_s": round(outcome.wall_s, 1),
+        "reason": outcome.reason,
+    }
+
+
+def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
+    """The end of a run: the best kernels against the baselines per shape, the winner's commit, what to type next."""
+    best, baselines = outcome.best, outcome.baselines
+    found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
+    shown = [*([] if best in baselines else [best]), *found[:4]]
+    console.print(_scores(problem, shown, baselines, best, approvals(lineage)))
+    rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
+    work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
+    early = " while seeds were judged" if not outcome.judged and outcome.reason.startswith("minutes") else ""
+    repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
+    console.print(
+        f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}, "
+        f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}{early}",
+        soft_wrap=True,
+    )
+    show_spending(console, outcome.population)
+    show_calibration(console, outcome.population)
+    if stale := outcome.population.stale:
+        console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
+    if confirmed := _confirmed(best):
+        console.print(confirmed)
+    if why := _not_the_fastest(best, outcome.population):
+        console.print(why, markup=False, soft_wrap=True)
+    where = lineage.store.path
+    name = lineage.branch_of(best.id)
+    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}")
+    console.print(
+        f"  git -C {where} log --graph --oneline {name}\n"
+        f"  git -C {where} show {name}\n"
+        f"  python -m ksflow lineage {problem.typed} run={lineage.run}\n"
+        f"  python -m ksflow lineage show {best.id} {problem.typed} run={lineage.run}",
+        soft_wrap=True,
+    )
+
+
+def show_spending(console: Console, population: Population, every: bool = False) -> None:
+    """What the whole run has cost, by experiment and by improvement; `every` improvement in a row of its own."""
+    found, total = spending.improvements(population), spending.spent(population)
+    trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
+    if every and found:
+        table = Table(title="improvements", title_justify="left", box=SIMPLE_HEAD)
+        for name in ("kernel", "µs", "gain", "experiments", "cost"):
+            table.add_column(name, justify="left" if name in ("kernel", "cost") else "right", no_wrap=True)
+        for row in found:
+            cells = (row.trial.id, f"{row.trial.score_us:.4g}", f"{row.gain_percent:+.0f} %", str(row.trials))
+            table.add_row(*cells, spending.price(row.cost))
+        console.print(table)
+    if trials and spending.price(total):
+        words = [
+            f"cost of the run so far: {spending.price(total)}",
+            f"an experiment {spending.price(total.shared(trials))}",
+        ]
+        if found:
+            words.append(f"an improvement {spending.price(total.shared(len(found)))} ({len(found)} so far)")
+        console.print("; ".join(words), soft_wrap=True)
+
+
+_CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
+
+
+def show_calibration(console: Console, population: Population) -> None:
+    """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
+    found = calibration.calibrations(population)
+    if not found:
+        return
+    table = Table(title="predicted and measured gains", title_justify="left", box=SIMPLE_HEAD)
+    table.caption, table.caption_justify = _CAPTION, "left"
+    names = (
+        "designed by",
+        "experiments",
+        "accepted",
+        "in range",
+        "predicted",
+        "measured",
+        "ranges should",
+        "rank corr.",
+    )
+    for name in names:
+        table.add_column(name, justify="left" if name in names[:1] else "right", overflow="fold")
+    for row in found:
+        table.add_row(
+            Text(row.by or "not recorded"),
+            str(row.experiments),
+            _share(row.accepted, row.experiments),
+            _share(row.held, row.accepted),
+            "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
+            _percent(row.measured_percent),
+            _ranges(row),
+            "too few" if row.rank_correlation is None else "{:.2f} [{:.2f}, {:.2f}]".format(*row.rank_correlation),
+        )
+    console.print(table)
+
+
+def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
+    """One row per variant, best first."""
+    table = Table(title="sweep", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("run", "best µs", "x baseline", "trials", "to best", "correct", "cost", "wall"):
+        left = name == "run"
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    for row in sorted(summaries, key=lambda row: row["score_us"]):
+        table.add_row(
+            "\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)]),
+            f"{row['score_us']:.4g}",
+            f"{row['speedup']:.2f}" if row["speedup"] else "",
+            str(row["trials"]),
+            str(row["trials_to_best"]),
+            f"{row['correct']:.0%}" if row["correct"] is not None else "",
+            f"${row['usd']:.2f}",
+            f"{row['wall_s']:.0f} s",
+        )
+    console.print(table)
+
+
+def read_summaries(folder: Path) -> list[dict[str, Any]]:
+    """The summaries that a sweep's jobs left in their folders."""
+    files = sorted(folder.glob("*/summary.json"))
+    return [json.loads(file.read_text()) for file in files]
+
+
+def _share(part: int, whole: int) -> str:
+    """With its 95 % interval."""
+    if not whole:
+        return "-"
+    low, high = calibration.share(part, whole)
+    return f"{part / whole:.0%} [{low:.0%}, {high:.0%}]"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1f} %"
+
+
+def _ranges(row: calibration.Calibration) -> str:
+    """How a designer's ranges should change."""
+    if row.shift_points is None:
+        return "too few"
+    wide = "" if row.width_factor is None else f", x{row.width_factor:.2g} wide"
+    return f"move {row.shift_points:+.1f}{wide}"
+
+
+def _sweep_notes(row: Mapping[str, Any]) -> list[str]:
+    approved = [f"{name} {said}" for name, said in row.get("approved", {}).items()]
+    return [*approved, *([f"unranked: {row['unranked']}"] if row.get("unranked") else [])]
+
+
+def _scores(
+    problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...], best: Trial, approved: Mapping[str, Approval]
+) -> Table:
+    cases = [case.name for case in problem.benchmarks]
+    table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
+    paid = any(trial.cost.calls for trial in trials)
+    for name in ("kernel", problem.score, "x baseline", *(["cost"] if paid else []), *cases[:6]):
+        left = name == "kernel"
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    for trial in [*trials, *baselines]:
+        timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
+        ratio = by_score(trial, baselines) if trial not in baselines else None
+        table.add_row(
+            "\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))]),
+            f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
+            f"{ratio:.2f}" if ratio else "",
+            *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),
+            *(f"{timings[case]:.4g}" if case in timings else "" for case in cases[:6]),
+            style="bold" if trial.id == best.id else None,
+        )
+    return table
+
+
+def _notes(trial: Trial, approval: Approval | None) -> list[str]:
+    """What a table says below a kernel's name."""
+    unranked = trial.evaluation.unranked if trial.evaluation else ""
+    return [*([str(approval)] if approval else []), *([f"unranked: {unranked}"] if unranked else [])]
+
+
+def _confirmed(best: Trial) -> str:
+    found = best.evaluation.evidence if best.evaluation else {}
+    doubt = f"unconfirmed beside the runner-up: {found['unconfirmed']}\n" if found.get("unconfirmed") else ""
+    parts = [
+        f"{evidence.ratio(row)} over {row['id']}{' (a tie)' if row['low'] < 1 < row['high'] else ''}"
+        for row in found.get("against", ())
+    ]
+    return f"{doubt}timed again side by side: {best.id} is {', '.join(parts)}" if parts else doubt.strip()
+
+
+def _not_the_fastest(best: Trial, population: Population) -> str:
+    """That no experiment beat the seed that won, and why a kernel with a lower score did not win, where that is so."""
+    said = []
+    if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
+        said.append(f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure")
+    first = population.ranked[0]
+    if first.id != best.id and (first.score_us or 0.0) < (best.score_us or 0.0):
+        said.append(f"{first.id} has a lower score than the winner {best.id}, but {_doubt(first, best)}")
+    return "; ".join(said)
+
+
+def _doubt(first: Trial, best: Trial) -> str:
+    """What of the two, as `Population.best` reads them, keeps the one with the lower score from being the winner."""
+    ours, theirs = first.evaluation, best.evaluation
+    assert ours is not None
+    assert theirs is not None
+    again, claim = theirs.beside(first.id), ours.claim if ours.claim.get("id") == best.id else None
+    if claim and ours.unranked:
+        return f"that could not be told side by side ({ours.unranked})"
+    row = claim or ours.beside(best.id)
+    if again and not theirs.unranked:
+        row = {"speedup": 1 / again["speedup"], "low": 1 / again["high"], "high": 1 / again["low"]}
+    if row is None:
+        return "the two were not timed side by side, and scores from different moments decide nothing this close"
+    return (
+        f"side by side it was {evidence.ratio(row)} over it: {'slower' if row['high'] < 1 else 'not faster for sure'}"
+    )

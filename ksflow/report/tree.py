@@ -1,0 +1,65 @@
+"""The tree of kernels, and everything about one of them."""
+
+from collections.abc import Iterable, Mapping
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from ksflow.errors import counted
+from ksflow.records import Approval, Trial
+from ksflow.report import evidence
+from ksflow.report.words import STYLE, times, was, what
+
+
+def show_tree(
+    console: Console, population: Iterable[Trial], baselines: tuple[Trial, ...], approved: Mapping[str, Approval]
+) -> None:
+    """The lineage as a tree: every trial below its base."""
+    nodes: dict[str, Tree] = {}
+    root = Tree("lineage", hide_root=True)
+    for trial in population:
+        label = Text.assemble((trial.id, "bold"), " ", (trial.verdict, STYLE.get(trial.verdict, "red")), " ")
+        if trial.score_us:
+            label.append(f"{trial.score_us:.4g} µs {times(trial, baselines)} ")
+        elif trial.stale:
+            label.append(f"({was(trial)}) ", "dim")
+        if trial.id in approved:
+            label.append(f"{approved[trial.id]} ", "bold green")
+        if len(trial.parents) > 1:
+            label.append(f"(with {trial.parents[1]}) ", "dim")
+        label.append(what(trial, 90))
+        if trial.cost.usd:
+            label.append(f" ${trial.cost.usd:.4f}", "dim")
+        nodes[trial.id] = nodes.get(trial.parents[0] if trial.parents else "", root).add(label)
+    console.print(root, soft_wrap=True)
+
+
+def show_trial(console: Console, trial: Trial, commit: str, approval: Approval | None = None) -> None:
+    """Everything about one trial, the verdict and what it rests on first."""
+    console.print(f"{trial.id}  {trial.origin.value}  {trial.verdict}  commit {commit}")
+    rows: dict[str, object] = {
+        "stale": was(trial) if trial.stale else "",
+        "approval": approval,
+        **dict(zip(("base", "reference"), trial.parents, strict=False)),
+        "name": trial.name,
+        "failure": trial.failure,
+        "repeats": trial.repeats,
+        "cost": f"${trial.cost.usd:.4f}, {trial.cost.tokens} tokens, {trial.wall_s:.1f} s, "
+        f"{counted(trial.cost.calls, 'model call')}",
+    }
+    for key, value in rows.items():
+        if value:
+            console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
+    if trial.evaluation:
+        console.print()
+        evidence.show(console, trial.evaluation)
+    if trial.experiment:
+        low, high = trial.experiment.gain_percent
+        console.print(
+            f"\nexperiment (gain {low:g} to {high:g} %, innovation {trial.experiment.innovation:g})\n"
+            f"  {trial.experiment.description}\n  rubric: {trial.experiment.rubric}",
+            markup=False,
+        )
+    for name, text in trial.kernel.files.items() if trial.kernel else ():
+        console.print(f"\n{name}\n{text}", markup=False, soft_wrap=True)

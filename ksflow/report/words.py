@@ -1,0 +1,74 @@
+"""What tables, trees and lines of progress say in the same words."""
+
+import os
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from ksflow.errors import printable
+from ksflow.records import Population, Problem, Trial
+
+STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
+
+
+class _Calm(Console):
+    """Whatever models, documents and file names put into a text, none of it steers the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that does not squeeze tables into 80 columns when nobody's window sets the width."""
+    made = _Calm(stderr=stderr)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = 160
+    return made
+
+
+def what(trial: Trial, width: int) -> str:
+    found = trial.evaluation
+    reason = trial.failure or (found.reason if found else "")
+    idea = trial.experiment.description if trial.experiment else trial.name
+    unranked = f"unranked: {found.unranked}" if found and found.unranked else ""
+    repeat = f"the code of {trial.repeats}" if trial.repeats else ""
+    cached = f"judged on {found.evidence['cached']['date'][:10]}" if found and "cached" in found.evidence else ""
+    text = " ".join(" | ".join(part for part in (repeat, unranked, idea, reason, cached) if part).split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def was(trial: Trial) -> str:
+    """A stale trial's old verdict, and what has changed since."""
+    evaluation = trial.evaluation
+    assert evaluation is not None
+    score = f" {evaluation.score_us:.4g} µs" if evaluation.score_us else ""
+    return f"was {evaluation.verdict.value}{score}; changed since: {trial.stale}"
+
+
+def speedup(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
+    """Against the fastest baseline: as timed side by side where that was done, else by the scores."""
+    rows = trial.evaluation.evidence.get("against", ()) if trial.evaluation else ()
+    ids = {baseline.id for baseline in baselines}
+    paired = [float(row["speedup"]) for row in rows if row["id"] in ids]
+    if ids and len(paired) == len(ids):
+        return min(paired)
+    return by_score(trial, baselines)
+
+
+def by_score(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
+    """Against the fastest baseline, by their scores alone: the two may have had other neighbours when timed."""
+    times = [baseline.score_us for baseline in baselines if baseline.score_us]
+    return min(times) / trial.score_us if times and trial.score_us else None
+
+
+def times(trial: Trial, baselines: tuple[Trial, ...]) -> str:
+    ratio = by_score(trial, baselines)
+    return f"x{ratio:.2f}" if ratio else ""
+
+
+def known_baselines(population: Population, problem: Problem) -> tuple[Trial, ...]:
+    """The trials that are the problem's baselines, fastest first."""
+    digests = {seed.kernel.digest for seed in problem.seeds if seed.baseline}
+    return tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)

@@ -1,0 +1,150 @@
+"""Caps on what models may cost. A call is let through only when what it may cost at most still fits beside the others.
+
+Money and tokens are counted by the transcript. What a call in flight may cost is reserved, so a cap is never exceeded
+(as far as a provider keeps to the longest answer it was allowed); what a lost call may have cost stays reserved.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from ksflow.errors import BudgetError, ConfigError
+from ksflow.lineage.transcript import Transcript
+from ksflow.records import Cost, Permit, Question
+
+STAGES = ("selector", "designer", "writer", "digester", "evaluator")
+KINDS = ("usd", "tokens", "calls", "minutes")
+_NOT_OF_MODELS = ("evaluations", "rounds", "minutes", "stages.evaluator.minutes")
+_LOOK_S = 0.2
+
+
+class Meter:
+    """Asked before every model call, from any number of threads.
+
+    caps: name (`usd`, `stages.writer.usd`) -> the most; those of other kinds are for others to keep. stop: asked
+    whether to wait any longer. minutes: how long from now calls may begin, where nobody else keeps the time.
+    """
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        caps: Mapping[str, float],
+        stop: Callable[[], bool] = lambda: False,
+        minutes: float | None = None,
+    ) -> None:
+        self._transcript = transcript
+        self._caps = {name: most for name, most in caps.items() if name not in _NOT_OF_MODELS}
+        self._stop, self._minutes, self._began = stop, minutes, time.monotonic()
+        self._changed = threading.Condition()
+        self._in_flight: list[Question] = []
+        self._lost: list[Question] = []
+        self._before = {stage: self._counted(stage) for stage in ("", *STAGES)}
+
+    @contextmanager
+    def admit(self, question: Question) -> Iterator[Permit]:
+        """Leave for one call. Waits while calls in flight may yet leave enough; BudgetError when nothing can."""
+        self._reserve(question)
+        permit = Permit()
+        try:
+            yield permit
+        finally:
+            with self._changed:
+                self._in_flight.remove(question)
+                if permit.lost:
+                    self._lost.append(question)
+                self._changed.notify_all()
+
+    def spent(self, stage: str = "") -> Cost:
+        """By the calls since this meter was made; of one stage, or of all."""
+        return self._counted(stage) - self._before[stage]
+
+    def used(self) -> dict[str, float]:
+        """Cap -> the share of it that is spent."""
+        return {
+            name: _amount(self.spent(_parts(name)[0]), _parts(name)[1]) / most if most else 1.0
+            for name, most in self._caps.items()
+        }
+
+    def check(self, question: Question) -> None:
+        """Whether the caps can be kept and cover a first call of this kind. ConfigError."""
+        for name, most in self._caps.items():
+            if _parts(name)[0] in ("", _stage(question)) and (need := _need(question, name)) > most:
+                raise ConfigError(
+                    f"loop.{name}={most:g} does not cover one call of {question.stage}, which may take "
+                    f"{need:.4g}; raise it, or lower {_stage(question)}.lm.max_tokens"
+                )
+
+    def _reserve(self, question: Question) -> None:
+        if self._minutes is not None and time.monotonic() - self._began >= 60 * self._minutes:
+            raise BudgetError("loop.minutes used up")
+        with self._changed:
+            while cap := self._exceeded(question, self._in_flight):
+                if self._stop() or self._exceeded(question, []):
+                    raise BudgetError(f"{cap}={self._caps[cap]:g} used up")
+                self._changed.wait(_LOOK_S)
+            self._in_flight.append(question)
+
+    def _exceeded(self, question: Question, in_flight: list[Question]) -> str | None:
+        """The cap that this question would go beyond."""
+        for name, most in self._caps.items():
+            stage, kind = _parts(name)
+            if stage not in ("", _stage(question)):
+                continue
+            reserved = [q for q in (*in_flight, *self._lost, question) if stage in ("", _stage(q))]
+            if _amount(self.spent(stage), kind) + sum(_need(q, name) for q in reserved) > most * (1 + 1e-9):
+                return name
+        return None
+
+    def _counted(self, stage: str) -> Cost:
+        return self._transcript.stages.get(stage, Cost()) if stage else self._transcript.total
+
+
+def caps_of(whole: Mapping[str, float | None], stages: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
+    """Caps by name from the configuration's keys. ConfigError for a stage, a kind or an amount that is none."""
+    found = dict(whole)
+    for stage, kinds in stages.items():
+        if stage not in STAGES or not isinstance(kinds, Mapping):
+            raise ConfigError(
+                f"loop.stages.{stage}: caps are written loop.stages.STAGE.KIND=; stages: {', '.join(STAGES)}"
+            )
+        for kind, most in kinds.items():
+            if kind not in KINDS or (stage == "evaluator" and kind != "minutes"):
+                raise ConfigError(f"loop.stages.{stage}.{kind}: valid kinds: {', '.join(KINDS)}; evaluator: minutes")
+            found[f"stages.{stage}.{kind}"] = most
+    for name, most in found.items():
+        if most is not None and (not isinstance(most, int | float) or isinstance(most, bool) or not most >= 0):
+            raise ConfigError(f"loop.{name}={most} must be a number from 0 up, or null for no limit")
+    return {name: most for name, most in found.items() if most is not None}
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """(stage, kind); the stage is empty where the cap holds for all."""
+    stage, _, kind = name.removeprefix("stages.").rpartition(".")
+    return stage, kind
+
+
+def _need(question: Question, name: str) -> float:
+    """What a call may take of a cap at most."""
+    kind = _parts(name)[1]
+    if kind == "usd" and question.usd_most is None:
+        raise ConfigError(
+            f"loop.{name} cannot be kept: no price is known for {question.model}; set usd_per_mtok_in and "
+            f"usd_per_mtok_out of the model, or cap loop.tokens"
+        )
+    if kind == "usd":
+        return question.usd_most or 0.0
+    return {"tokens": float(question.tokens_in + question.tokens_out), "calls": 1.0}.get(kind, 0.0)
+
+
+def _amount(cost: Cost, kind: str) -> float:
+    return {
+        "usd": cost.usd,
+        "tokens": float(cost.tokens),
+        "calls": float(cost.calls),
+        "minutes": cost.wall_s / 60,
+    }[kind]
+
+
+def _stage(question: Question) -> str:
+    return question.stage.partition("=")[0]

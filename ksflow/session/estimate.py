@@ -1,0 +1,91 @@
+"""What a run will ask of its models, before the first call: each stage is followed up to its first question."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from ksflow.errors import BudgetError, StageError, counted
+from ksflow.loop import Lab
+from ksflow.protocols import metered_by, unrecorded
+from ksflow.records import Experiment, Material, Permit, Question
+
+_A_ROUND = {"selector": 1, "designer": 1, "writer": 3}
+"""Calls in a round of three experiments."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one round, and of the whole where the number of experiments is known."""
+
+    questions: tuple[Question, ...]
+    """A first call of each stage that calls a model."""
+    experiments: int | None
+
+    @property
+    def rounds(self) -> int | None:
+        """Rounds of three experiments."""
+        return None if self.experiments is None else math.ceil(self.experiments / 3)
+
+    def __str__(self) -> str:
+        """One line for a person; empty when no model is called."""
+        if not self.questions:
+            return ""
+        rounds = self.rounds
+        times, span = rounds or 1, f"{rounds} rounds" if rounds and rounds > 1 else "a round"
+        calls = counted(round(sum(map(_times, self.questions)) * times), "model call")
+        tokens = sum(_times(q) * q.tokens_in for q in self.questions) * times
+        price = _price(self.questions, times)
+        return f"estimate for {span} of 3: {calls}, {tokens / 1e3:.0f}k tokens of prompts{price}"
+
+
+def estimate(lab: Lab, experiments: int | None) -> Estimate:
+    """From the prompts of the run's first round as they would be now."""
+    known = lab.lineage.known
+    ranked = known.ranked
+    if not ranked:
+        return Estimate((), experiments)
+    choice = known.choose(ranked[0].id, ranked[-1].id, "")
+    idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
+    notes = lab.handbook + lab.lineage.notes()
+    asked: list[Question] = []
+    with _asking(asked):
+        lab.select(lab.problem, known)
+    with _asking(asked):
+        lab.design(lab.problem, known, choice, notes)
+    with _asking(asked):
+        lab.write(lab.problem, choice, idea, notes, None)
+    with _asking(asked):
+        lab.digest(lab.problem, Material((), known, notes))
+    return Estimate(tuple(asked), experiments)
+
+
+_STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
+"""An experiment of the usual length."""
+
+
+@contextmanager
+def _asking(asked: list[Question]) -> Iterator[None]:
+    """Take down what would be asked, and go no further."""
+
+    @contextmanager
+    def meter(question: Question) -> Iterator[Permit]:
+        asked.append(question)
+        raise BudgetError("estimated")
+        yield Permit()
+
+    with metered_by(meter), unrecorded(), suppress(BudgetError, StageError):
+        yield
+
+
+def _times(question: Question) -> float:
+    return _A_ROUND.get(question.stage.partition("=")[0], 0.25)
+
+
+def _price(questions: tuple[Question, ...], times: int) -> str:
+    if any(q.usd_most is None for q in questions):
+        models = ", ".join(dict.fromkeys(q.model for q in questions if q.usd_most is None))
+        return f"; no price is known for {models}"
+    least = sum(_times(q) * (q.usd_in or 0.0) for q in questions) * times
+    most = sum(_times(q) * (q.usd_most or 0.0) for q in questions) * times
+    return f"; ${least:.2f}, up to ${most:.2f} if every answer is as long as it may be" if most else "; free"

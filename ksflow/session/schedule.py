@@ -1,0 +1,63 @@
+"""What one call may use and how it goes about it, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ksflow.errors import ConfigError
+from ksflow.records import Cost, Population, Trial
+from ksflow.session.budget import caps_of
+
+_REPEATS = ("show", "skip", "judge")
+
+
+class Schedule:
+    """Budgets of one call, and how it goes about it. Whichever is reached first ends the search; none means no limit.
+
+    evaluations: experiments written and judged. tokens: of prompts and answers. stages: caps of a stage, as
+    `stages.writer.usd=3`, of usd, tokens, calls or minutes. rounds_in_flight: rounds that go on at the same time.
+    repairs: how often a failed kernel goes back to the writer. repeats: code that was tried before is answered from
+    the record, and shown to its writer with that answer once (`show`) or not (`skip`), or is judged again (`judge`).
+    digest_every: trials between two digests. confirm: whether the winner is judged once more.
+    """
+
+    def __init__(  # noqa: PLR0913 - a budget each
+        self,
+        evaluations: int | None = 60,
+        rounds: int | None = None,
+        minutes: float | None = None,
+        usd: float | None = None,
+        tokens: float | None = None,
+        stages: Mapping[str, Mapping[str, float | None]] | None = None,
+        rounds_in_flight: int = 1,
+        repairs: int = 0,
+        repeats: str = "show",
+        digest_every: int = 12,
+        confirm: bool = True,
+    ) -> None:
+        whole = {"evaluations": evaluations, "rounds": rounds, "minutes": minutes, "usd": usd, "tokens": tokens}
+        self.caps = caps_of(whole, stages or {})
+        if digest_every < 1 or repairs < 0 or rounds_in_flight < 1:
+            raise ConfigError("loop.digest_every and rounds_in_flight must be at least 1, loop.repairs at least 0")
+        if repeats not in _REPEATS:
+            raise ConfigError(f"loop.repeats={repeats}; valid: {', '.join(_REPEATS)}")
+        self.rounds_in_flight = rounds_in_flight
+        self.repairs, self.repeats, self.digest_every, self.confirm = repairs, repeats, digest_every, confirm
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    population: Population
+    best: Trial
+    baselines: tuple[Trial, ...]
+    reason: str
+    judged: int
+    repeats: int
+    """Trials that were answered from the record."""
+    search_s: float
+    wall_s: float
+    """Seconds of the whole call: the search, and judging the leaders again."""
+    busy: float
+    """The share of the search in which the device was at work."""
+    cost: Cost

@@ -1,0 +1,318 @@
+"""What runs at once, and for how long: stale leaders and seeds, rounds until a budget is spent, then the winner again.
+
+A round is a thread, and so is each of its trials; they wait for models side by side and for the device in a queue.
+Ctrl-C once: what is in flight is finished and kept, then the run ends as usual. Twice: it is abandoned, and the next
+run takes it up.
+"""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+
+from ksflow import loop
+from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.lineage import Turn
+from ksflow.lineage.past import Past
+from ksflow.lineage.steps import Replayed
+from ksflow.loop import Lab
+from ksflow.protocols import metered_by
+from ksflow.records import Origin, Population, Seed, Trial
+from ksflow.session import crew, crown, opening
+from ksflow.session.budget import Meter
+from ksflow.session.crew import Job
+from ksflow.session.estimate import estimate
+from ksflow.session.schedule import Outcome, Schedule
+
+_BARREN_ROUNDS = 3
+"""Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
+_A_ROUND = 3
+"""Experiments that a round is expected to bring."""
+_STEPS = ("select", "design", "write", "evaluate", "digest", "confirm")
+_LOOK_S = 0.2
+
+
+class Session:
+    """One call of a run: its counters, its budgets, its way out. `show` is told of every step.
+
+    past: a recorded run to be replayed. models: whether any stage calls one, so that an estimate is worth making.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        lab: Lab,
+        show: Callable[[str, Trial | None, "Session"], None],
+        past: Past | None = None,
+        models: bool = False,
+    ) -> None:
+        self.schedule, self.past, self.models = schedule, past, models
+        self.device = crew.Queue(getattr(lab.evaluate, "devices", 1))
+        self.lab = replace(
+            lab,
+            repairs=schedule.repairs,
+            repeats=schedule.repeats,
+            watch=self._watch,
+            stop=self._stop,
+            room=self._room,
+            together=crew.together,
+            device=self.device,
+        )
+        self.meter = Meter(lab.transcript, schedule.caps, self._stop)
+        self.started = time.monotonic()
+        self.rounds = self.judged = self.repeats = 0
+        self.doing: dict[int, tuple[str, str]] = {}
+        """Thread -> (step, trial): what is in flight."""
+        self._show = show
+        self._changed = threading.Condition(threading.RLock())
+        self._showing = threading.RLock()
+        self._interrupted = threading.Event()
+        self._searching = False
+        self._baselines: frozenset[str] = frozenset()
+        self._exact: Replayed | None = None
+        self._running: list[Job] = []
+        self._planning = self._dispatched = self._barren = self._seen = 0
+        self._judging_s, self._ended = 0.0, ""
+        self._error: BaseException | None = None
+
+    def run(self, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
+        """Search until a budget is spent or the user has had enough. Raises ConfigError, LineageError, StageError.
+
+        settings: what is kept with the session, for whoever wants to repeat it.
+        """
+        with self._interruptible(), metered_by(self.meter.admit if self.past is None else None):
+            self._open(settings)
+            self._baselines = opening.baselines(self.lab, seeds)
+            opening.start(self.lab, seeds, self._interrupted.is_set)
+            self._baselines = opening.baselines(self.lab, seeds)
+            began, before = time.monotonic(), self.device.busy_s
+            reason = self._search()
+            ended = time.monotonic()
+            busy = (self.device.busy_s - before) / max(ended - began, 1e-9)
+            if self.schedule.confirm and (self._exact is None or self._exact.missing):
+                crown.confirm(self.lab, lambda: self.baselines, self._interrupted.is_set)
+            self.lab.lineage.let_go()
+        best = self.known.best
+        if best is None:
+            raise ConfigError(opening.no_start(self.known))
+        if self._exact and self._exact.missing:
+            raise ConfigError(self._exact.astray)
+        return Outcome(
+            population=self.known,
+            best=best,
+            baselines=self.baselines,
+            reason=reason,
+            judged=self.judged,
+            repeats=self.repeats,
+            search_s=ended - self.started,
+            wall_s=time.monotonic() - self.started,
+            busy=busy,
+            cost=self.lab.transcript.total,
+        )
+
+    @property
+    def known(self) -> Population:
+        """The population as this process knows it."""
+        return self.lab.lineage.known
+
+    @property
+    def baselines(self) -> tuple[Trial, ...]:
+        """The accepted baselines, fastest first."""
+        return tuple(t for t in self.known.ranked if t.id in self._baselines)
+
+    def used(self) -> dict[str, float]:
+        """Budget -> the share of it that is used."""
+        spent = {
+            "evaluations": float(self.judged),
+            "rounds": float(self.rounds),
+            "minutes": (time.monotonic() - self.started) / 60,
+            "stages.evaluator.minutes": self._judging_s / 60,
+        }
+        caps = self.schedule.caps
+        shares = {name: spent[name] / most if most else 1.0 for name, most in caps.items() if name in spent}
+        return {**shares, **self.meter.used()}
+
+    # -- the search ------------------------------------------------------------------------------
+
+    def _open(self, settings: str) -> None:
+        lineage = self.lab.lineage
+        if self.past is None:
+            lineage.session(settings, self.lab.handbook)
+        elif getattr(self.lab.evaluate, "recorded", False):
+            self._exact = lineage.session(settings, self.lab.handbook, self.past.exactly)
+        else:
+            lineage.session(settings, self.lab.handbook, self.past.judged_anew)
+        self.lab = replace(self.lab, handbook=lineage.handbook)
+
+    def _search(self) -> str:
+        """Rounds side by side, until nothing more may begin and nothing is in flight. Why it ended."""
+        self._estimate()
+        self._searching, self._seen = True, self.lab.lineage.digested
+        while self._advance():
+            pass
+        if self._error:
+            raise self._error
+        return self._ended or self._spent() or "interrupted"
+
+    def _estimate(self) -> None:
+        """Say what the search may cost, and that the caps can be kept. ConfigError."""
+        if self.models and self.past is None:
+            most = self.schedule.caps.get("evaluations")
+            found = estimate(self.lab, None if most is None else int(most))
+            for question in found.questions:
+                self.meter.check(question)
+            if found.questions:
+                self._watch(str(found), None)
+
+    def _advance(self) -> bool:
+        """Begin a round, or wait for one; False when all is over."""
+        with self._changed:
+            self._running = [job for job in self._running if not job.over]
+            if not self._may_begin():
+                if self._running:
+                    self._changed.wait(_LOOK_S)
+                return bool(self._running)
+        if left := self.lab.lineage.unfinished():
+            room = self._room(len(left))
+            for trial in left[:room]:
+                self._begin(partial(loop.attempt, self.lab, trial))
+            for trial in left[room:]:
+                self.lab.lineage.leave(trial)
+            return True
+        try:
+            turn = self.lab.lineage.begin()
+        except BudgetError as error:  # a recording that has no more rounds
+            self._ended = str(error)
+            return True
+        every, known = self.schedule.digest_every, len(turn.known.trials)
+        learning, self._seen = known // every > self._seen // every, known
+        with self._changed:
+            self.rounds += 1
+            self._planning += 1
+        self._begin(partial(self._round, turn, learning))
+        return True
+
+    def _may_begin(self) -> bool:
+        if self._stop() or self._ended:
+            return False
+        if self._exact is not None:
+            return True
+        most = self.schedule.caps.get("rounds")
+        return (
+            len(self._running) < self.schedule.rounds_in_flight
+            and (most is None or self.rounds < most)
+            and self._left() > self._planning * _A_ROUND
+        )
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        self._running.append(Job(work, self._over))
+
+    def _round(self, turn: Turn, learning: bool) -> None:
+        planned = threading.Event()
+
+        def together(do: Callable[[Trial], None], trials: Iterable[Trial]) -> None:
+            self._planned(planned)
+            crew.together(do, trials)
+
+        before = self.judged
+        try:
+            loop.round_(replace(self.lab, together=together), turn, learning)
+        except StageError as error:
+            if error.stage == "evaluator":
+                raise
+            self._watch(f"no plan: {error}", None)
+        finally:
+            self._planned(planned)
+            self._count(self.judged > before)
+
+    def _planned(self, event: threading.Event) -> None:
+        """A round needs no more room than it has taken."""
+        with self._changed:
+            self.doing.pop(threading.get_ident(), None)
+            self._planning -= not event.is_set()
+            event.set()
+            self._changed.notify_all()
+
+    def _count(self, fruitful: bool) -> None:
+        with self._changed:
+            self._barren = 0 if fruitful else self._barren + 1
+            if self._barren >= _BARREN_ROUNDS * self.schedule.rounds_in_flight and self.past is None:
+                self._ended = self._ended or f"{self._barren} rounds in a row brought no trial"
+
+    def _over(self, job: Job) -> None:
+        """A thread has come to its end."""
+        with self._changed:
+            self.doing.pop(threading.get_ident(), None)
+            if isinstance(job.error, BudgetError):
+                self._ended = self._ended or (str(job.error) if self._exact is None else "")
+            elif job.error is not None:
+                self._error = self._error or job.error
+            self._changed.notify_all()
+
+    # -- budgets ---------------------------------------------------------------------------------
+
+    def _left(self) -> float:
+        """Experiments that may yet be dispatched."""
+        most = self.schedule.caps.get("evaluations")
+        return math.inf if most is None or self._exact is not None else max(most - self._dispatched, 0)
+
+    def _room(self, wanted: int) -> int:
+        """How many of so many experiments may be dispatched; they are counted from here on."""
+        with self._changed:
+            granted = int(min(self._left(), wanted))
+            self._dispatched += granted
+            return granted
+
+    def _spent(self, but: str = "") -> str | None:
+        full = [name for name, share in self.used().items() if share >= 1 and name != but]
+        return f"{full[0]}={self.schedule.caps[full[0]]:g} used up" if full else None
+
+    def _stop(self) -> bool:
+        if self._interrupted.is_set() or self._error:
+            return True
+        return self._searching and self._exact is None and bool(self._ended or self._spent(but="rounds"))
+
+    # -- what is seen ----------------------------------------------------------------------------
+
+    def _watch(self, what: str, trial: Trial | None) -> None:
+        with self._changed:
+            me = threading.get_ident()
+            if what == "done" and trial:
+                self.doing.pop(me, None)
+                self._judging_s += trial.evaluation.wall_s if trial.evaluation else 0.0
+                if trial.origin is not Origin.SEED:
+                    self._tally(trial)
+            elif what in _STEPS:
+                self.doing[me] = (what, trial.id if trial else "")
+        with self._showing:  # not the other: showing reads the lineage, and whoever writes there asks for room
+            self._show(what, trial, self)
+
+    def _tally(self, trial: Trial) -> None:
+        if trial.repeats:
+            self.repeats += 1
+            self._dispatched -= 1
+        elif trial.evaluation is None or "renewed" not in trial.evaluation.evidence:
+            self.judged += 1
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            if self._interrupted.is_set():
+                self._show("abandon", None, self)
+                raise KeyboardInterrupt
+            self._interrupted.set()
+            self._show("interrupt", None, self)
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,145 @@
+"""Arguments of any shape as flat tensors: what a foreign function takes, taken apart and put together again.
+
+A tree is a tensor, a list, a tuple, a named tuple, a dict or a dataclass of trees, or any other value, which is
+constant: pickled by the judge, unpickled in the box, never the other way round.
+"""
+
+import base64
+import collections
+import dataclasses
+import io
+import pickle
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+Tree = Any
+HIDDEN = "__only_the_judge_has_it__"
+"""An attribute of modules that candidates cannot import."""
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Flat(tuple[torch.Tensor, ...]):
+    """A case's tensors, inputs first, with how a candidate is called on them.
+
+    bind: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
+    first is copied into the second before a call; `results`: the places of what the call returns, in order;
+    `entry`, `init`, `seed`, `device`, `trailing`: see `box.foreign`.
+    """
+
+    bind: Mapping[str, Any]
+
+    def __new__(cls, tensors: Sequence[torch.Tensor], bind: Mapping[str, Any]) -> "Flat":
+        made = super().__new__(cls, tensors)
+        made.bind = bind
+        return made
+
+
+def like(data: Tensors, tensors: Sequence[torch.Tensor]) -> Tensors:
+    """Other tensors of the same case."""
+    return Flat(tensors, data.bind) if isinstance(data, Flat) else tuple(tensors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """The place of a tensor in a tree."""
+
+    index: int
+
+
+def flatten(tree: Tree) -> tuple[Tree, list[torch.Tensor]]:
+    """The tree with `Leaf`s where the tensors were, and the tensors."""
+    found: list[torch.Tensor] = []
+
+    def take(tensor: torch.Tensor) -> Leaf:
+        found.append(tensor)
+        return Leaf(len(found) - 1)
+
+    return _map(tree, torch.Tensor, take), found
+
+
+def portable(tree: Tree) -> Tree:
+    """The tree as it is. TypeError where a module is in it: the state it keeps cannot be seen."""
+    _map(tree, torch.nn.Module, _refuse)
+    return tree
+
+
+def _refuse(module: torch.nn.Module) -> None:
+    kind = type(module).__name__
+    raise TypeError(f"{kind} is a torch.nn.Module; only tensors and plain values go in and out of a box")
+
+
+def build(shape: Tree, tensors: Sequence[torch.Tensor]) -> Tree:
+    """The way back."""
+    return _map(shape, Leaf, lambda leaf: tensors[leaf.index])
+
+
+def returned(result: Tree) -> list[Any]:
+    """What a call returned, flat: tensors and numbers."""
+    if isinstance(result, torch.Tensor | bool | int | float):
+        return [result]
+    if isinstance(result, Mapping):
+        return [leaf for value in result.values() for leaf in returned(value)]
+    if isinstance(result, list | tuple):
+        return [leaf for value in result for leaf in returned(value)]
+    return []
+
+
+def ordered(result: Tree, like: Tree) -> Tree:
+    """The result with its dicts in the order that those of `like` have. KeyError where they have other names."""
+    if isinstance(result, Mapping) and isinstance(like, Mapping):
+        if {*result} != {*like}:
+            raise KeyError(f"with {', '.join(map(repr, result))}, expected {', '.join(map(repr, like))}")
+        return {name: ordered(result[name], shape) for name, shape in like.items()}
+    if isinstance(result, list | tuple) and isinstance(like, list | tuple) and len(result) == len(like):
+        return [ordered(value, shape) for value, shape in zip(result, like, strict=True)]
+    return result
+
+
+def pack(shape: Tree) -> str:
+    """A tree without tensors, as text for the box. Types that only the judge has become plain ones."""
+    made = io.BytesIO()
+    _Pickler(made).dump(shape)
+    return base64.b64encode(made.getvalue()).decode()
+
+
+class _Pickler(pickle.Pickler):
+    """Values of a class in a module that is marked `HIDDEN` keep their attributes, and lose their class."""
+
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if not getattr(sys.modules.get(kind.__module__), HIDDEN, False):
+            return NotImplemented
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return _named, (kind.__name__, value._fields, tuple(value))
+        return types.SimpleNamespace, (), dict(vars(value))
+
+
+def _named(name: str, fields: Sequence[str], values: tuple[Any, ...]) -> Any:
+    return collections.namedtuple(name, fields)(*values)
+
+
+def unpack(text: str) -> Tree:
+    """Of what the judge packed."""
+    return pickle.loads(base64.b64decode(text))
+
+
+def _map(tree: Tree, kind: type, change: Callable[[Any], Any]) -> Tree:
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        made = {key: _map(value, kind, change) for key, value in tree.items()}
+        return made if type(tree) is dict else type(tree)(made)  # type: ignore[call-arg]
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_map(value, kind, change) for value in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(_map(value, kind, change) for value in tree)
+    if isinstance(tree, types.SimpleNamespace):
+        return types.SimpleNamespace(**{name: _map(value, kind, change) for name, value in vars(tree).items()})
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Leaf):
+        names = [field.name for field in dataclasses.fields(tree) if field.init]
+        return dataclasses.replace(tree, **{name: _map(getattr(tree, name), kind, change) for name in names})
+    return tree

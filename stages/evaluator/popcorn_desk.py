@@ -1,0 +1,93 @@
+"""Where submissions are noted before they are made: one at a time, not too often, and none made twice after a crash."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import structlog
+
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A submission, noted before it is made."""
+
+    key: str
+    name: str
+    """The file's name: no other submission has it, so that this one can be found by it."""
+    id: int | None = None
+    """The service's number; None until it is known."""
+    known: bool = False
+    """Whether it was noted earlier, by a program that did not see its end."""
+
+
+class Desk:
+    """A folder that every process on this machine that submits shares."""
+
+    def __init__(self, folder: Path, interval_s: float) -> None:
+        self.folder = folder
+        self.interval_s = interval_s
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """The one submission in flight. Waits while another process has it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        told = False
+        with (self.folder / "lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not told:
+                        structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
+                    told = True
+                    time.sleep(_LOOK_S)
+            yield
+
+    def pace(self) -> None:
+        """Wait until the next submission may be made, and note that it is made now."""
+        mark = self.folder / "last"
+        since = time.time() - mark.stat().st_mtime if mark.exists() else self.interval_s
+        if 0 <= since < self.interval_s:
+            time.sleep(self.interval_s - since)
+        mark.touch()
+
+    def ticket(self, *about: str) -> Ticket:
+        """The open ticket of a submission, or a new one, safe on disk."""
+        key = hashlib.sha256("\0".join(about).encode()).hexdigest()[:24]
+        try:
+            found = json.loads(self._file(key).read_text())
+            return Ticket(key, str(found["name"]), found["id"] if type(found["id"]) is int else None, True)
+        except (OSError, ValueError, KeyError, TypeError):
+            return self.renew(Ticket(key, ""))
+
+    def renew(self, ticket: Ticket) -> Ticket:
+        """Another submission in its place, with a name of its own."""
+        return self._kept(Ticket(ticket.key, f"kernel_{secrets.randbelow(10**12):012}.py"))
+
+    def numbered(self, ticket: Ticket, number: int) -> Ticket:
+        """The same, with the service's number."""
+        return self._kept(replace(ticket, id=number))
+
+    def done(self, ticket: Ticket) -> None:
+        """Its end was seen."""
+        self._file(ticket.key).unlink(missing_ok=True)
+
+    def _kept(self, ticket: Ticket) -> Ticket:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / f"{ticket.key}.{os.getpid()}"
+        partial.write_text(json.dumps(asdict(ticket)))
+        partial.replace(self._file(ticket.key))
+        return ticket
+
+    def _file(self, key: str) -> Path:
+        return self.folder / f"{key}.json"

@@ -1,0 +1,165 @@
+"""Notes as prompt text: in full those that bear most on the work at hand, the others by a line, within a budget.
+
+What bears on it is found by the words that a note shares with the task, the code and the experiment: rare words count
+most, and a name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text.
+"""
+
+import math
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ksflow.records import Note, Status
+
+CHARACTERS = 4
+"""Of a token, by and large."""
+FINDINGS = 15_000
+"""Tokens of findings that a prompt has room for, unless a stage says otherwise."""
+_TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.ASSUMED, Status.REFUTED)
+_MEANING = {
+    Status.MEASURED: "Measured here",
+    Status.DOCUMENTED: "Documented",
+    Status.ASSUMED: "Assumed, not checked",
+}
+_REFUTED = "Refuted: do not rely on these"
+_TITLES = "Other notes, by their titles"
+_COUNT = 50  # characters of the line that counts what is left out
+_SHARE = 4  # the lists of titles get one part in so many of the room
+_TITLE, _WHY, _LINE = 160, 200, 240  # characters
+_LEVELS = 5  # of relevance; within a level trust decides, and the lowest is not shown in full
+_WORD = re.compile(r"[^\W\d]\w+|\d{2,}")
+
+
+def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "") -> str:
+    """The notes that have room in `tokens`; what bears most on `about` comes first, then the most trusted.
+
+    The rest is listed by title as far as there is room, and counted; what is refuted comes last, in a line each.
+    """
+    given = list(notes)
+    refuted = [note for note in given if note.status is Status.REFUTED]
+    held = _ranked([note for note in given if note.status is not Status.REFUTED], about)
+    room = CHARACTERS * tokens - _COUNT
+    short = _listed([(_REFUTED, [_claim(note) for note in refuted])], room // _SHARE)
+    shown, left_out = _in_full(held, room - short.size - _listed(_titles(held), room // _SHARE).size)
+    titles = _listed(_titles(left_out), room - short.size - sum(len(block) + 2 for block in shown))
+    missing = len(left_out) - titles.lines + len(refuted) - short.lines
+    blocks = [*shown, *titles.blocks, *short.blocks]
+    if missing:
+        blocks.append(f"({missing} more notes have no room here)")
+    return "\n\n".join(blocks) or "(there are no findings yet)"
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    note: Note
+    full: bool
+    """Whether it bears on the work enough to be shown in full."""
+
+
+@dataclass(frozen=True)
+class _List:
+    blocks: tuple[str, ...]
+    lines: int
+
+    @property
+    def size(self) -> int:
+        return sum(len(block) + 2 for block in self.blocks)
+
+
+def _ranked(notes: Sequence[Note], about: str) -> list[_Ranked]:
+    scores = _relevance(notes, about)
+    most = max(scores, default=0.0)
+    levels = [round((_LEVELS - 1) * score / most) if most else 1 for score in scores]
+    order = sorted(range(len(notes)), key=lambda i: (-levels[i], _doubt(notes[i]), -scores[i], i))
+    return [_Ranked(notes[index], levels[index] > 0) for index in order]
+
+
+def _doubt(note: Note) -> float:
+    """A challenged note stands behind the others of its status and of the next."""
+    return _TRUST.index(note.status) + (1.5 if note.challenge else 0.0)
+
+
+def _relevance(notes: Sequence[Note], about: str) -> list[float]:
+    """The weight of the words that each note shares with `about`, against that of all its words."""
+    if not about:
+        return [0.0] * len(notes)
+    sought = Counter(_words(about))
+    own = [set(_words(" ".join([note.title, note.text, *note.targets, *note.problems]))) for note in notes]
+    count = Counter(word for words in own for word in words)
+    weight = {word: math.log(1 + len(notes) / often) for word, often in count.items()}
+    found = []
+    for words in own:
+        shared = sorted(words & sought.keys())
+        total = math.fsum(weight[word] for word in words)
+        found.append(math.fsum(weight[w] * (1 + math.log(sought[w])) for w in shared) / math.sqrt(total or 1.0))
+    return found
+
+
+def _words(text: str) -> list[str]:
+    """Lower case; a compound name whole, in its parts and in its neighbouring pairs."""
+    found = []
+    for name in _WORD.findall(text.lower()):
+        found.append(name)
+        parts = [part for part in name.split("_") if part]
+        if len(parts) > 1:
+            found += [part for part in parts if len(part) > 1]
+            found += ["_".join(pair) for pair in pairwise(parts)]
+    return found
+
+
+def _in_full(ranked: Sequence[_Ranked], room: int) -> tuple[list[str], list[_Ranked]]:
+    shown, left_out = [], []
+    for each in ranked:
+        block = _block(each.note)
+        if not each.full or len(block) + 2 > room:
+            left_out.append(each)
+            continue
+        room -= len(block) + 2
+        shown.append(block)
+    return shown, left_out
+
+
+def _block(note: Note) -> str:
+    head = f"### {note.title}{_chips(note)}\n{_MEANING[note.status]}. Sources: {'; '.join(note.sources)}"
+    doubt = f"\nChallenged, so doubtful: {_cut(note.challenge, _WHY)}" if note.challenge else ""
+    return f"{head}{doubt}\n{note.text.strip()}"
+
+
+def _titles(ranked: Sequence[_Ranked]) -> list[tuple[str, list[str]]]:
+    lines = []
+    for each in ranked:
+        note = each.note
+        doubt = ", challenged" if note.challenge else ""
+        lines.append(f"- {_cut(note.title, _TITLE)} [{note.status.value}{doubt}]{_chips(note)}")
+    return [(_TITLES, lines)]
+
+
+def _claim(note: Note) -> str:
+    return f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}"
+
+
+def _chips(note: Note) -> str:
+    return f" (for {', '.join(note.targets)})" if note.targets else ""
+
+
+def _listed(lists: Iterable[tuple[str, list[str]]], room: int) -> _List:
+    """Each list under its heading, as many lines as there is room for."""
+    blocks, count = [], 0
+    for heading, lines in lists:
+        block, some = f"{heading}:", 0
+        for line in lines:
+            if len(block) + len(line) + 3 > room:
+                break
+            block, some = f"{block}\n{line}", some + 1
+        if some:
+            room -= len(block) + 2
+            blocks.append(block)
+            count += some
+    return _List(tuple(blocks), count)
+
+
+def _cut(text: str, room: int) -> str:
+    return textwrap.shorten(text, room, placeholder="...")

@@ -1,0 +1,313 @@
+"""A stage's prompt as something to be taught: questions it would ask, graded answers, a prompt that changes.
+
+Every call, of the pupil and of the teacher, goes through the stage's own client: it is metered, redacted, kept in the
+transcript and answered from the cache where it was asked before. That cache is also how an interrupted optimisation
+goes on: everything is drawn from a seed and asked in order, so the same command comes to the same questions, and those
+with an answer cost nothing. The optimisers' own snapshots are not used: they do not restore what is drawn next.
+
+What it does not do: judge. Grades come from whoever compiles.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ksflow.errors import BudgetError, ConfigError, StageError, boundary
+from ksflow.stages.lm.adapter import Malformed
+from ksflow.stages.lm.attempt import Filtered
+from ksflow.stages.lm.model import Model
+from ksflow.stages.lm.program import Inquiry, Overheard, Program, listening
+from ksflow.stages.lm.prompts import signature_hash
+from ksflow.stages.lm.voice import Halt, Voice
+
+_LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
+Grade = tuple[float, str]
+"""A score from 0 to 1, and what is to be said about it."""
+
+
+class Answer(NamedTuple):
+    """What came back: the output fields, or why they cannot be read."""
+
+    fields: dict[str, Any]
+    refused: str = ""
+
+
+class Student(dspy.Module):  # type: ignore[misc]
+    """The stage's predictor, as an optimiser wants it. It is asked once; what cannot be read is an answer too."""
+
+    def __init__(self, school: "School") -> None:
+        super().__init__()
+        self.predict = school.program.predict.deepcopy()
+        self._school = school
+
+    def forward(self, **inputs: str) -> dspy.Prediction:
+        """The output fields; `refused` is why there are none, `prompt` names instruction and demos."""
+        voice = self.predict.lm or dspy.settings.lm
+        answer = self._school.answer(self.predict, inputs, int(voice.kwargs.get("rollout_id") or 0))
+        if dspy.settings.trace is not None:
+            seen = {name: answer.fields.get(name, "") for name in self.predict.signature.output_fields}
+            dspy.settings.trace.append((self.predict, dict(inputs), _prediction(seen)))
+        return _prediction({**answer.fields, "refused": answer.refused, "prompt": prompt_hash(self.predict)})
+
+
+def _prediction(fields: Mapping[str, Any]) -> dspy.Prediction:
+    """Field by field: DSPy's constructor takes one that is called `base` for something else."""
+    made = dspy.Prediction()
+    for name, value in fields.items():
+        made[name] = value
+    return made
+
+
+def prompt_hash(predict: dspy.Predict) -> str:
+    """Names an instruction with its demos."""
+    state = predict.dump_state()
+    text = json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _asked(inputs: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass
+class Course:
+    """What an optimiser works with. Examples carry their inputs and `case`, the number of the inquiry they are of."""
+
+    school: "School"
+    teacher: Voice
+    train: list[dspy.Example]
+    validation: list[dspy.Example]
+    start: float
+    """The mean score of the prompt as it is, on the validation set."""
+    rollouts: int
+    """About how many answers may be graded."""
+    demos: int | None = None
+    seed: int = 0
+
+    def metric(self, example: dspy.Example, prediction: Any, *trace: Any) -> Any:
+        """For optimisers that want a score, and those that want feedback with it (five arguments)."""
+        score, feedback = self.school.grade(example, prediction)
+        return dspy.Prediction(score=score, feedback=feedback) if len(trace) > 1 else score
+
+
+Grader = Callable[[Any, str], Grade]
+"""Given what the stage makes of an answer, or None and why it is refused."""
+
+
+@dataclass
+class School:
+    """Teaches one stage. `watch` is told after each graded answer."""
+
+    program: Program
+    teacher: Model | None = None
+    watch: Callable[[], None] = lambda: None
+    asked: int = 0
+    """Questions to the teacher."""
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Prompt -> case -> score."""
+    _inquiries: list[Inquiry] = field(default_factory=list)
+    _graders: list[Grader] = field(default_factory=list)
+    _grades: dict[tuple[int, str], Grade] = field(default_factory=dict)
+    _prompts: dict[str, dspy.Predict] = field(default_factory=dict)
+    _answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What was asked -> the output fields of each answer."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "School":
+        """Itself: optimisers copy their students."""
+        return self
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def hear(self, stage: Callable[[], object], grader: Callable[[str], Grader]) -> int | None:
+        """The number of the question that `stage` asks when it is called; None where it asks nothing.
+
+        `grader` makes, of all that the model is shown, what grades the answers.
+        """
+        try:
+            with listening():
+                stage()
+        except Overheard as heard:
+            self._inquiries.append(heard.inquiry)
+            self._graders.append(grader(self.shown(len(self._inquiries) - 1)))
+            return len(self._inquiries) - 1
+        except StageError:
+            return None
+        return None
+
+    def inputs(self, case: int) -> dict[str, str]:
+        """What a question consists of."""
+        return dict(self._inquiries[case].inputs)
+
+    def shown(self, case: int) -> str:
+        """The same as one text."""
+        return "\n".join(self._inquiries[case].inputs.values())
+
+    @property
+    def named(self) -> str:
+        """Names signature, instruction, demos, models and layout: what an optimisation starts from."""
+        program = self.program
+        parts = (
+            signature_hash(program.predict.signature),
+            prompt_hash(program.predict),
+            program.model.identity,
+            repr(sorted(program.model.settings.items())),
+            program.adapter,
+            (self.teacher or program.model).identity,
+            dspy.__version__,
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an answer is had again for nothing."""
+        return self.program.model.cache and (self.teacher or self.program.model).cache
+
+    @property
+    def told(self) -> dict[str, str]:
+        """For a card: the models and versions."""
+        return {
+            "model": self.program.model.model,
+            "teacher": (self.teacher or self.program.model).model,
+            "dspy": dspy.__version__,
+        }
+
+    # -- students ------------------------------------------------------------------------------
+
+    def student(self) -> Student:
+        """One with the prompt as it is."""
+        return Student(self)
+
+    def instruction(self, student: Student) -> str:
+        """What its prompt begins with."""
+        return str(student.predict.signature.instructions)
+
+    def demos(self, student: Student) -> int:
+        """How many worked examples its prompt has."""
+        return len(student.predict.demos)
+
+    def save(self, student: Student, path: Path) -> None:
+        """The student's prompt as a file that the stage's `prompt=` takes."""
+        self.program.save(student.predict, path)
+
+    def best(self, cases: Sequence[int]) -> Student:
+        """The one with the highest mean of those whose every case was graded; of equals the first."""
+        means = {
+            prompt: sum(scores[case] for case in cases)
+            for prompt, scores in self.scores.items()
+            if scores.keys() >= set(cases)
+        }
+        made = Student(self)
+        made.predict = self._prompts[max(means, key=lambda prompt: means[prompt])].deepcopy()
+        return made
+
+    def examine(self, student: Student, cases: Sequence[int]) -> list[float]:
+        """The scores of a student's answers. Raises what a model call or a grade raises."""
+        with self._open():
+            return [self.grade(example, student(**example.inputs()))[0] for example in map(self._example, cases)]
+
+    def compile(
+        self, optimiser: str, train: Sequence[int], validation: Sequence[int], **settings: Any
+    ) -> tuple[Student, str]:
+        """A student with a better prompt, or the same, and a remark on how it went. The settings are `Course`'s.
+
+        Raises what a model call or a grade raises.
+        """
+        from ksflow.stages.lm.optimisers import OPTIMISERS
+
+        if optimiser not in OPTIMISERS:
+            raise ConfigError(f"optimizer={optimiser} is not one of: {', '.join(OPTIMISERS)}")
+        voice = Voice(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
+        course = Course(self, voice, [*map(self._example, train)], [*map(self._example, validation)], **settings)
+        with self._open(), boundary(f"optimizer={optimiser}"):
+            try:
+                made, remark = OPTIMISERS[optimiser](course)
+            except AdapterParseError:
+                made, remark = Student(self), "it ended where an answer of the teacher could not be read"
+        made.predict.lm = None
+        self._complete(made.predict)
+        return made, remark
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        self.asked += 1
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+        voice = Voice(self.program.model, self.program.label, self._count)
+        try:
+            with dspy.context(lm=voice, adapter=adapter, num_threads=1, disable_history=True):
+                yield
+        except Halt as halt:
+            raise halt.cause from halt
+
+    def _example(self, case: int) -> dspy.Example:
+        inputs = self.inputs(case)
+        return dspy.Example(**inputs, case=case).with_inputs(*inputs)
+
+    def answer(self, predict: dspy.Predict, inputs: Mapping[str, str], which: int = 0) -> Answer:
+        """One answer; `which` of several. Raises Halt where there can be none."""
+        self._complete(predict)
+        name = prompt_hash(predict)
+        if name not in self._prompts:
+            self._prompts[name] = predict.deepcopy()
+            self._prompts[name].lm = None
+        try:
+            fields = self.program.once(predict, inputs, which)
+            self._answers.setdefault(_asked(inputs), []).append(fields)
+            return Answer(fields)
+        except Filtered as error:
+            return Answer({}, error.reason)
+        except Malformed as error:
+            last = [*predict.signature.output_fields][-1]
+            return Answer({last: str(error.lm_response)[:_LONGEST]}, error.reason)
+        except AdapterParseError:
+            return Answer({}, "the answer is empty")
+        except (StageError, BudgetError, ConfigError) as error:
+            raise Halt(error) from error
+
+    def _complete(self, predict: dspy.Predict) -> None:
+        """Give worked examples the fields that DSPy loses (an output called `base`); without them they go unused."""
+        given, made = predict.signature.input_fields, predict.signature.output_fields
+        for demo in predict.demos:
+            lost = [name for name in made if name not in demo]
+            has = {name: demo[name] for name in made if name in demo}
+            if lost and all(name in demo for name in given):
+                known = self._answers.get(_asked({name: demo[name] for name in given}), [])
+                answer = next((one for one in known if {name: one[name] for name in has} == has), {})
+                for name in lost:
+                    if name in answer:
+                        demo[name] = answer[name]
+
+    def grade(self, example: dspy.Example, prediction: dspy.Prediction) -> Grade:
+        """Once for each answer to a question; a refusal is graded too. Raises Halt where it cannot be measured."""
+        case, names = int(example.case), self.program.predict.signature.output_fields
+        fields = {name: prediction[name] for name in names if name in prediction}
+        refused = str(prediction.refused)
+        key = (case, hashlib.sha256(f"{fields!r}\0{refused}".encode("utf-8", "replace")).hexdigest())
+        if key not in self._grades:
+            self._grades[key] = self._judged(case, fields, refused)
+        self.scores.setdefault(str(prediction.prompt), {}).setdefault(case, self._grades[key][0])
+        self.watch()
+        return self._grades[key]
+
+    def _judged(self, case: int, fields: dict[str, Any], refused: str) -> Grade:
+        made = None
+        if not refused:
+            try:
+                made = self._inquiries[case].accept(fields)
+            except ValueError as error:
+                refused = str(error) or "the answer was refused"
+        try:
+            score, feedback = self._graders[case](made, refused)
+        except (StageError, BudgetError, ConfigError) as error:
+            raise Halt(error) from error
+        return score, self.program.model.redact(feedback)

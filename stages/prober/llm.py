@@ -1,0 +1,191 @@
+"""A model asks the hardware: a question is a program, a form that checks it, and what its numbers mean.
+
+What a model writes is parsed, bounded and run in the judge's boxes; the reference that checks it is ours. Of what its
+program puts out only numbers reach a note.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import dspy
+
+from ksflow.contract import ENDINGS, contract
+from ksflow.notes import probes
+from ksflow.notes.probes import Bench, Figure, Probe
+from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target
+from ksflow.stages.lm import Model, render
+from ksflow.stages.lm.program import Program
+from ksflow.stages.prober.ready import fitting
+
+_LONGEST = {"title": 120, "question": 300, "text": 1500, "code": 24_000}
+_MOST_CASES, _MOST_FIGURES = 4, 8
+_LARGEST = {"n": 1 << 28, "turns": 1 << 24, "out": 4096, "line": 64, "each": 1 << 32}
+_ELEMENTS = 1 << 28
+_SCALAR = 1 << 31
+_FORMS = ("copy", "sum", "loop", "chase", "places", "values")
+
+
+class Unanswered(Protocol):
+    """A program that did not answer."""
+
+    @property
+    def probe(self) -> Probe: ...
+    @property
+    def reason(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Asked(Record):
+    """A question as a model puts it."""
+
+    title: str
+    question: str
+    form: str
+    cases: Mapping[str, Mapping[str, Scalar]]
+    figures: Mapping[str, Figure]
+    text: str
+
+
+class Ask(dspy.Signature):  # type: ignore[misc]
+    """You put questions to a chip, as small programs, for a team that optimises one kernel for it. The answers are
+    findings that its engineers rely on.
+
+    Ask what the task needs, what no finding says yet, and what documents do not tell: a rate, a latency, a limit, a
+    layout, what an instruction costs beside another. One question, one program that isolates it: long enough that
+    starting it does not count, with work that the compiler can neither foresee nor leave out, and with an answer that
+    its form can check. If there is a claim, the program measures what the claim says, in the claim's units. If an
+    earlier program failed, mend it.
+    """
+
+    task: str = dspy.InputField(desc="the task that the questions are for")
+    target: str = dspy.InputField(desc="the chip")
+    findings: str = dspy.InputField(desc="the findings so far, answers to earlier questions included")
+    interface: str = dspy.InputField(desc="forms to choose from, and what a program must define")
+    claim: str = dspy.InputField(desc="what somebody doubts, if anything")
+    failed: str = dspy.InputField(desc="your program that did not answer, if any, and why")
+    question: Asked = dspy.OutputField(
+        desc='an object {"title": "...", "question": "...", "form": "...", "cases": {NAME: {"n": 1, "turns": 1000, '
+        '...}}, "figures": {NAME: {"value": "2 * each * turns / us / 1000", "unit": "GFLOP/s", "case": NAME or ""}}, '
+        '"text": "..."}. A figure is arithmetic over the case\'s numbers and either us, the time of one call in '
+        "microseconds, or y0 to y15, the first values of the output. text is the finding, with {NAME} where a figure "
+        "goes, and says under which conditions it holds"
+    )
+    code: str = dspy.OutputField(desc="the whole program")
+
+
+class LlmProber:
+    """Asks up to `most` questions of its own, and settles claims that no shipped probe settles."""
+
+    def __init__(  # noqa: PLR0913 - each is a key of the configuration
+        self,
+        bench: Bench,
+        lm: Model | None = None,
+        most: int = 3,
+        attempts: int = 3,
+        prompt: str | None = None,
+        adapter: str = "sections",
+        findings: int = render.FINDINGS,
+        seed: int = 0,
+    ) -> None:
+        """`bench`: where probes run. `findings` bounds the notes shown, in tokens. Others: see `Program`."""
+        self.program = Program("prober=llm", Ask, lm, attempts, prompt, seed, adapter)
+        self.bench = bench
+        self.most = most
+        self.findings = findings
+
+    def __call__(
+        self,
+        problem: Problem,
+        notes: tuple[Note, ...],
+        claim: Note | None = None,
+        failed: Unanswered | None = None,
+    ) -> Probe | None:
+        if claim is not None and failed is None and (found := fitting(claim, self.bench)):
+            return found
+        target = self.bench.target
+        language = probes.language(target)
+        inputs = {
+            "task": render.summary(problem),
+            "target": _described(target),
+            "findings": render.findings(notes, self.findings),
+            "interface": _interface(language),
+            "claim": f"{claim.title}: {claim.text}" if claim else "(none)",
+            "failed": f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else "(none)",
+        }
+        taken = {note.title for note in notes} | {one.title for one in probes.ready()}
+
+        def accept(answer: dict[str, Any]) -> Probe:
+            return _probe(answer["question"], answer["code"], language, set() if failed or claim else taken)
+
+        return self.program(inputs, accept)
+
+
+def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:
+    """A question that can be run. ValueError says what is wrong with it."""
+    for name, longest in _LONGEST.items():
+        text = code if name == "code" else getattr(asked, name)
+        if not text.strip() or len(text) > longest:
+            raise ValueError(f"{name} must have 1 to {longest} characters, not {len(text)}")
+    if asked.title in taken:
+        raise ValueError(f"question.title: {asked.title!r} is answered already; ask something else")
+    if len(asked.cases) > _MOST_CASES or not 1 <= len(asked.figures) + (asked.form == "places") <= _MOST_FIGURES:
+        raise ValueError(f"question: at most {_MOST_CASES} cases, and 1 to {_MOST_FIGURES} figures")
+    for name, params in asked.cases.items():
+        _bounded(name, params)
+    stem = _stem(asked.title)
+    probe = Probe(
+        name=stem,
+        title=asked.title,
+        question=asked.question,
+        form=asked.form,
+        kernel=Kernel(language, {f"{stem}{ENDINGS[language]}": code}),
+        cases=asked.cases,
+        figures=asked.figures,
+        text=asked.text,
+    )
+    probes.check(probe)
+    return probe
+
+
+def _stem(title: str) -> str:
+    """Of the program's file: titles that begin alike, or have no Latin letter, keep programs of their own."""
+    plain = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-")
+    digest = hashlib.sha256(title.encode("utf-8", "replace")).hexdigest()[:6]
+    return "-".join(part for part in ("asked", plain, digest) if part)
+
+
+def _bounded(name: str, params: Mapping[str, Scalar]) -> None:
+    for key, value in params.items():
+        most = _LARGEST.get(key, _SCALAR)
+        if not key.isidentifier() or key == "seed" or isinstance(value, str) or not 0 <= value <= most:
+            raise ValueError(f"question.cases: {name}: {key}={value!r} is not a number from 0 to {most}")
+    if any(not isinstance(params.get(key, 1), int) or params.get(key, 1) == 0 for key in ("n", "turns", "out", "line")):
+        raise ValueError(f"question.cases: {name}: n, turns, out and line are whole numbers from 1 on")
+    if int(params.get("n", 1)) * int(params.get("line", 1)) > _ELEMENTS:
+        raise ValueError(f"question.cases: {name}: more than {_ELEMENTS} elements")
+
+
+def _described(target: Target) -> str:
+    features = f", with {', '.join(target.features)}" if target.features else ""
+    peaks = "; ".join(f"{key} {value:.4g} a second" for key, value in target.peaks.items())
+    return f"{target.chip} ({target.march}){features}. Peaks that nothing exceeds: {peaks or 'not known'}"
+
+
+def _interface(language: str) -> str:
+    """Forms, their arguments, and the language's contract for one of them."""
+    rows = []
+    for name in _FORMS:
+        form = probes.forms()[name]
+        args = ", ".join(
+            f"{arg.name} {arg.dtype}[{arg.shape}]{' out' if arg.role == 'out' else ''}" for arg in form.args
+        )
+        rows.append(f"form {name} ({args}): {form.doc}")
+    sample = Probe("sample", "", "", "loop", Kernel(language, {f"k{ENDINGS[language]}": ""}), _SAMPLE, _FIGURES, "")
+    return "\n".join([*rows, "", f"Language: {language}. For the form loop:", contract(sample.problem, language)])
+
+
+_SAMPLE = {"case": {"n": 1, "turns": 1, "out": 1, "each": 1}}
+_FIGURES = {"time": Figure("us", "us")}

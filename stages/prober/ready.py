@@ -1,0 +1,31 @@
+"""The shipped questions, and nothing else: no model."""
+
+from typing import Any
+
+from ksflow.notes import probes
+from ksflow.notes.probes import Bench, Probe
+from ksflow.records import Note, Problem
+
+
+class Ready:
+    """Settles a claim with a shipped probe whose keywords it has. bench: where probes run."""
+
+    most = 0
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+
+    def __call__(
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Any = None
+    ) -> Probe | None:
+        if claim is None or failed is not None:
+            return None
+        return fitting(claim, self.bench)
+
+
+def fitting(claim: Note, bench: Bench) -> Probe | None:
+    """The shipped probe that measures what a note claims: the one that the note names, else one with its words."""
+    able = [one for one in probes.ready() if not one.lacks(bench.target)]
+    named = (one for one in able if claim.program in one.kernel.files or claim.title == one.title)
+    said = (one for one in able if probes.about(one, f"{claim.title} {claim.text}"))
+    return next(named, None) or next(said, None)

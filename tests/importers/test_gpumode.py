@@ -1,0 +1,453 @@
+"""Tasks in GPU MODE's format, of the project's own: what they mean, and that right and wrong kernels are told apart."""
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import accepted, rejected
+
+from ksflow.compose import build, compose
+from ksflow.errors import ConfigError
+from ksflow.importers import gpumode
+from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
+from ksflow.stages.evaluator.box.foreign import bound
+from ksflow.stages.evaluator.foreign.runtime import install
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.stages.evaluator.shipped import played
+from ksflow.target import detect
+
+TASK = "input_t = output_t = object\n"
+SCALE = """import torch
+from task import input_t, output_t
+from utils import same
+
+
+def generate_input(size: int, seed: int) -> input_t:
+    gen = torch.Generator(device="cuda")
+    gen.manual_seed(seed)
+    one = torch.randn(size, size, device="cuda", generator=gen)
+    return one, torch.zeros_like(one)
+
+
+def ref_kernel(data: input_t) -> output_t:
+    one, out = data
+    out[...] = one * 3
+    return out
+
+
+def check_implementation(data, output):
+    return same(output, ref_kernel(data))
+"""
+UTILS = """import torch
+
+
+def same(one, other):
+    return "" if torch.allclose(one, other, rtol=1e-4, atol=1e-4) else f"off by {(one - other).abs().max():.3g}"
+"""
+GOOD = """from task import input_t
+from utils import same
+
+
+def custom_kernel(data):
+    one, out = data
+    out[...] = one + one + one
+    return out
+"""
+BAD = "def custom_kernel(data):\n    return data[1]\n"
+CASES = [{"size": 8, "seed": 1}, {"size": 16, "seed": 2}]
+
+
+def write(root: Path, reference: str = SCALE, **changes: Any) -> Path:
+    """A folder `set/task` with a shared `utils.py` above it."""
+    folder = root / "set" / "task"
+    folder.mkdir(parents=True)
+    (folder / "reference.py").write_text(reference)
+    (folder / "task.py").write_text(TASK)
+    (folder.parent / "utils.py").write_text(UTILS)
+    files = [
+        {"name": "submission.py", "source": "@SUBMISSION@"},
+        {"name": "task.py", "source": "task.py"},
+        {"name": "utils.py", "source": "../utils.py"},
+        {"name": "reference.py", "source": "reference.py"},
+        {"name": "eval.py", "source": "../eval.py"},
+    ]
+    task = {"files": files, "lang": "py", "description": "Three times.", "config": {"main": "eval.py"}}
+    task |= {"tests": CASES, "benchmarks": [{"size": 32, "seed": 3}, {"size": 64, "seed": 4}], **changes}
+    (folder / "task.yml").write_text(yaml.safe_dump(task, sort_keys=False))
+    return folder
+
+
+# -- what a task means ---------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_task_as_it_is_read(tmp_path: Path) -> None:
+    folder = write(tmp_path, templates={"Python": "submission.py", "CUDA": "template.cu"}, gpus=["H100"], odd=1)
+    for kind, text in (("correct", GOOD), ("wrong", BAD)):
+        (folder / "solutions" / kind).mkdir(parents=True)
+        (folder / "solutions" / kind / f"{kind}.py").write_text(text)
+    (tmp_path / "LICENSE").write_text("A licence\n\nand more\n")
+    before = sorted(tmp_path.rglob("*"))
+    found = gpumode.load(str(folder))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (found.name, found.score) == ("set-task", "last")
+    assert [dict(case.params) for case in found.benchmarks] == [{"size": 64}]
+    assert [case.seed for case in found.tests] == [1, 2]
+    assert [(arg.dtype, arg.role) for arg in found.args] == [("float32", "in"), ("float32", "out")]
+    assert set(found.files) == {"task.py", "utils.py"}
+    assert found.listing == SCALE
+    assert ([seed.name for seed in found.good], [seed.name for seed in found.bad]) == (["correct.py"], ["wrong.py"])
+    assert "Only the last of 2 benchmarks counts." in found.statement
+    origin = found.origin
+    assert origin["licence"] == "A licence"
+    assert origin["templates"] == "submission.py (Python), template.cu (CUDA)"
+    assert "ranking_by is not given, which means last" in origin["inferred"]
+    assert any("cuda" in line for line in origin["inferred"])
+    assert {"unknown key odd"} < set(origin["dropped"])
+
+
+@pytest.mark.slow
+def test_cases_and_caps_can_be_given_on_the_command_line(tmp_path: Path) -> None:
+    folder = write(tmp_path, ranking_by="geom")
+    words = ["problem.tests=[{size: 4, seed: 9}]", "problem.benchmarks=[{size: 8, seed: 5}, {size: 48, seed: 6}]"]
+    cfg = compose(["problem=gpumode", f"problem.path={folder}", "problem.device=cpu", "problem.cap=16", *words])
+    found: Problem = build(cfg.problem)
+    assert [(dict(case.params), case.seed) for case in found.tests] == [({"size": 4}, 9)]
+    assert [dict(case.params) for case in found.benchmarks] == [{"size": 8}, {"size": 16}]
+    assert found.score == "geomean"
+    assert found.origin["cap"] == 16
+
+
+def test_a_leaderboard_is_found_by_its_name(tmp_path: Path) -> None:
+    folder = write(tmp_path / "problems")
+    listed = {"problems": [{"directory": "set/task", "name": "three-times", "gpus": ["H100"]}]}
+    (tmp_path / "problems" / "set.yaml").write_text(yaml.safe_dump(listed))
+    assert gpumode._folder(None, str(tmp_path), "three-times") == folder
+    assert gpumode._folder(None, str(tmp_path), "set/task") == folder
+    with pytest.raises(ConfigError, match=r"no leaderboard 'three-time' .*did you mean three-times\?"):
+        gpumode.load(root=str(tmp_path), name="three-time")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ranking_by": "best"}, "ranking_by 'best' is not last, mean or geom"),
+        ({"multi_gpu": True}, "several GPUs"),
+        ({"files": "none"}, "no list `files`"),
+        ({"tests": [], "benchmarks": []}, "neither tests nor benchmarks"),
+        ({"tests": [3]}, "tests is not a list of mappings"),
+        ({"files": [{"name": "task.py", "source": "task.py"}]}, "none of its files defines generate_input"),
+        ({"files": [{"name": "task.py", "source": "lost.py"}]}, "cannot read .*lost.py"),
+    ],
+)
+def test_a_task_that_cannot_be_used_says_why(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = write(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=message) as caught:
+        gpumode.load(str(folder / "task.yml"))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"problem\.path=FOLDER"):
+        gpumode.load()
+    with pytest.raises(ConfigError, match=r"no task\.yml in"):
+        gpumode.load(str(tmp_path))
+    with pytest.raises(ConfigError, match="did you mean typed"):
+        gpumode.load(str(tmp_path), fidelity="type")
+
+
+FLAGGED = """import torch
+from task import input_t, output_t
+
+
+def generate_input(size: int, masked: bool, seed: int):
+    gen = torch.Generator("cuda").manual_seed(seed)
+    return {"one": torch.randn(size, generator=gen, device="cuda"), "masked": masked}
+
+
+def ref_kernel(data):
+    return data["one"].relu() if data["masked"] else data["one"] * 2
+
+
+def check_implementation(data, output):
+    return bool(torch.equal(output, ref_kernel(data))), "not the same"
+"""
+
+
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        (
+            [{"sze": 8, "seed": 1}],
+            "generate_input takes no 'sze'; did you mean size.* valid: seed, size",
+        ),
+        ([{"seed": 1}], "problem.tests: a case lacks size; generate_input takes size, "),
+        ([{"size": 8, "seed": "a"}], "problem.tests: seed 'a' is no whole number"),
+        ([3], "problem.tests: 3 is no case"),
+        ({"size": 8}, "problem.tests: .* is no list of cases"),
+    ],
+)
+def test_cases_of_a_user_are_held_against_generate_input(tmp_path: Path, tests: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        gpumode.load(str(write(tmp_path)), tests=tests)
+    assert "cap" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "values"), [("upstream", ["True", "False", True, False]), ("typed", [True, False])]
+)
+def test_booleans_are_words_upstream(tmp_path: Path, fidelity: str, values: list[object]) -> None:
+    tests = [{"size": 8, "masked": True, "seed": 1}, {"size": 8, "masked": False, "seed": 2}]
+    folder = write(tmp_path, FLAGGED, tests=tests, benchmarks=tests[:1])
+    task = yaml.safe_load((folder / "task.yml").read_text())
+    read = gpumode.understood(task, {"reference.py": FLAGGED}, gpumode.Source("t", "t", {}, fidelity))
+    assert [params["masked"] for params, _ in read.tests] == values
+    assert [params["masked"] for params, _ in read.benchmarks] == values[:1]
+    assert any("masked" in line for line in read.origin["inferred"]) == (fidelity == "upstream")
+
+
+# -- right and wrong kernels, in each style of data ----------------------------------------------
+
+
+@pytest.fixture
+def imports() -> Iterator[None]:
+    """Foreign files are imported by names that anybody may have."""
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name in ("task", "utils", "reference"):
+            del sys.modules[name]
+
+
+def said(reference: str, kernel: str, params: dict[str, Any], calls: int = 2) -> str:
+    """What the task's check says of a kernel, called as in a box."""
+    functions: dict[str, Any] = {}
+    files = {"reference.py": reference, "task.py": TASK, "utils.py": UTILS}
+    install(functions, "gpumode", files, {"reference": "reference.py", "accumulate": "bfloat16"})
+    data = functions["generate_input"](**params, seed=5, device="cpu")
+    module = types.ModuleType("kernel")
+    exec(kernel, module.__dict__)
+    tensors = [tensor.clone() for tensor in data]
+    call = bound(module, data.bind, "cpu")(tensors)
+    for _ in range(calls):
+        call()
+    outputs = tuple(tensors[place] for place in data.bind["outputs"])
+    return str(functions["property_check"](data, outputs[0] if len(outputs) == 1 else outputs))
+
+
+DATACLASS = """import dataclasses
+import torch
+from task import input_t
+
+
+@dataclasses.dataclass
+class Config:
+    weight: torch.Tensor
+    factor: float
+    name: str
+
+
+def generate_input(size, factor, seed):
+    gen = torch.Generator(device="cuda").manual_seed(seed)
+    weight = torch.randn(size, size, generator=gen, device="cuda")
+    return Config(weight, factor / 2, "w"), torch.randn(size, generator=gen, device="cuda").to("cuda"), 3
+
+
+def ref_kernel(data):
+    config, x, times = data
+    return config.weight @ x * config.factor * times, x.abs().sum()
+
+
+def check_implementation(data, output):
+    return all(torch.allclose(a, b) for a, b in zip(output, ref_kernel(data))) or "", "differs"
+"""
+DICT = """import torch
+
+
+def generate_input(size, seed):
+    gen = torch.Generator(device="cuda").manual_seed(seed)
+    return {"x": [torch.randn(size, generator=gen, device="cuda") for _ in range(3)], "half": 0.5}
+
+
+def ref_kernel(data):
+    return {"sum": sum(data["x"]) * data["half"]}
+
+
+def check_implementation(data, output):
+    return "" if torch.allclose(output["sum"], ref_kernel(data)["sum"]) else "sums differ"
+"""
+IN_PLACE = """import torch
+
+
+def generate_input(size, seed):
+    torch.manual_seed(seed)
+    return torch.randn(size).cuda(), torch.ones(size, device="cuda")
+
+
+def ref_kernel(data):
+    x, total = data
+    total += x
+    torch.cuda.synchronize()
+
+
+def check_implementation(data, output):
+    expected = data[1].clone() + data[0]
+    return torch.equal(output, expected)
+"""
+NAMED = """import torch
+
+
+def generate_input(size, seed):
+    gen = torch.Generator(device="cuda").manual_seed(seed)
+    return torch.randn(size, size, generator=gen, device=torch.device("cuda:0"))
+
+
+def ref_kernel(data):
+    return torch.max(data, dim=1)
+
+
+def check_implementation(data, output):
+    if not isinstance(output, tuple):
+        return "no tuple"
+    return "" if all(torch.equal(a, b) for a, b in zip(output, ref_kernel(data))) else "differs"
+"""
+NUMBER = """import torch
+
+
+def generate_input(size, seed):
+    return torch.rand(size, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
+
+
+def ref_kernel(data):
+    return data.sum()
+
+
+def check_implementation(data, output):
+    return torch.isclose(output, ref_kernel(data), rtol=1e-4).item()
+"""
+SPARE = """import torch
+
+
+def generate_input(size, seed):
+    one = torch.randn(size, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
+    return one, torch.empty(size, device="cuda"), torch.zeros(size, device="cuda")
+
+
+def ref_kernel(data):
+    one, _, shift = data
+    return one * 2 + shift
+
+
+def check_implementation(data, output):
+    return torch.equal(output, ref_kernel(data))
+"""
+K = "import torch\ndef custom_kernel(data):\n    "
+STYLES = {
+    "tuple": (SCALE, K + "return data[0] * 3", K + "return data[0] * 2", {"size": 8}),
+    "preallocated": (SCALE, K + "data[1].copy_(data[0] * 3)\n    return data[1]", K + "return data[1]", {"size": 8}),
+    "dataclass": (
+        DATACLASS,
+        K + "c, x, n = data\n    return c.weight @ x * (c.factor * n), x.abs().sum()",
+        K + "c, x, n = data\n    return c.weight @ x * c.factor, x.abs().sum()",
+        {"size": 8, "factor": 3},
+    ),
+    "dict": (DICT, K + "return {'sum': sum(data['x']) / 2}", K + "return {'sum': sum(data['x'])}", {"size": 8}),
+    "in place": (IN_PLACE, K + "data[1].add_(data[0])", K + "data[1].copy_(data[0])", {"size": 8}),
+    "torch's tuple": (
+        NAMED,
+        K + "return torch.max(data, 1)",
+        K + "v, i = data.max(1)\n    return v, i * 0",
+        {"size": 8},
+    ),
+    "spare": (
+        SPARE,
+        K + "data[1][...] = data[0] * 2 + data[2]\n    return data[1]",
+        K + "return data[1] * 2",
+        {"size": 8},
+    ),
+    "spare, not used": (SPARE, K + "return data[0] * 2 + data[2]", K + "return data[1]", {"size": 8}),
+    "number": (NUMBER, K + "return float(data.double().sum())", K + "return data.sum() + 1", {"size": 8}),
+    "words": (
+        FLAGGED,
+        K + "return data['one'].relu() if data['masked'] else data['one'] * 2",
+        K + "return data['one'] * 2",
+        {"size": 8, "masked": "False"},
+    ),
+}
+
+
+@pytest.mark.usefixtures("imports")
+@pytest.mark.parametrize("style", STYLES)
+def test_right_passes_and_wrong_does_not(style: str) -> None:
+    reference, right, wrong, params = STYLES[style]
+    assert said(reference, right, params) == ""
+    assert said(reference, wrong, params) != ""
+
+
+@pytest.mark.usefixtures("imports")
+def test_the_same_everywhere_is_never_an_answer() -> None:
+    """A check with a tolerance wider than the answer would take zeros."""
+    careless = SCALE.replace("return same(output, ref_kernel(data))", 'return ""')
+    assert "the same everywhere" in said(careless, K + "return torch.zeros_like(data[0])", {"size": 8})
+
+
+@pytest.mark.slow
+def test_a_module_among_the_arguments_is_refused(tmp_path: Path) -> None:
+    stateful = SCALE.replace("return one, torch.zeros_like(one)", "return one, torch.nn.ReLU()")
+    with pytest.raises(ConfigError, match=r"ReLU is a torch\.nn\.Module; only tensors"):
+        gpumode.load(str(write(tmp_path, stateful, tests=[{"size": 8, "seed": 1}])), cap=8)
+
+
+# -- solutions that came with it -----------------------------------------------------------------
+
+
+def test_what_cannot_run_here_is_skipped_aloud() -> None:
+    texts = {
+        "triton.py": "import triton\n",
+        "inline.py": "from torch.utils.cpp_extension import load_inline\nm = load_inline(name='m', cuda_sources=s)\n",
+    }
+    seeds = tuple(
+        Seed(name, Kernel("triton" if "triton" in name else "python", {name: t})) for name, t in texts.items()
+    )
+    problem = Problem("p", "p", "", "", "", "", ("python",), (), (), (), (), (), good=seeds)
+
+    def judge(_: Kernel) -> Any:
+        raise AssertionError("it was judged")
+
+    rows = played(problem, judge, gpu=False)
+    assert [(ok, detail) for _, ok, detail in rows] == [(True, "skipped: needs a GPU")] * 2
+
+
+def test_solutions_that_are_judged_wrong_fail_the_check() -> None:
+    good, bad = (Seed(name, Kernel("python", {name: "x = 1\n"})) for name in ("good.py", "bad.py"))
+    origin = {"cap": 32}
+    problem = Problem(
+        "p", "p", "", "", "", "", ("python",), (), (), (), (), (), good=(good,), bad=(bad,), origin=origin
+    )
+    rows = played(problem, lambda _: accepted(5.0), gpu=False)
+    assert [ok for _, ok, _ in rows] == [True, False]
+    assert "accepted, in 5.0 us; sizes are cut to 32" in rows[1][2]
+    assert [ok for _, ok, _ in played(problem, lambda _: rejected(), gpu=False)] == [False, True]
+    broken = Evaluation(Verdict.HARNESS, "the judge died")
+    assert [ok for _, ok, _ in played(problem, lambda _: broken, gpu=False)] == [False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["dataclass", "dict", "number"])
+def test_each_style_holds_in_the_judge(tmp_path: Path, style: str) -> None:
+    reference, right, wrong, params = STYLES[style]
+    cases = [{**params, "seed": seed} for seed in (1, 2)]
+    folder = write(tmp_path, reference, tests=cases, benchmarks=[{**params, "size": 96, "seed": 3}])
+    for kind, text in (("correct", right), ("wrong", wrong)):
+        (folder / "solutions" / kind).mkdir(parents=True)
+        (folder / "solutions" / kind / "one.py").write_text(text)
+    rows = list(LocalEvaluator(detect()).admit(gpumode.load(str(folder))))
+    assert [(name, detail) for name, ok, detail in rows if not ok] == []
+    said = {name: detail for name, _, detail in rows}
+    assert said["good one.py"].endswith("us")
+    assert said["bad one.py"].startswith("reject-incorrect")

@@ -1,0 +1,158 @@
+"""A kernel of one's own with a reference beside it: cases, arguments and checks are found, and mistakes explained."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ksflow.errors import ConfigError
+from ksflow.importers.kernel import load
+from ksflow.records import Kernel, Problem, Target, Verdict
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.target import detect
+
+REFERENCE = '''"""Scale every row of x."""
+import torch
+
+CASES = [{"m": 8, "n": 16}, {"m": 32, "n": 64, "seed": 3}]
+
+
+def generate_input(m, n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x, s = torch.randn(m, n, generator=generator), torch.randn(m, generator=generator)
+    return x, s
+
+
+def ref_kernel(data):
+    return data[0] * data[1][:, None]
+'''
+MINE = """#include <cstdint>
+extern "C" void custom_kernel(const float *x, const float *s, float *y, int64_t m, int64_t n, const int64_t *strides) {
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) y[i * n + j] = FACTOR x[i * n + j] * s[i];
+}
+"""
+
+
+H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")
+MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[LocalEvaluator]:
+    made = LocalEvaluator(detect())
+    yield made
+    made.close()
+
+
+def given(folder: Path, reference: str = REFERENCE, **more: object) -> Problem:
+    (folder / "mine.cpp").write_text(MINE.replace("FACTOR", ""))
+    (folder / "mine_ref.py").write_text(reference)
+    kernel, beside = str(folder / "mine.cpp"), str(folder / "mine_ref.py")
+    return load(**{"kernel": kernel, "reference": beside, "target": detect(), **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_kernel_is_judged_by_the_reference_beside_it(tmp_path: Path, evaluator: LocalEvaluator) -> None:
+    problem = given(tmp_path)
+    assert [case.name for case in problem.benchmarks] == ["m=8 n=16", "m=32 n=64"]
+    assert problem.signature == (
+        'extern "C" void custom_kernel(const float *x, const float *s, float *out0, int64_t m, int64_t n, '
+        "const int64_t *strides)"
+    )
+    assert [(seed.name, seed.baseline) for seed in problem.seeds] == [("mine.cpp", True)]
+    assert problem.statement == "Scale every row of x."
+    assert evaluator(problem, problem.seeds[0].kernel, ()).accepted
+    off = Kernel("cpp", {"mine.cpp": MINE.replace("FACTOR", "1.001f *")})
+    assert evaluator(problem, off, ()).verdict is Verdict.INCORRECT
+    python = Kernel("python", {"k.py": "def custom_kernel(data):\n    return data[0].mul(data[1][:, None])\n"})
+    assert evaluator(problem, python, ()).accepted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", ["check_implementation", "oracle"])
+def test_a_check_of_the_users_own_decides(tmp_path: Path, evaluator: LocalEvaluator, check: str) -> None:
+    own = {
+        "check_implementation": "    return torch.allclose(output, ref_kernel(data), rtol=0.01), 'not close'\n",
+        "oracle": "    x = data[0].double() * data[1].double()[:, None]\n"
+        "    return {'expected': x, 'magnitude': 1e4 * x.abs(), 'terms': 1}\n",
+    }
+    arguments = "data, output" if check == "check_implementation" else "data"
+    problem = given(tmp_path, f"{REFERENCE}\n\ndef {check}({arguments}):\n{own[check]}", cases=[{"m": 8, "n": 16}])
+    for factor, verdict in (("1.001f *", Verdict.ACCEPT), ("1.05f *", Verdict.INCORRECT)):
+        found = evaluator(problem, Kernel("cpp", {"mine.cpp": MINE.replace("FACTOR", factor)}), ())
+        assert found.verdict is verdict, found.reason
+
+
+@pytest.mark.slow
+def test_without_cases_the_defaults_of_generate_input_are_one(tmp_path: Path) -> None:
+    plain = REFERENCE.replace("CASES", "OTHERS").replace("(m, n, seed)", "(m=4, n=8, seed=1)")
+    assert [dict(case.params) for case in given(tmp_path, plain).benchmarks] == [{"m": 4, "n": 8}]
+
+
+@pytest.mark.slow
+def test_what_a_case_leaves_out_is_as_the_reference_has_it(tmp_path: Path) -> None:
+    reference = REFERENCE.replace("(m, n, seed)", "(m=4, n=8, seed=1)")
+    made = given(tmp_path, reference, cases=[{"n": 16}, {"n": 32, "m": 2}])
+    assert [dict(case.params) for case in made.benchmarks] == [{"m": 4, "n": 16}, {"m": 2, "n": 32}]
+    assert made.dims == ("m", "n")
+
+
+@pytest.mark.slow
+def test_one_tensor_is_as_good_as_several(tmp_path: Path) -> None:
+    reference = REFERENCE.replace("return x, s", "return x").replace("data[0] * data[1][:, None]", "data.relu()")
+    (tmp_path / "relu.cpp").write_text(MINE.replace("const float *s, ", ""))
+    made = given(tmp_path, reference, kernel=str(tmp_path / "relu.cpp"))
+    assert "custom_kernel(const float *x, float *out0, int64_t m, int64_t n," in made.signature
+
+
+@pytest.mark.slow
+def test_an_emulator_gets_the_smallest_case_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "k.hip").write_text("// launch: f [1] [64] (x, s, out0, m, n)\n")
+    more = {"kernel": str(tmp_path / "k.hip"), "target": MI300X}
+    assert [case.name for case in given(tmp_path, **more).small] == ["m=8 n=16"]
+    assert given(tmp_path, cases=[{"m": 1024, "n": 1024}], **more).small == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more", "said"),
+    [
+        ("CASES", "OTHERS", {}, r"no default for m, n; give problem.cases='\[\{m: 64, n: 64\}\]'"),
+        ("32, ", "4 * 8, ", {}, "CASES is computed; give problem.cases"),
+        ("def ref_kernel", "def ref", {}, "defines no ref_kernel"),
+        ("def", "def def", {}, "is not Python"),
+        ("x", "x", {"kernel": None}, "needs problem.kernel=FILE and problem.reference=FILE.py"),
+        ("x", "x", {"cases": [3]}, "3 is not a case"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(
+    tmp_path: Path, old: str, new: str, more: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        given(tmp_path, REFERENCE.replace(old, new), **more)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "returned", "target", "said"),
+    [
+        ("k.hip", "x, s", None, r"k\.hip is hip, for a GPU such as target=mi300x; .* evaluator=static"),
+        ("k.cpp", "x, s", H200, r"k\.cpp is cpp, for a CPU: target=cpu"),
+        ("k.cpp", "x, s, 0.5", None, r"k\.cpp is cpp, which takes tensors alone: have generate_input of .*mine_ref"),
+        ("k.cpp", "x, t", None, r"k: .* name 't' is not defined; .* problem\.cases=\[\.\.\.\]"),
+    ],
+)
+def test_a_kernel_that_cannot_be_is_told_what_would_help(
+    tmp_path: Path, name: str, returned: str, target: Target | None, said: str
+) -> None:
+    (tmp_path / name).write_text("\n")
+    more = {"target": target} if target else {}
+    with pytest.raises(ConfigError, match=said):
+        given(tmp_path, REFERENCE.replace("return x, s", f"return {returned}"), kernel=str(tmp_path / name), **more)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_takes_other_arguments_is_told_the_right_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"takes 6 arguments; .* const float \*x2, float \*out0, int64_t m"):
+        given(tmp_path, REFERENCE.replace("return x, s", "return x, s, s.clone()"))

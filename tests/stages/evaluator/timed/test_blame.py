@@ -1,0 +1,111 @@
+"""No kernel is blamed for what the judge takes, nor for a rival that hangs or fails late; what probes play is whole."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from evaluator import toy
+from evaluator.timed.test_contents import stock
+from ksflow.records import Limits
+from ksflow.stages.evaluator.judge.bound import expected
+from ksflow.stages.evaluator.judge.contest import Outcome
+from ksflow.stages.evaluator.judge.figures import Lap, Laps
+from ksflow.stages.evaluator.judge.gear import Gear
+from ksflow.stages.evaluator.judge.lazy import LAZY, Right
+from ksflow.stages.evaluator.judge.session import Host, Judgement
+from ksflow.stages.evaluator.judge.stock import Shelves, Stock
+from ksflow.stages.evaluator.judge.timing import Samples
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+
+@pytest.mark.slow
+def test_time_in_which_contents_are_made_is_not_the_kernels(evaluator: LocalEvaluator, tmp_path: Path) -> None:
+    problem = toy.problem(tmp_path, Limits(compile_s=30, check_s=1, time_s=1, memory_mb=1024))
+    slow = toy.REFERENCE.replace("def generate_input(", "import time\n\ndef generate_input(").replace(
+        "    generator = ", "    time.sleep(0.4)\n    generator = ", 1
+    )
+    (tmp_path / "reference.py").write_text(slow)
+    found = evaluator(replace(problem, benchmarks=problem.benchmarks[:1]), toy.slow(300), ())
+    assert found.accepted, found.reason
+
+
+@pytest.mark.slow
+def test_rival_that_hangs_in_the_race_costs_the_kernel_nothing(evaluator: LocalEvaluator, tmp_path: Path) -> None:
+    problem = toy.problem(tmp_path, Limits(compile_s=30, check_s=2, time_s=2, memory_mb=1024))
+    hangs = toy.cpp(toy.LOOP + "\nstatic int calls; if (++calls > 6) for (;;) usleep(9999);")
+    slow = toy.slow(600)
+    found = evaluator(problem, slow, (toy.trial(hangs), toy.trial(slow, "00002")))
+    assert found.accepted, found.reason
+    assert "no answer in time" in found.evidence["skipped"]["00001"]
+    assert [row["id"] for row in found.evidence["against"]] == ["00002"]
+
+
+def _outcome(us: dict[str, float], failed: str = "") -> Outcome:
+    """Of one case in two legs; `failed` does not start in the second."""
+    laps = []
+    for leg in range(2):
+        samples = {
+            name: Samples([each] * 9, [each] * 9, [each] * 9)
+            for name, each in us.items()
+            if not (leg and name == failed)
+        }
+        laps.append(Lap(samples, frozenset(samples), 9, 1, 0.0, [], 0))
+    outcome = Outcome([Laps({"name": "only"}, laps)])
+    outcome.rows = [{"case": "only"}]
+    outcome.skipped = {failed: ""} if failed else {}
+    found = {name: outcome.ratio("", name) for name in us if name and name != failed}
+    outcome.ratios = {name: row for name, row in found.items() if row}
+    return outcome
+
+
+def _judged(large: bool, *outcomes: Outcome) -> dict[str, Any]:
+    left = list(outcomes)
+
+    class Played(Judgement):
+        def _contest(self, phase: str, kernels: dict[str, Any]) -> Outcome:
+            return left.pop(0)
+
+    kernel = {"language": "cpp"}
+    stock = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
+    host = SimpleNamespace(box_core=None)
+    request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
+    gear = SimpleNamespace(evidence=dict)
+    return Played(cast(Host, host), cast(Stock, stock), cast(Gear, gear), request).run()
+
+
+def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_and_unranked() -> None:
+    first = _outcome({"": 1.0, "00001": 2.0})
+    again = {"": 1.0, "00001": 2.0, "twin": 2.0}
+    for large in (False, True):
+        found = _judged(large, first, _outcome(again, failed="00001"))
+        assert found["verdict"] == "accept"
+        claim = found["evidence"]["claim"]
+        assert not claim["faster"]
+        assert not claim["ranked"]
+        assert claim["why"] == "00001 failed when it was timed again"
+    found = _judged(True, first, _outcome({**again, "twin": 1.0}))
+    assert found["evidence"]["claim"]["faster"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int32, torch.bool])
+def test_wrong_answers_are_made_of_every_type_and_any_check_can_take_them_apart(dtype: torch.dtype) -> None:
+    out = torch.arange(6.0).view(2, 3).to(dtype)
+    row = {"expected": out.double(), "magnitude": 0.0, "terms": 1}
+    want = expected(row, out, {"c1": 8.0, "accumulate": "float32"})
+    right = Right((out,), (out,), (want,), (out,), lambda data: data, True)
+    for lazy in LAZY:
+        for answer in lazy.answers(right):
+            assert all(each.is_contiguous() for each in answer), lazy.name
+
+
+def test_contents_of_a_large_case_are_compared_whole(tmp_path: Path) -> None:
+    shelf = stock(toy.problem(tmp_path), Shelves(large=4096)).benchmarks[1]
+    assert shelf.large
+    assert shelf.slots == 1
+    whole = [all(want.sample is None for want in next(shelf.feed(1)).expected) for _ in range(3)]
+    assert all(whole)
+    assert not shelf.entries

@@ -1,0 +1,85 @@
+"""What a school hears, asks and grades, with a model that is a function."""
+
+import pytest
+
+from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.stages.lm.prompts import load
+from ksflow.stages.lm.teaching import School
+from ksflow.stages.selector.llm import LlmSelector
+from lm.scripted import scripted
+
+
+def _school(change, grade, problem, population):
+    stage = LlmSelector(scripted(change))
+    school = School(stage.program)
+    assert school.hear(lambda: stage(problem, population), lambda shown: grade) == 0
+    return school
+
+
+def test_a_stage_says_what_it_would_ask_and_nobody_is_asked(problem, population, calls):
+    school = _school(lambda text: text, lambda made, refused: (1.0, ""), problem, population)
+    assert not calls
+    assert "00002" in school.inputs(0)["population"]
+    assert school.hear(lambda: None, lambda shown: lambda made, refused: (0.0, "")) is None
+
+
+def test_answers_are_read_by_the_stage_itself_and_kept(problem, population, calls):
+    school = _school(lambda text: text, lambda made, refused: (len(made.base.id) / 10, ""), problem, population)
+    assert school.examine(school.student(), [0, 0]) == [0.5, 0.5]
+    assert {call.stage for call in calls} == {"selector=llm"}
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda text: text.replace("[[ ## completed ## ]]", ""), "completed"),
+        (lambda text: "", "empty"),
+        (lambda text: text.replace("[[ ## base ## ]]\n", "[[ ## base ## ]]\n9"), "is not an id in the table"),
+    ],
+)
+def test_a_bad_answer_is_graded_with_its_reason(change, reason, problem, population):
+    told = []
+
+    def grade(made, refused):
+        told.append((made, refused))
+        return 0.0, refused
+
+    school = _school(change, grade, problem, population)
+    assert school.examine(school.student(), [0]) == [0.0]
+    assert told[0][0] is None
+    assert reason in told[0][1]
+
+
+@pytest.mark.parametrize("error", [BudgetError("usd=1 used up"), StageError("evaluator", "gone"), ConfigError("no")])
+@pytest.mark.parametrize("optimiser", ["gepa", "mipro", "bootstrap", "simba"])
+def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem, population, capsys):
+    def grade(made, refused):
+        raise error
+
+    school = _school(lambda text: text, grade, problem, population)
+    with pytest.raises(type(error)) as caught:
+        school.compile(optimiser, [0, 0], [0, 0], start=0.0, rollouts=6)
+    assert caught.value is error
+    capsys.readouterr()
+
+
+def test_worked_examples_of_a_selector_are_whole(problem, population, tmp_path, capsys):
+    """DSPy loses an output field that is called `base`."""
+    school = _school(lambda text: text, lambda made, refused: (0.9, ""), problem, population)
+    made, _ = school.compile("bootstrap", [0], [0], start=0.5, rollouts=4)
+    school.save(made, tmp_path / "x.json")
+    stage = LlmSelector(scripted(lambda text: text))
+    load(stage.program.predict, "selector", str(tmp_path / "x.json"))
+    (demo,) = stage.program.predict.demos
+    assert {"task", "population", "failures", "rationale", "base", "reference"} <= set(demo)
+    capsys.readouterr()
+
+
+def test_an_unknown_prompt_names_both_places(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stage = LlmSelector(scripted(lambda text: text))
+    stage.program.save(stage.program.predict, tmp_path / "runs/prompts/selector/mine.json")
+    assert LlmSelector(scripted(lambda text: text), prompt="mine")
+    with pytest.raises(ConfigError, match=r"cannot read yours; there are: mine in runs.*; .* in .*stages.prompts"):
+        LlmSelector(scripted(lambda text: text), prompt="yours")

@@ -1,0 +1,98 @@
+"""Dead ends leave prompts, counted; what was the best once, and seeds, stay. So does the record of predictions."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from ksflow.records import Evaluation, Experiment, Note, Origin, Population, Status, Timing, Trial, Verdict
+from ksflow.stages.designer.llm import LlmDesigner
+from ksflow.stages.lm.views import tried, view
+from lm.scripted import dummy
+
+WRONG = Evaluation(Verdict.INCORRECT, "c[3] is off")
+
+
+def timed(us: float) -> Evaluation:
+    return Evaluation(Verdict.ACCEPT, "", us, (Timing("small", us), Timing("large", us)))
+
+
+def grown(population: Population, *evaluations: Evaluation) -> Population:
+    """Experiments on 00002, from 00010 on."""
+    base = population.by_id["00002"]
+    more = []
+    for index, evaluation in enumerate(evaluations, 10):
+        experiment = Experiment(f"Idea {index}.", "r", (1.0, 5.0), 10.0)
+        more.append(Trial(f"{index:05}", Origin.EXPERIMENT, ("00002",), experiment, base.kernel, evaluation=evaluation))
+    return Population((*population.trials, *more))
+
+
+def closing(*ids: str, status: Status = Status.MEASURED) -> tuple[Note, ...]:
+    return (Note("Dead", "never worked", ids[:1], status=status, closes=ids),)
+
+
+def test_what_a_finding_stands_for_is_counted_and_not_shown(problem, population):
+    many = grown(population, WRONG, WRONG, timed(900.0), timed(950.0), WRONG)
+    known = many.closing(closing("00010", "00011", "00012"))
+    seen, before = view(problem, known, 6000), view(problem, many, 6000)
+    assert before.shown - seen.shown == {"00012"}
+    assert "Idea 10." not in seen.failures
+    assert "(2 failures are left out: dead ends, which the findings stand for)" in seen.failures
+    assert "(1 accepted kernels are left out: dead ends, which the findings stand for)" in seen.table
+    assert "00014 from 00002" in seen.failures
+    text = tried(known, known.choose("00002", "00001", ""), 4000)
+    assert [f"Idea {index}." in text for index in range(10, 15)] == [False, False, False, True, True]
+    assert "(3 experiments are left out: dead ends, which the findings stand for)" in text
+    assert "left out" not in tried(many, many.choose("00002", "00001", ""), 4000) + before.table + before.failures
+
+
+def test_a_refuted_finding_stands_for_nothing(problem, population):
+    many = grown(population, WRONG)
+    known = many.closing(closing("00010", status=Status.REFUTED))
+    assert view(problem, known, 6000) == view(problem, many, 6000)
+
+
+def test_seeds_champions_and_the_best_on_a_shape_are_never_left_out(problem, population):
+    odd = Evaluation(Verdict.ACCEPT, "", 30.0, (Timing("small", 900.0), Timing("large", 1.0)))
+    many = grown(population, timed(10.0), odd, timed(2.0), timed(800.0))
+    known = many.closing(closing(*(trial.id for trial in many.trials)))
+    seen = view(problem, known, 6000)
+    champions = {trial.id for trial in many.champions if trial}
+    assert "00010" in champions
+    assert seen.shown == champions | {"00001", "00011", "00012"}
+    assert "(1 accepted kernels are left out" in seen.table
+
+
+@pytest.mark.parametrize("tokens", [300, 600, 2000])
+def test_views_stay_bounded_with_dead_ends(problem, population, tokens):
+    many = grown(population, *[WRONG, timed(500.0), timed(400.0)] * 300)
+    known = many.closing(closing(*(trial.id for trial in many.trials[3::2])))
+    seen = view(problem, known, tokens)
+    assert len(seen.table) + len(seen.failures) <= 4 * tokens
+    assert len(tried(known, known.choose("00002", "00001", ""), tokens)) <= 4 * tokens
+    assert not seen.shown & (known.dead - {trial.id for trial in known.champions if trial})
+
+
+def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
+    known = Population(population.trials[:1]).closing(())
+    failed = grown(population, WRONG).trials[-1]
+    known = Population((*known.trials, failed), dead=frozenset([failed.id]))
+    assert view(problem, known, 6000).failures.startswith("(1 failures are left out")
+    assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
+
+
+@pytest.mark.parametrize("pick", ["paper", "calibrated"])
+def test_the_designer_reads_its_record_and_how_experiments_are_picked(problem, population, choice, calls, pick):
+    designer = LlmDesigner(dummy(), pick=pick)
+    assert sorted(designer(problem, population, choice, ()).picked) != []
+    assert "(none of yours was measured yet)" in calls[0].messages[1]["content"]
+    many = grown(population, *[timed(10.0), timed(12.0), WRONG] * 5)
+    mine = Population(tuple(replace(t, by=designer.program.by) if t.id >= "00010" else t for t in many.trials))
+    plan = designer(problem, mine, choice, ())
+    assert len(set(plan.picked)) == 3
+    prompt = calls[-1].messages[1]["content"]
+    assert "Of 15 experiments that you predicted, 10 were right and timed, 5 failed." in prompt
+    assert "- 00024: predicted 1 to 5 %, failed: Idea 24." in prompt
+    rules = " ".join(calls[-1].messages[0]["content"].split())
+    assert bool(re.search("highest maximum, of the rest the one with the highest minimum", rules)) == (pick == "paper")
+    assert ("lets expect most" in rules) == (pick == "calibrated")

@@ -1,0 +1,336 @@
+"""The winner as the file that its problem's ecosystem takes: written, and asked by the judge."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import toy_driver
+
+from ksflow.handover import hand_over
+from ksflow.handover.loader import Facts, loader
+from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.target import detect
+
+REFERENCE = """import torch
+
+def generate_input(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 2 * n, generator=generator), torch.zeros(2 * n, n)
+
+def ref_kernel(data):
+    return data[0].T * 3
+
+def oracle(data):
+    exact = data[0].double().T * 3
+    return {"expected": exact, "magnitude": exact.abs(), "terms": 1}
+"""
+WORTHY = "the judge finds that it answers as the reference does"
+CPP = """#include <cstdint>
+// launch: none, it runs on the host
+extern "C" void custom_kernel(const float *x, float *y, int64_t n, const int64_t *strides) {
+  for (int64_t i = 0; i < n; i++) for (int64_t j = 0; j < 2 * n; j++) y[j * n + i] = FACTOR * x[i * 2 * n + j];
+}
+"""
+H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")
+MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
+CUDA = """constexpr int BLOCK = 8;  // tune: 8 16
+// workspace: half float32 2 * n * n
+// dispatch: if n > 4: BLOCK=16
+// launch: turn [cdiv(2 * n * n, BLOCK)] [BLOCK] shared 40000 * n (x, half, n, -1)
+// launch: triple [2 * n, n] [1] (half, y, n, BLOCK)
+extern "C" __global__ void turn(const float *x, float *half, int n, long long sign) {
+  int i = blockIdx.x * BLOCK + threadIdx.x, wide = 2 * n;
+  if (i < n * wide) half[i % wide * n + i / wide] = sign * x[i];
+}
+__global__ void triple(const float *half, float *y, int n, int block) {
+  int i = blockIdx.x * n + blockIdx.y;
+  y[i] = -3 * half[i] * (block == BLOCK);
+}
+"""
+HOST_CUDA = """#include <cstdint>
+__global__ void turn(const float *x, float *y, int64_t n) {
+  int64_t i = blockIdx.x;
+  if (i < 2 * n * n) y[i % (2 * n) * n + i / (2 * n)] = 3 * x[i];
+}
+extern "C" void custom_kernel(const float *x, float *y, int64_t n, const int64_t *, void *stream) {
+  turn<<<2 * n * n, 1, 0, (cudaStream_t)stream>>>(x, y, n);
+}
+"""
+TRITON = """import triton
+import triton.language as tl
+WIDE = 4  # tune: 4 16
+# workspace: half float32 2 * n * n
+# dispatch: if n > 4: WIDE=16
+# launch: turn [n] warps 4 stages 1 (x, half, n, WIDE=4 * WIDE)
+# launch: triple [2 * n] warps 1 stages 1 (half, y, n, WIDE=WIDE)
+
+
+@triton.jit
+def turn(x, half, n, WIDE: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, WIDE)
+    tl.store(half + at * n + row, tl.load(x + row * 2 * n + at, mask=at < 2 * n), mask=at < 2 * n)
+
+
+@triton.jit
+def triple(half, y, n, WIDE: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, WIDE)
+    tl.store(y + at, 3 * tl.load(half + at, mask=tl.arange(0, WIDE) < n), mask=tl.arange(0, WIDE) < n)
+"""
+LOADED = """
+import importlib.util
+import torch
+
+spec = importlib.util.spec_from_file_location("handed", {file!r})
+made = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(made)
+
+def right(n):
+    x = torch.randn(n, 2 * n)
+    return torch.equal(made.custom_kernel((x, torch.zeros(2 * n, n))), x.T * 3)
+
+"""
+DEFINITION = """from ksflow.stages.evaluator.foreign.runtime import install
+
+FILES = {"definition_reference.py": "def run(x):\\n    return x.T * 3\\n"}
+AXES = {"n": {"type": "var"}, "m": {"type": "const", "value": 4}}
+DEFINED = {"axes": AXES, "inputs": {"x": {"shape": ["n", "m"], "dtype": "float32"}},
+           "outputs": {"y": {"shape": ["m", "n"], "dtype": "float32"}}}
+SPEC = {"definition": DEFINED, "inputs": {}, "root": "", "rtol": 0.01, "atol": 0.01, "ratio": 1.0,
+        "destination": False, "accumulate": "bfloat16"}
+install(globals(), "flashinfer", FILES, SPEC)
+"""
+
+
+def given(folder: Path, reference: str = REFERENCE, **origin: Any) -> Problem:
+    (folder / "reference.py").write_text(reference)
+    case = Case("n=3", {"n": 3}, 1)
+    args = (Arg("x", "float32", "in"), Arg("y", "float32", "out"))
+    return Problem("turn", "Turn", "", "", str(folder), reference, ("python", "cpp"), args, ("n",), (case,),
+                   (case, Case("n=5", {"n": 5}, 2)), (), origin=origin)  # fmt: skip
+
+
+def won(*files: str, language: str = "python", us: float = 2.0) -> Trial:
+    names = {
+        "python": "kernel.py",
+        "cpp": "kernel.cpp",
+        "cuda": "kernel.cu",
+        "hip": "kernel.hip",
+        "triton": "kernel.py",
+    }
+    texts = {names[language]: files[0], **{f"beside{place}.py": text for place, text in enumerate(files[1:])}}
+    timings = (Timing("n=3", us), Timing("n=5", us))
+    evaluation = Evaluation(Verdict.ACCEPT, "", us, timings)
+    return Trial("00007", Origin.SEED, kernel=Kernel(language, texts), evaluation=evaluation)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[LocalEvaluator]:
+    made = LocalEvaluator(detect())
+    yield made
+    made.close()
+
+
+def module(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("handed", file)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_a_submission_has_its_header_and_is_looked_through(judge: LocalEvaluator, tmp_path: Path) -> None:
+    first = "from __future__ import annotations\nfrom beside0 import by\n\n"
+    body = f"{first}def custom_kernel(data):\n    return data[0].T * by  # no Stream\n"
+    problem = given(tmp_path, format="gpumode", leaderboard="turn_v2")
+    found = hand_over(tmp_path / "out", problem, detect(), won(body, "by = 3\n"), judge)
+    assert [file.name for file in found.files] == ["submission.py"]
+    text = found.files[0].read_text()
+    assert text.startswith("#!POPCORN leaderboard turn_v2\n# turn: kernel 00007")
+    assert found.said[0] == f"submission.py: {WORTHY}"
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if "Stream" in one)
+    assert found.said[1].startswith(f"warning: the word `stream` (lines {line})")
+
+
+@pytest.mark.slow
+def test_a_wrong_answer_and_one_that_does_not_load_are_told(judge: LocalEvaluator, tmp_path: Path) -> None:
+    problem = given(tmp_path)
+    wrong = hand_over(
+        tmp_path / "wrong", problem, detect(), won("def custom_kernel(data):\n    return data[1]\n"), judge
+    )
+    assert wrong.said[0].startswith("module.py does not do what the kernel did: reject-incorrect: ")
+    lost = hand_over(tmp_path / "lost", problem, detect(), won("import no_such_module\n"), judge)
+    assert "No module named 'no_such_module'" in lost.said[0]
+
+
+@pytest.mark.slow
+def test_cpp_is_a_module_that_compiles_itself(judge: LocalEvaluator, tmp_path: Path) -> None:
+    found = hand_over(
+        tmp_path / "out", given(tmp_path), detect(), won(CPP.replace("FACTOR", "3"), language="cpp"), judge
+    )
+    assert found.said == (f"module.py: {WORTHY}",)
+    made, x = module(found.files[0]), torch.randn(5, 10)
+    assert torch.equal(made.custom_kernel((x, torch.zeros(10, 5))), x.T * 3)
+    with pytest.raises(ValueError, match="no case with tensors of"):
+        made.custom_kernel((torch.zeros(4, 8), torch.zeros(8, 4)))
+
+
+@pytest.mark.slow
+def test_one_tensor_is_called_as_it_is(judge: LocalEvaluator, tmp_path: Path) -> None:
+    text = """from ksflow.stages.evaluator.foreign.runtime import install
+
+FILES = {"r.py": "import torch\\ndef generate_input(n):\\n    return torch.randn(n, 2 * n)\\n"
+                 "def ref_kernel(x):\\n    return (x.T * 3).contiguous()\\n"}
+SPEC = {"reference": "r.py", "rtol": None, "atol": None, "accumulate": "bfloat16"}
+install(globals(), "kernel", FILES, SPEC)
+"""
+    problem = given(tmp_path, text, format="kernel")
+    found = hand_over(tmp_path / "out", problem, detect(), won(CPP.replace("FACTOR", "3"), language="cpp"), judge)
+    assert found.said == (f"module.py: {WORTHY}",)
+    x = torch.randn(3, 6)
+    assert torch.equal(module(found.files[0]).custom_kernel(x), x.T * 3)
+
+
+@pytest.mark.slow
+def test_cpp_writes_into_the_outputs_that_a_solution_is_given(judge: LocalEvaluator, tmp_path: Path) -> None:
+    works: list[Json] = [{"uuid": f"u{n}", "axes": {"n": n}, "inputs": {"x": {"type": "random"}}} for n in (3, 5)]
+    reference = DEFINITION.replace('"destination": False', '"destination": True')
+    problem = given(tmp_path, reference, format="flashinfer", definition="turn", workloads=works, destination=True)
+    text = CPP.replace("2 * n", "4").replace("j * n + i", "j * strides[2] + i * strides[3]").replace("FACTOR", "3")
+    found = hand_over(tmp_path / "out", problem, detect(), won(text, language="cpp"), judge)
+    assert found.said == (f"run.py: {WORTHY}",)
+    solution = json.loads(found.files[0].read_text())
+    assert solution["spec"]["destination_passing_style"]
+
+
+@pytest.mark.slow
+def test_a_solution_and_its_traces(judge: LocalEvaluator, tmp_path: Path) -> None:
+    works: list[Json] = [{"uuid": f"u{n}", "axes": {"n": n}, "inputs": {"x": {"type": "random"}}} for n in (3, 5)]
+    problem = given(tmp_path, DEFINITION, format="flashinfer", definition="turn", workloads=works, destination=False)
+    trial = won("def run(x):\n    return (x * 3).T\n")
+    found = hand_over(tmp_path / "out", problem, detect(), trial, judge, won("", us=8.0))
+    assert [file.name for file in found.files] == ["solution.json", "traces.jsonl"], found.said
+    solution = json.loads(found.files[0].read_text())
+    assert (solution["definition"], solution["spec"]["entry_point"]) == ("turn", "run.py::run")
+    assert "return (x * 3).T" in solution["sources"][0]["content"]
+    rows = [json.loads(line) for line in found.files[1].read_text().splitlines()]
+    assert [row["workload"]["uuid"] for row in rows] == ["u3", "u5"]
+    assert rows[0]["evaluation"]["performance"]["speedup_factor"] == 4.0
+    assert rows[0]["evaluation"]["correctness"]["max_absolute_error"] < 1e-5
+
+
+@pytest.mark.slow
+def test_a_file_for_sizes_that_were_cut_says_so(tmp_path: Path) -> None:
+    problem = given(tmp_path, format="kernel", cap=64)
+    said = hand_over(tmp_path / "out", problem, detect(), won(CPP, language="cpp")).said
+    assert any("no others, here none above 64 (problem.cap)" in line for line in said)
+    said = hand_over(tmp_path / "python", problem, detect(), won("def custom_kernel(data): pass\n")).said
+    assert not any("problem.cap" in line for line in said)
+
+
+def test_what_cannot_be_one_file_is_said(tmp_path: Path) -> None:
+    device = won(CUDA, language="cuda")
+    command = given(tmp_path, format="command", file="src/a.cpp", path="/mine")
+    assert "put it in its place in /mine" in hand_over(tmp_path, command, detect(), device).said[0]
+
+
+# -- launch lines ----------------------------------------------------------------------------------
+
+
+def ran(file: Path, code: str, environment: dict[str, str]) -> str:
+    """What a process prints that has the file as `made`, and `right(n)`: whether it answers at that size."""
+    text = LOADED.format(file=str(file)) + code
+    done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
+
+
+def facts(*sources: str, blocks: int = 3) -> Facts:
+    """Of the case n=3, with a launch of `turn` where there are sources."""
+    x, y = [[3, 6], [6, 1], "float32"], [[6, 3], [3, 1], "float32"]
+    args = [["arg", 0], ["int", 3]]
+    step = {"kernel": "turn", "grid": [blocks, 1, 1], "block": [8, 1, 1], "shared": 120000, "args": args}
+    plan = {"variant": 0, "workspaces": [{"dtype": "float32", "elements": 18}], "launches": [step]}
+    return Facts([[[x, y], [[0, 1], {"1": y}, [1]], [3], plan if sources else None]], sources)
+
+
+def test_launches_are_written_out_for_every_case(tmp_path: Path) -> None:
+    problem = given(tmp_path, format="gpumode")
+    kernel = won(CUDA, language="cuda").kernel
+    assert kernel is not None
+    text = loader(problem, H200, kernel, facts(CUDA))
+    compile(text, "submission.py", "exec")
+    assert "(('turn', (3, 1, 1, 8, 1, 1), 120000, (('arg', 0), ('int', 3))),)" in text
+    assert "{'turn': 120000}" in text
+    assert f"r'''{CUDA}'''" in text
+    assert "stream" not in text
+    assert "torch.cuda.current_stream" in loader(replace(problem, origin={}), H200, kernel, facts(CUDA))
+    both = Facts([*facts(CUDA).rows, *facts(CUDA, blocks=4).rows], [CUDA])
+    with pytest.raises(ValueError, match="two cases have tensors of the same sizes"):
+        loader(problem, H200, kernel, both)
+
+
+@pytest.mark.slow
+def test_a_submission_compiles_its_variants_and_launches_them(tmp_path: Path) -> None:
+    problem = replace(given(tmp_path, format="gpumode"), languages=("hip",))
+    found = hand_over(tmp_path / "out", problem, MI300X, won(CUDA, language="hip"))
+    assert found.said == ("submission.py: not tried: this evaluator runs no file here",)
+    code = """
+print(right(5), right(3), right(5))
+try:
+    made.custom_kernel((torch.ones(6, 3).T, torch.ones(6, 3)))
+except ValueError as error:
+    print(error)
+"""
+    said = ran(found.files[0], code, toy_driver.environment(tmp_path, "hip"))
+    assert said.startswith("True True True\nno case with tensors of (((3, 6), (1, 3), 'float32'),")
+
+
+@pytest.mark.slow
+def test_a_model_launches_where_torch_works(tmp_path: Path) -> None:
+    reference = DEFINITION.replace("x.T * 3", "(x.T * 3).contiguous()")
+    problem = replace(given(tmp_path, reference, format="kernelbench"), languages=("cuda",))
+    found = hand_over(tmp_path / "out", problem, H200, won(CUDA.replace("2 * n", "4"), language="cuda"))
+    assert [file.name for file in found.files] == ["model_new.py"], found.said
+    code = """
+from types import SimpleNamespace
+torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=77)
+x = torch.randn(5, 4)
+print(torch.equal(made.ModelNew()(x), x.T * 3))
+"""
+    assert ran(found.files[0], code, {**toy_driver.environment(tmp_path, "cuda"), "QUEUE": "77"}) == "True\n"
+
+
+@pytest.mark.slow
+def test_triton_functions_are_launched(tmp_path: Path) -> None:
+    problem = replace(given(tmp_path), languages=("triton",))
+    found = hand_over(tmp_path / "out", problem, H200, won(TRITON, language="triton"))
+    assert found.said == ("module.py: not tried: this evaluator runs no file here",)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    assert ran(found.files[0], "print(right(5), right(3), right(5))", environment) == "True True True\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+def test_what_is_embedded_compiles(tmp_path: Path) -> None:
+    problem = given(tmp_path)
+    strong, host = (won(text, language="cuda").kernel for text in (CUDA, HOST_CUDA))
+    assert strong is not None
+    assert host is not None
+    file = tmp_path / "module.py"
+    file.write_text(loader(problem, H200, strong, facts(CUDA)))
+    code = module(file)._code(0)
+    assert code.startswith(b"\x7fELF")
+    assert b"triple" in code
+    file.write_text(loader(problem, H200, host, facts()))
+    assert module(file)._kernel().restype is None

@@ -1,0 +1,229 @@
+"""Notes in a real lineage: git shows the trials they cite, and a later measurement refutes what it contradicts."""
+
+import subprocess
+from dataclasses import replace
+
+import pytest
+from conftest import accepted, draft, kernel, plant, rejected
+
+from ksflow.lineage import Lineage
+from ksflow.notes.lessons import held, trial_of
+from ksflow.records import Evaluation, Key, Material, Note, Problem, Status, Trial, Verdict
+from ksflow.stages.digester.rules import Rules
+
+PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
+
+
+def git(lineage: Lineage, *arguments: str) -> str:
+    command = ["git", "-C", str(lineage.store.path), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def tried(lineage: Lineage, text: str, evaluation: Evaluation, base: str = "00001") -> Trial:
+    """A judged experiment on a base."""
+    (trial,) = lineage.dispatch([draft(base)])
+    trial = replace(trial, kernel=kernel(text))
+    lineage.write(trial)
+    lineage.evaluate(replace(trial, evaluation=evaluation))
+    return replace(trial, evaluation=evaluation)
+
+
+def beside(us: float, other: str, speedup: float) -> Evaluation:
+    """Timed side by side with another trial."""
+    row = {"id": other, "speedup": speedup, "low": speedup - 0.02, "high": speedup + 0.02}
+    return replace(accepted(us), evidence={"against": [row]})
+
+
+def measured(*sources: str) -> Note:
+    return Note("Unrolling", "it helps", sources, status=Status.MEASURED)
+
+
+def relearn(lineage: Lineage) -> Note:
+    """The only note, after another look at the record."""
+    (note,) = lineage.learn(lineage.notes())
+    assert lineage.notes() == (note,)
+    return note
+
+
+def test_git_shows_the_trial_that_a_note_cites(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    trial = tried(lineage, "int b;", accepted(10.0))
+    lineage.learn((Note("T", "x", ("00002", "manual.pdf#page 3", "00099"), status=Status.MEASURED),))
+    cite, document, unknown = lineage.notes()[0].sources
+    assert trial_of(cite) == trial.id
+    assert (document, unknown) == ("manual.pdf#page 3", "00099")
+    commit = cite.partition("@")[2]
+    assert len(commit) == 10
+    assert git(lineage, "show", f"{commit}:kernel.cpp") == "int b;"
+    assert "00002 accept 10 µs" in git(lineage, "show", commit)
+
+
+def test_what_digester_rules_writes_is_cited_and_stays_the_same_when_nothing_changed(lineage: Lineage) -> None:
+    text = "int MR = {};  // tune: 1 2 | tile\n"
+    plant(lineage, text.format(1), 20.0)
+    tried(lineage, text.format(2), accepted(10.0))
+    for _ in range(2):
+        lineage.learn(Rules()(PROBLEM, Material((), lineage.known, lineage.notes())))
+        move = next(note for note in lineage.notes() if "MR (" in note.title)
+        assert [trial_of(source) for source in move.sources] == ["00001", "00002"]
+        assert all(git(lineage, "cat-file", "-t", source.partition("@")[2]) == "commit\n" for source in move.sources)
+        assert move.status is Status.MEASURED
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "label", "words"),
+    [
+        (accepted(10.0), rejected(), "refuted", "00002 was accept"),
+        (rejected(), accepted(10.0), "renewed", "00002 was reject-incorrect"),
+        (accepted(10.0), accepted(21.0), "verified", "00002 was x2 as fast as 00001"),
+        (accepted(10.0), accepted(20.1), "confirmed", "it is x0.995"),
+        (beside(19.0, "00001", 1.2), beside(19.0, "00001", 0.9), "confirmed", "00002 was x1.2 as fast as 00001"),
+        (beside(19.0, "00001", 1.2), beside(19.0, "00001", 1.01), "confirmed", "it is x1.01"),
+    ],
+)
+def test_a_note_is_refuted_when_its_trial_is_judged_again_and_says_something_else(
+    lineage: Lineage, first: Evaluation, later: Evaluation, label: str, words: str
+) -> None:
+    plant(lineage, "int a;", 20.0)
+    trial = tried(lineage, "int b;", first)
+    lineage.learn((measured("00002"),))
+    was = lineage.commit_of("00002")[:10]
+    lineage.evaluate(replace(trial, evaluation=later), label)
+    note = relearn(lineage)
+    assert note.status is Status.REFUTED
+    assert note.text.startswith("it helps\n\nContradicted: ")
+    assert words in note.text
+    assert f"00002@{was}" in note.text
+    assert f"00002@{lineage.commit_of('00002')[:10]}" in note.text
+    assert note.sources == (f"00002@{was}",)
+    assert relearn(lineage) == note
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (accepted(10.0), accepted(12.0)),
+        (accepted(10.0), Evaluation(Verdict.HARNESS, "no compiler", target="t")),
+        (accepted(10.0), Evaluation(Verdict.TIMEOUT, "the machine was busy", target="t")),
+        (accepted(10.0), replace(accepted(30.0), evidence={"claim": {"id": "00001", "ranked": False}})),
+        (accepted(10.0), replace(accepted(30.0), target="another machine")),
+        (accepted(20.1), accepted(19.0)),
+        (beside(19.0, "00001", 1.2), replace(beside(19.1, "00001", 1.2), wall_s=3.0)),
+        (beside(19.0, "00001", 1.04), beside(19.0, "00001", 1.015)),
+    ],
+)
+def test_what_says_the_same_or_nothing_leaves_a_note_as_it_is(
+    lineage: Lineage, first: Evaluation, later: Evaluation
+) -> None:
+    plant(lineage, "int a;", 20.0)
+    trial = tried(lineage, "int b;", first)
+    (kept,) = lineage.learn((measured("00002"),))
+    lineage.evaluate(replace(trial, evaluation=later), "confirmed")
+    assert relearn(lineage) == kept
+
+
+def test_a_base_that_is_judged_again_refutes_too(lineage: Lineage) -> None:
+    base = plant(lineage, "int a;", 20.0)
+    tried(lineage, "int b;", accepted(10.0))
+    lineage.learn((measured("00001", "00002"),))
+    lineage.evaluate(replace(base, evaluation=accepted(8.0)), "confirmed")
+    note = relearn(lineage)
+    assert note.status is Status.REFUTED
+    assert f"00001@{lineage.commit_of('00001')[:10]}" in note.text
+
+
+def test_a_stale_result_refutes_nothing_until_it_is_measured_again(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    trial = tried(lineage, "int b;", replace(accepted(10.0), judge="one"))
+    (kept,) = lineage.learn((measured("00002"),))
+    lineage.expect(Key(judge="two"))
+    assert [trial.id for trial in lineage.population().stale] == ["00001", "00002"]
+    assert relearn(lineage) == kept
+    lineage.evaluate(replace(trial, evaluation=replace(rejected(), judge="two")), "renewed")
+    assert relearn(lineage).status is Status.REFUTED
+
+
+def test_a_corrected_note_rests_on_what_is_measured_now(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    trial = tried(lineage, "int b;", accepted(10.0))
+    lineage.learn((measured("00002"),))
+    lineage.evaluate(replace(trial, evaluation=accepted(30.0)), "confirmed")
+    note = relearn(lineage)
+    lineage.learn((replace(note, text="it does not help", status=Status.MEASURED),))
+    assert relearn(lineage).status is Status.MEASURED
+    assert relearn(lineage).sources == (f"00002@{lineage.commit_of('00002')[:10]}",)
+
+
+def test_a_commit_that_nobody_kept_is_not_believed(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    lineage.learn((Note("T", "x", ("00001@ffffffffff",), status=Status.REFUTED),))
+    assert lineage.notes()[0].sources == (f"00001@{lineage.commit_of('00001')[:10]}",)
+
+
+def test_documented_notes_are_no_measurements(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    trial = tried(lineage, "int b;", accepted(10.0))
+    (kept,) = lineage.learn((replace(measured("00002"), status=Status.ASSUMED),))
+    lineage.evaluate(replace(trial, evaluation=rejected()), "refuted")
+    assert relearn(lineage) == kept
+
+
+def test_a_commit_that_is_gone_does_not_stop_a_run(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    tried(lineage, "int b;", accepted(10.0))
+    (kept,) = lineage.learn((measured("00002"),))
+    gone = (replace(kept, sources=("00002@0123456789",)),)
+    assert held(gone, lineage.known, {"00002": lineage.commit_of("00002")}, lineage.at) == gone
+
+
+def test_rules_keep_a_move_that_turned_as_refuted_once(lineage: Lineage) -> None:
+    text = "int MR = {};  // tune: 1 2 | tile\nint NR = {};  // tune: 1 2 4 8 | tile\n"
+
+    def digest() -> dict[str, Note]:
+        lineage.learn(Rules()(PROBLEM, Material((), lineage.known, lineage.notes())))
+        return {note.title: note for note in lineage.notes()}
+
+    plant(lineage, text.format(1, 1), 20.0)
+    tried(lineage, text.format(2, 1), accepted(10.0))
+    assert not [title for title in digest() if "once" in title]
+    for rows in (2, 4):
+        tried(lineage, text.format(1, rows), accepted(10.0))
+        tried(lineage, text.format(2, rows), accepted(20.0 + rows))
+    for _ in range(3):
+        once = [note for note in digest().values() if note.status is Status.REFUTED]
+        assert [note.title for note in once] == ["Measured once: MR 1→2 gained"]
+        assert "MR 1→2 gained 100 % [00001→00002] at first. With later trials it lost 55 %" in once[0].text
+        assert {trial_of(source) for source in once[0].sources} >= {"00001", "00002"}
+    tried(lineage, text.format(1, 8), accepted(10.0))
+    for rows, us in ((1, 5.0), (2, 5.0), (4, 5.0)):
+        name = {1: "00002", 2: "00004", 4: "00006"}[rows]
+        trial = lineage.known.by_id[name]
+        lineage.evaluate(replace(trial, evaluation=accepted(us)), "confirmed")
+    assert "Measured once: MR 1→2 gained" not in digest()
+
+
+def test_rules_keep_their_refuted_notes_bounded(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    for index in range(8):
+        tried(lineage, f"int b = {index};", accepted(10.0 - index / 10))
+    rules = Rules(most=12)
+    lineage.learn(rules(PROBLEM, Material((), lineage.known, lineage.notes())))
+    assert len(lineage.notes()) > 1
+    for trial in lineage.known.trials[1:]:
+        lineage.evaluate(replace(trial, evaluation=rejected()), "refuted")
+    lineage.learn(rules(PROBLEM, Material((), lineage.known, lineage.learn(lineage.notes()))))
+    notes = lineage.notes()
+    assert [note.title.startswith("Measured once: ") for note in notes if note.status is Status.REFUTED] == [True, True]
+    assert len(notes) <= 12
+
+
+def test_a_dead_end_closes_its_trials_until_it_is_refuted(lineage: Lineage) -> None:
+    text = "int MR = {};  // tune: 1 2\nint NR = {};  // tune: 1 2 4\n"
+    plant(lineage, text.format(1, 1), 20.0)
+    dead = [tried(lineage, text.format(2, columns), rejected()) for columns in (1, 2)]
+    notes = lineage.learn(Rules()(PROBLEM, Material((), lineage.known)))
+    assert lineage.known.closing(notes).dead == {trial.id for trial in dead}
+    lineage.evaluate(replace(dead[0], evaluation=accepted(9.0)), "renewed")
+    refuted = lineage.learn(lineage.notes())
+    assert lineage.known.closing(refuted).dead == frozenset()
+    assert git(lineage, "show", f"toy/main/{dead[1].id}:kernel.cpp") == text.format(2, 2)

@@ -1,0 +1,375 @@
+"""`optimize` as typed: prompts compiled from a lineage, with a server on loopback as the model."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import accepted, draft, kernel, rejected
+from lm.scripted import dummy
+from lm.server import Provider, Reply
+from test_cli import DRY, ksflow
+
+from ksflow import compose
+from ksflow.errors import BudgetError, ConfigError
+from ksflow.lineage import Lineage
+from ksflow.lineage.past import Past
+from ksflow.optimize import metrics, optimize
+from ksflow.optimize.card import Comparison
+from ksflow.optimize.examples import Source
+from ksflow.optimize.history import History, Moment, histories, split
+from ksflow.optimize.metrics import Judge
+from ksflow.problem import load
+from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
+from ksflow.stages.digester.llm import LlmDigester
+from ksflow.stages.lm import adapter
+from ksflow.stages.lm.answers import answer, draw
+from ksflow.stages.lm.teaching import School
+
+HINT = "Always end with the PLANTED marker."
+SERVER = [*DRY, "llm=openai_compatible", "model.name=own"]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of twelve rounds, made by the dummy model."""
+    folder = tmp_path_factory.mktemp("recorded")
+    made = ksflow(
+        folder, *DRY, "llm=dummy", "digester=none", "loop.evaluations=36", "loop.confirm=false", "loop.repeats=judge"
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture
+def place(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(recorded / "runs" / "lineage.git", tmp_path / "runs" / "lineage.git")
+    return tmp_path
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """A model that answers two questions of three badly, unless its instruction carries the hint."""
+    made = Provider()
+    made.reply = lambda prompt: Reply(_answer(made.requests[-1], prompt))
+    yield made
+    made.close()
+
+
+def _answer(request: dict, prompt: str) -> str:
+    if wanted := re.search(r"starting with the field `(.*), and then ending", prompt):  # the teacher's questions
+        fields = re.findall(r"\[\[ ## (\w+) ## \]\]", wanted[1])
+        told = {"module_advice": json.dumps({"predict": HINT})}
+        return (
+            "\n\n".join(f"[[ ## {name} ## ]]\n{told.get(name, HINT)}" for name in [*fields])
+            + "\n\n[[ ## completed ## ]]"
+        )
+    good = answer(prompt)
+    hinted = HINT in request["messages"][0]["content"]
+    return good if hinted or draw({"question": prompt}) % 3 == 0 else good.replace("[[ ## completed ## ]]", "")
+
+
+def _optimize(folder: Path, provider: Provider, *arguments: str) -> subprocess.CompletedProcess[str]:
+    cache = str(folder / "cache")
+    return ksflow(
+        folder, "optimize", *SERVER, *arguments, LLM_URL=provider.url, KSFLOW_CACHE=cache, DSPY_CACHEDIR=f"{cache}/dspy"
+    )
+
+
+def _held_out(card: Path) -> tuple[float, float]:
+    found = re.search(r"\*\*(\d\.\d+) -> (\d\.\d+) on \d+ held-out", card.read_text())
+    assert found
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.slow
+def test_gepa_finds_the_hint_and_the_prompt_can_be_used(place: Path, provider: Provider) -> None:
+    done = _optimize(place, provider, "stage=selector", "optimizer=gepa", "optimize.rollouts=40")
+    assert done.returncode == 0, done.stderr
+    path = place / "runs/prompts/selector/gepa_v1.json"
+    assert HINT in json.loads(path.read_text())["state"]["signature"]["instructions"]
+    before, after = _held_out(path.with_suffix(".md"))
+    assert after > before
+    assert "teacher" in path.with_suffix(".md").read_text()
+
+
+@pytest.mark.slow
+def test_a_compiled_prompt_is_used_and_compared_by_its_name(place: Path, provider: Provider) -> None:
+    arguments = ["stage=selector", "optimizer=gepa", "optimize.rollouts=40", "optimize.name=bold"]
+    assert _optimize(place, provider, *arguments).returncode == 0
+    assert "compiled already" in " ".join(_optimize(place, provider, *arguments).stderr.split())
+    asked = len(provider.requests)
+    rest = ["designer=rules", "writer=tune", "digester=none", "loop.evaluations=3", "loop.confirm=false"]
+    used = ksflow(place, "-m", *SERVER, *rest, "selector.prompt=null,bold", LLM_URL=provider.url)
+    assert used.returncode == 0, used.stderr
+    hinted = [HINT in request["messages"][0]["content"] for request in provider.requests[asked:]]
+    assert sorted({*hinted}) == [False, True]
+    for name in ("selector.prompt=null", "selector.prompt=bold"):
+        assert name in used.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "optimizer"),
+    [("selector", "mipro"), ("designer", "mipro"), ("designer", "simba"), ("selector", "bootstrap")],
+)
+def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimizer: str, stage: str) -> None:
+    done = _optimize(place, provider, f"stage={stage}", f"optimizer={optimizer}", "optimize.rollouts=48")
+    assert done.returncode == 0, done.stderr
+    path = place / f"runs/prompts/{stage}/{optimizer}_v1.json"
+    before, after = _held_out(path.with_suffix(".md"))
+    state = json.loads(path.read_text())["state"]
+    assert after >= before
+    if optimizer == "mipro":
+        assert HINT in state["signature"]["instructions"]
+        assert after > before
+    asked = len(provider.requests)
+    for result in (place / "runs/optimize").glob("*/*/*/result.json"):
+        result.unlink()
+    again = _optimize(place, provider, f"stage={stage}", f"optimizer={optimizer}", "optimize.rollouts=48")
+    assert again.returncode == 0, again.stderr
+    assert len(provider.requests) == asked  # all of it is drawn from the seed
+    assert json.loads((path.parent / f"{optimizer}_v2.json").read_text())["state"] == state
+    if optimizer == "bootstrap":
+        outputs = {"selector": {"rationale", "base", "reference"}, "designer": {"avenues", "experiments"}}[stage]
+        assert all(outputs <= set(demo) for demo in state["demos"])
+
+
+@pytest.mark.slow
+def test_killed_it_goes_on_and_pays_for_nothing_twice(place: Path, provider: Provider) -> None:
+    command = [sys.executable, "-m", "ksflow", "optimize", *SERVER, "stage=designer", "optimize.rollouts=40"]
+    victims: list[subprocess.Popen[bytes]] = []
+    usual, lost = provider.reply, []
+
+    def reply(prompt: str) -> Reply | tuple[int, str]:
+        if len(provider.requests) in (7, 17) and victims:
+            lost.append(json.dumps(provider.requests[-1]))
+            victims.pop().send_signal(signal.SIGKILL)
+        return usual(prompt)
+
+    provider.reply = reply
+    cache = str(place / "cache")
+    environment = {**os.environ, "LLM_URL": provider.url, "KSFLOW_CACHE": cache, "DSPY_CACHEDIR": f"{cache}/dspy"}
+    for _ in range(2):
+        victims.append(subprocess.Popen(command, cwd=place, env=environment, stderr=subprocess.DEVNULL))
+        assert victims[0].wait(600) == -signal.SIGKILL
+    done = _optimize(place, provider, "stage=designer", "optimize.rollouts=40")
+    assert done.returncode == 0, done.stderr
+    twice = [text for text, times in Counter(map(json.dumps, provider.requests)).items() if times > 1]
+    assert set(twice) <= set(lost)  # those whose answers never came
+    before, after = _held_out(place / "runs/prompts/designer/gepa_v1.md")
+    assert after > before
+
+
+@pytest.mark.parametrize("cap", ["optimize.calls=16", "loop.stages.selector.calls=16"])
+def test_a_budget_ends_it_cleanly(place: Path, provider: Provider, cap: str) -> None:
+    done = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", cap)
+    said = " ".join(done.stderr.split())
+    assert len(provider.requests) <= 16
+    card = (place / "runs/prompts/selector/gepa_v1.md").read_text() if done.returncode == 0 else said
+    assert "calls=" in card
+    assert "used up" in card
+    kept = subprocess.run(
+        ["git", "-C", place / "runs/lineage.git", "rev-list", "--count", "refs/ksflow/softmax/optimize-selector/calls"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(kept.stdout) >= len(provider.requests)  # answers out of the cache are kept too
+
+
+@pytest.mark.slow
+def test_minutes_end_it_and_it_can_be_gone_on_with(place: Path, provider: Provider) -> None:
+    usual, late = provider.reply, [3.1]
+
+    def reply(prompt: str) -> Reply | tuple[int, str]:
+        if len(provider.requests) == 3 and late:
+            time.sleep(late.pop())
+        return usual(prompt)
+
+    provider.reply = reply
+    done = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "loop.minutes=0.05")
+    assert done.returncode == 2
+    assert "loop.minutes used up before the result was measured; the answers are kept" in " ".join(done.stderr.split())
+    assert len(provider.requests) <= 3
+    early = {json.dumps(request) for request in provider.requests}
+    assert _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "optimize.calls=8").returncode in (0, 2)
+    assert len(provider.requests) > 3
+    assert not early & {json.dumps(request) for request in provider.requests[3:]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["llm=dummy", "loop.evaluations=5"],
+            "loop.evaluations=5 is for a search; optimize keeps loop.usd, loop.tokens",
+        ),
+        (["llm=dummy", "loop.stages.evaluator.minutes=5"], "loop.stages.evaluator.minutes=5 is for a search"),
+        (["stage=painter"], "stage=painter is not one of: selector, designer, writer, digester"),
+        (["stage=designer"], "has no prompt: choose a model with llm=... or designer=llm"),
+        (["llm=dummy", "optimize.runs=[other]"], "softmax has no run other; runs: dry"),
+        (["llm=dummy", "optimize.name=taken"], "runs/prompts/designer/taken.json is another prompt; choose another"),
+        (["llm=dummy", "stage=digester"], "3 rounds to learn from for digester, and at least 6 are needed"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    place: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    (place / "runs/prompts/designer").mkdir(parents=True)
+    (place / "runs/prompts/designer/taken.json").write_text("{}")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        optimize([], [*DRY, *arguments])
+
+
+def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
+    """Every question that is rebuilt from git is one that the transcript has, and none is missing."""
+    cfg = compose.compose([*DRY, "llm=dummy"])
+    problem, notes = compose.build(cfg.problem), compose.build(cfg.knowledge)(target=compose.build(cfg.target))
+    open_ = partial(Lineage, recorded / "runs/lineage.git")
+    (history,) = histories(open_, problem)
+    calls = Past(lambda: open_(problem="softmax", run="dry"), "dry").calls()
+    judge = Judge(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED))
+    for name in ("selector", "designer", "writer"):
+        stage = compose.build(cfg[name])
+        school = School(stage.program)
+        source = Source(name, stage, notes, judge)
+        cases = [school.hear(*asked) for moment in history.moments for asked in source.questions(history, moment)]
+        said = {call.messages[-1]["content"] for call in calls if call.stage.startswith(name)}
+        signature = stage.program.predict.signature
+        rebuilt = {
+            adapter.make("sections").format(signature, [], school.inputs(case))[-1]["content"]
+            for case in cases
+            if case is not None
+        }
+        assert len(rebuilt) >= 12
+        assert rebuilt == said, name
+
+
+def test_too_few_rounds_are_counted_and_parts_share_none() -> None:
+    with pytest.raises(ConfigError, match="5 rounds to learn from for writer, and at least 6 are needed"):
+        split([str(index) for index in range(5)], 0, "writer")
+    names = [str(index) for index in range(20)]
+    parts = split(names, 3, "writer")
+    assert parts == split(names[::-1], 3, "writer") != split(names, 4, "writer")
+    assert sorted(name for part in parts.values() for name in part) == sorted(names)
+
+
+def test_not_better_is_said() -> None:
+    assert Comparison((0.1, 0.2, 0.1, 0.3, 0.2, 0.2), (0.8, 0.9, 0.7, 0.9, 0.8, 0.9)).verdict == "better"
+    assert Comparison((0.1, 0.9, 0.1), (0.9, 0.1, 0.2)).verdict == "not better: the interval holds 0"
+    assert Comparison((0.8, 0.9, 0.8, 0.7, 0.8, 0.9), (0.1, 0.2, 0.1, 0.2, 0.1, 0.1)).verdict == "worse"
+    assert Comparison((0.1, 0.2), (0.8, 0.9)).verdict == "undecided: 2 examples, and at least 6 are needed to tell"
+
+
+def _moment(*judged: Trial) -> tuple[History, Moment]:
+    """A run whose last trial is what became of an experiment on the first."""
+    problem, known = _PROBLEM, Population(judged)
+    moment = Moment(problem, "dry", "1.1", Population(judged[:-1]), choice=known.choose("00001", "00001", ""))
+    return History(problem, "dry", (moment,), known), moment
+
+
+_PROBLEM = load("softmax")
+_SEED = Trial("00001", Origin.SEED, kernel=kernel("base"), evaluation=accepted(100.0))
+_OTHER = Trial("00002", Origin.SEED, kernel=kernel("other"), evaluation=accepted(110.0))
+
+
+def _child(us: float, base: str = "00001", idea: str = "unroll the inner loop by four") -> Trial:
+    return replace(draft(base, idea=idea), id="00003", kernel=kernel("child"), evaluation=accepted(us))
+
+
+def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
+    _, moment = _moment(_SEED, _child(50.0))
+    assert moment.choice
+    verdicts = [
+        Evaluation(Verdict.MALFORMED, "no entry"),
+        Evaluation(Verdict.COMPILE, "line 3"),
+        Evaluation(Verdict.INCORRECT, "c[3] is off"),
+        *(replace(accepted(us), target="") for us in (150.0, 100.0, 50.0)),
+    ]
+    scores = [0.0]
+    for index, verdict in enumerate(verdicts):
+        judge = Judge(lambda problem, made, against, v=verdict: accepted(100.0) if made.main == "base" else v)
+        score, feedback = metrics.writer(moment, moment.choice, judge)(kernel(f"kernel {index}"), "")
+        assert verdict.reason in feedback
+        scores.append(score)
+    assert scores == sorted(set(scores))
+    assert scores[-1] == 1.0
+    assert metrics.writer(moment, moment.choice, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
+
+
+def test_a_kernel_is_judged_once_and_no_more_than_allowed() -> None:
+    asked = []
+    judge = Judge(lambda problem, made, against: asked.append(made) or rejected(), most=1)
+    assert judge(_PROBLEM, kernel("a")) is judge(_PROBLEM, kernel("a"))
+    assert len(asked) == 1
+    with pytest.raises(BudgetError, match=r"optimize\.evaluations=1 used up"):
+        judge(_PROBLEM, kernel("b"))
+
+
+def test_a_selector_is_graded_by_what_was_made_from_its_base() -> None:
+    worse = replace(_child(90.0, base="00002"), id="00004")
+    history, moment = _moment(_SEED, _OTHER, _child(50.0), worse)
+    history = replace(history, final=Population((_SEED, _OTHER, _child(50.0), worse)))
+    grade, known = metrics.selector(history, moment), history.final
+    best, second = (grade(known.choose(base, base, ""), "") for base in ("00001", "00002"))
+    assert best[0] == 1.0
+    assert second[0] == pytest.approx(50 / 90)
+    assert "That one was made from 00001" in second[1]
+    unknown = grade(known.choose("00003", "00003", ""), "")
+    assert unknown[0] == pytest.approx((1 + 50 / 90) / 2)
+    assert "unknown" in unknown[1]
+
+
+def test_a_designer_is_graded_by_what_is_on_record() -> None:
+    history, moment = _moment(_SEED, _child(50.0))
+
+    def plan(low: float, high: float, *ideas: str) -> Plan:
+        made = tuple(Experiment(idea, "r", (low, high), 10.0) for idea in ideas)
+        return Plan(("a",), made, (0,))
+
+    grade = metrics.designer(moment, metrics.recorded(history))
+    ideas = ("Unroll the inner loop by four.", "pack b in panels", "use another layout of c")
+    right, said = grade(plan(90, 110, *ideas), "")
+    wrong, _ = grade(plan(-10, 0, *ideas), "")
+    alike, _ = grade(plan(90, 110, ideas[0], "Unroll the inner loop by five.", "Unroll the inner loop by six."), "")
+    nobody, untried = grade(plan(90, 110, *ideas[1:]), "")
+    assert "as recorded in 00003, accept: +100.0 %" in said
+    assert "nobody has tried this" in untried
+    assert right > wrong > 0
+    assert right > alike
+    assert right > nobody
+
+
+def test_a_digester_is_graded_by_what_can_be_looked_up() -> None:
+    read = "### source: isa.md\nA wave has 64 lanes. Loads are 128 bits wide."
+    grade = metrics.digester(read)
+    good = Note("Lanes", "A wave has 64 lanes.", ("isa.md",), quotes=("has 64 lanes",))
+    made_up = Note("Wrong lanes", "A wave has 48 lanes.", ("isa.md",), quotes=("has 48 lanes",))
+    long = replace(good, text=good.text + " It is so." * 200)
+    answers = ((good,), (long,), (good, made_up), (made_up,), ())
+    scores = [grade({note.title: note for note in notes}, "")[0] for notes in answers]
+    assert scores == sorted(scores, reverse=True)
+    assert "'has 48 lanes'" in grade({made_up.title: made_up}, "")[1]
+
+
+def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
+    known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
+    moment = Moment(_PROBLEM, "dry", "1.1", known, learnt=True)
+    digester = LlmDigester(dummy())
+    school = School(digester.program)
+    asked = list(Source("digester", digester).questions(History(_PROBLEM, "dry", (moment,), known), moment))
+    assert [school.hear(*one) for one in asked] == [0]
+    assert school.examine(school.student(), [0])[0] > 0.1

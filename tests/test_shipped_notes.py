@@ -1,0 +1,75 @@
+"""The notes that ship: every claim names its source, and each chip gets the notes of its folder."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ksflow import target
+from ksflow.home import shipped
+from ksflow.notes import knowledge
+
+ROOT = shipped("knowledge")
+FOLDERS = {"hopper": "h200", "cdna3": "mi325x", "cdna4": "mi350x"}
+"""A target for each folder of a GPU."""
+NOTES = sorted(file for name in (*FOLDERS, "cpu") for file in (ROOT / name).glob("*.md") if file.name != "index.md")
+_MARK = re.compile(r"\[(\d+)\]")
+
+
+def _claims(text: str) -> list[str]:
+    """Paragraphs and bullets, without code."""
+    prose = re.sub(r"`[^`]+`", "", re.sub(r"^```$.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    return [claim for claim in re.split(r"\n\s*\n|^- ", prose, flags=re.MULTILINE) if claim.strip()]
+
+
+@pytest.fixture(params=NOTES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def note(request: pytest.FixtureRequest) -> knowledge.Note:
+    return knowledge.read(request.param)
+
+
+def test_every_claim_names_a_source_and_every_source_is_named(note):
+    marks = [set(map(int, _MARK.findall(claim))) for claim in _claims(note.text)]
+    assert all(marks), _claims(note.text)[marks.index(set())]
+    assert set.union(*marks) == set(range(1, len(note.sources) + 1))
+
+
+def test_a_note_is_short_enough_for_a_prompt_and_its_code_is_closed(note):
+    assert 300 < len(note.text) <= 1600
+    assert max(map(len, note.text.splitlines())) <= 120
+    assert note.text.count("```") % 2 == 0
+    assert not note.text.startswith("```"), "an index shows the first sentence"
+
+
+def test_targets_and_problems_are_ones_that_ship(note):
+    assert note.targets
+    assert all(shipped("conf", "target", f"{name}.yaml").is_file() for name in note.targets)
+    assert all(shipped("problems", name).is_dir() for name in note.problems)
+
+
+def test_no_title_stands_twice():
+    titles = [knowledge.read(file).title for file in NOTES]
+    assert len(titles) == len(set(titles))
+
+
+def test_sources_within_the_project_are_there():
+    named = {source.split(",")[0] for file in NOTES for source in knowledge.read(file).sources}
+    own = {name for name in named if name.startswith(("problems/", "seeds/", "benchmarks/", "README"))}
+    assert own
+    assert all((Path(__file__).parent.parent / name).is_file() for name in own)
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, "cpu"])
+def test_an_index_lists_the_folder_s_notes(folder):
+    listed = re.findall(r"^- `([\w-]+\.md)`: \S.*\.$", (ROOT / folder / "index.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(file.name for file in NOTES if file.parent.name == folder)
+
+
+@pytest.mark.parametrize(("folder", "name"), FOLDERS.items())
+def test_a_chip_gets_the_notes_that_name_it_and_no_others(tmp_path, folder, name):
+    sheet = yaml.safe_load(shipped("conf", "target", f"{name}.yaml").read_text())
+    sheet.pop("_target_")
+    given = {note.title for note in knowledge.handbook(target.known(**sheet), lineage=str(tmp_path / "lineage.git"))}
+    notes = {file: knowledge.read(file) for file in NOTES}
+    assert {note.title for file, note in notes.items() if file.parent.name == folder} <= given
+    assert {note.title for note in notes.values() if name not in note.targets}.isdisjoint(given)

@@ -1,0 +1,347 @@
+"""Many problems under one budget: which members there are, what they come to, and going on after a kill."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import accepted, draft, kernel
+
+from ksflow import verbs
+from ksflow.errors import ConfigError
+from ksflow.members import Suite, members, of_multirun
+from ksflow.records import Evaluation, Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.report import results, scores
+from ksflow.suite import suite
+
+SCALE = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2
+
+
+rows = 32
+
+
+def get_inputs():
+    return [torch.rand(rows, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+NEW = """import torch
+
+BLOCK = 16  # tune: 16 32 64 128
+WIDE = 1  # tune: 1 2 4
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.cat([part.relu() * 2 for part in x.split(BLOCK * WIDE)])
+"""
+
+
+def problem(*seeds: Seed) -> Problem:
+    return Problem(
+        name="toy", title="", description="", statement="", root="", reference="", languages=("cpp",), args=(),
+        dims=(), tests=(), benchmarks=(), seeds=seeds,
+        origin={"format": "kernelbench", "path": "/x/level1/4_Toy.py", "level": 1, "number": 4},
+    )  # fmt: skip
+
+
+def population(us: float | None, baseline_us: float = 10.0) -> tuple[Population, Problem]:
+    """A baseline, and one experiment: accepted, or wrong."""
+    eager = Seed("00_eager.py", kernel("eager"), baseline=True)
+    seed = Trial("00001", Origin.SEED, kernel=eager.kernel, name=eager.name, evaluation=accepted(baseline_us))
+    verdict = Evaluation(Verdict.INCORRECT, "off") if us is None else accepted(us)
+    new = draft("00001")
+    tried = Trial("00002", Origin.EXPERIMENT, ("00001",), new.experiment, kernel("new"), evaluation=verdict)
+    return Population((seed, tried)), problem(eager)
+
+
+def row(us: float | None, number: int = 4, **more: Any) -> dict[str, Any]:
+    found = scores.figures(*population(us))
+    found["origin"] = {**found["origin"], "number": number}
+    return {"member": f"problem.id={number}", "problem": "toy", "figures": found, "trials": 1, "tokens": 10,
+            "usd": 0.5, "wall_s": 2.0, "state": "finished", **more}  # fmt: skip
+
+
+def test_each_value_is_a_member_and_the_command_line_wins() -> None:
+    plan = Suite(words=("problem=kernelbench", "problem.level=1", "problem.id=range(1,101)"), name="l1")
+    assert len(members(plan, [])) == 100
+    made = members(plan, ["problem.id=3,7", "llm=dummy,offline", "problem.root=/x"])
+    assert [member.key for member in made] == [
+        "problem.id=3,llm=dummy",
+        "problem.id=3,llm=offline",
+        "problem.id=7,llm=dummy",
+        "problem.id=7,llm=offline",
+    ]
+    assert made[0].words == (
+        "problem=kernelbench", "problem.level=1", "problem.id=3", "llm=dummy", "problem.root=/x", "run=l1,llm=dummy",
+    )  # fmt: skip
+    assert made[0].variant == "llm=dummy"
+    assert len({member.folder for member in made}) == 4
+    runs = [
+        [word for word in member.words if word.startswith("run=")]
+        for member in members(plan, ["run=mine", "problem.id=3", "llm=dummy,offline"])
+    ]
+    assert runs == [["run=mine,llm=dummy"], ["run=mine,llm=offline"]]
+    assert {member.words[-1] for member in members(plan, ["run=mine"])} == {"run=mine"}
+    with pytest.raises(ConfigError, match=r"problem\.id=range\(1"):
+        members(plan, ["problem.id=range(1"])
+    with pytest.raises(ConfigError, match="at_once"):
+        Suite(at_once=0)
+
+
+def test_fast_p_is_strict_and_over_all_problems() -> None:
+    found = scores.totals([row(10.0), row(4.0), row(None), {"state": "failed", "member": "problem.id=9"}])
+    assert found["problems"] == 4
+    assert found["compiled"] == 0.75
+    assert found["right"] == 0.5
+    assert found["fast"] == {"0": 0.5, "1": 0.25, "1.5": 0.25, "2": 0.25}
+    assert found["geomean"]["00_eager.py"] == pytest.approx(2.5**0.5)
+    assert (found["tokens"], found["usd"], found["wall_s"]) == (30, 1.5, 6.0)
+
+
+def test_a_seed_is_no_answer() -> None:
+    known, toy = population(5.0)
+    found = scores.figures(Population(known.trials[:1]), toy)
+    assert (found["compiled"], found["right"], found["us"]) == (False, False, None)
+    assert found["baselines"]["00_eager.py"]["us"] == 10.0
+
+
+def test_what_was_not_shown_to_be_faster_does_not_count() -> None:
+    known, toy = population(5.0)
+    seed, tried = known.trials
+    beside = {"id": "00001", "speedup": 2.0, "low": 0.9, "high": 2.4}
+    evaluation = Evaluation(**{**vars(accepted(5.0)), "evidence": {"against": [beside]}})
+    tried = Trial(**{**vars(tried), "evaluation": evaluation})
+    found = scores.figures(Population((seed, tried)), toy)
+    assert found["speedups"] == {"00_eager.py": 2.0}
+    assert found["sure"] == {"00_eager.py": 0.9}
+
+
+def test_results_as_the_formats_tools_read_them(tmp_path: Path) -> None:
+    task = row(4.0)
+    task["figures"] = {**task["figures"], "origin": {"format": "gpumode", "path": "/x/task"}}
+    results.write(tmp_path, [row(4.0, 12), row(None, 3), task, {"state": "failed", "member": "x"}])
+    folder = tmp_path / "upstream" / "kernelbench_level1"
+    samples = json.loads((folder / "eval_results.json").read_text())
+    assert list(samples) == ["3", "12"]
+    (right,), (wrong,) = samples["12"], samples["3"]
+    assert (right["compiled"], right["correctness"], right["runtime"]) == (True, True, 0.004)
+    assert right["runtime_stats"]["num_trials"] == 2
+    assert (wrong["compiled"], wrong["correctness"], wrong["runtime"]) == (True, False, -1.0)
+    assert json.loads((folder / "baseline.json").read_text())["level1"]["4_Toy.py"]["mean"] == 0.01
+    paired = row(4.0)
+    paired["figures"]["speedups"] = {"00_eager.py": 1.5}  # in turns; the two times are of different minutes
+    results.write(tmp_path / "paired", [paired])
+    file = tmp_path / "paired" / "upstream" / "kernelbench_level1" / "baseline.json"
+    assert json.loads(file.read_text())["level1"]["4_Toy.py"]["mean"] == pytest.approx(0.006)
+    full = json.loads((tmp_path / "upstream" / "gpumode" / "toy.json").read_text())
+    assert full["runs"]["leaderboard"]["run"]["result"]["benchmark.0.best"] == "4000.0"
+
+
+def test_what_does_not_choose_the_problem_is_a_variant_with_a_run_of_its_own() -> None:
+    made = members(Suite(name="l1"), ["problem=kernelbench", "++problem.id=3,4", "problem.cap=64,128"])
+    assert [member.variant for member in made] == ["problem.cap=64", "problem.cap=128"] * 2
+    assert {member.words[-1] for member in made} == {"run=l1,problem.cap=64", "run=l1,problem.cap=128"}
+
+
+def test_files_of_one_name_have_runs_of_their_own() -> None:
+    made = members(Suite(name="l1"), ["problem=kernelbench", "problem.path=a/m.py,m.py,a/other.py"])
+    assert [member.words[-1] for member in made] == [
+        "run=l1,problem.path=a_m.py",
+        "run=l1,problem.path=m.py",
+        "run=l1",
+    ]
+    assert {member.variant for member in made} == {""}
+
+
+def test_hydras_multirun_over_problems_is_a_suite_with_one_budget_and_a_name_of_its_words() -> None:
+    words = ["problem=kernelbench", "problem.id=range(1,4)", "llm=offline"]
+    found = of_multirun(["-m", *words, "loop.usd=5", "loop.evaluations=3"])
+    assert found is not None
+    assert found[:-1] == [*words, "loop.evaluations=3", "suite.usd=5"]
+    assert found[-1].startswith("suite.name=kernelbench_range_1_4-")
+    again = of_multirun([*reversed(words), "loop.usd=7", "--multirun"])
+    assert again is not None
+    assert again[-1] == found[-1]
+    other = of_multirun(["-m", *words, "designer=random"])
+    assert other is not None
+    assert other[-1] != found[-1]
+    apart = of_multirun(["-m", *words, "loop.minutes=2", "suite.minutes=9", "suite.name=mine"])
+    assert apart == [*words, "loop.minutes=2", "suite.minutes=9", "suite.name=mine"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["problem=softmax,fp8_gemm"],
+        ["-m", "problem=softmax", "problem.cap=64", "designer=tune,random"],
+        ["-m", "problem=softmax,fp8_gemm", "hydra/launcher=joblib"],
+        ["-m", "problem=softmax,fp8_gemm", "hydra.sweeper.n_trials=8"],
+        ["-m", "problem=softmax,fp8_gemm", "--info"],
+    ],
+)
+def test_other_sweeps_stay_hydras(words: list[str]) -> None:
+    assert of_multirun(words) is None
+
+
+def test_a_users_configs_hold_for_all_members(tmp_path: Path) -> None:
+    found = of_multirun(["-m", "-cd", str(tmp_path), "problem=softmax,fp8_gemm"])
+    assert found is not None
+    assert found[0] == f"--config-dir={tmp_path}"
+    assert all(member.words[0] == found[0] for member in members(Suite(), found[:-1]))
+
+
+def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:
+    known, toy = population(5.0)
+    idle = {**row(None), "figures": scores.figures(Population(known.trials[:1]), toy), "trials": 0}
+    assert scores.said(idle) == "problem.id=4: none written in 2 s"
+    assert scores.said(row(None)) == "problem.id=4: none right in 2 s"
+    assert scores.said(row(5.0)) == "problem.id=4: 5 µs (x2.00 00_eager.py) in 2 s"
+
+
+WORDS = ["suite", "problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=range(1,4)", "seed=mine.py"]
+WORDS += ["llm=offline", "designer=tune", "evaluator=fake", "loop.evaluations=3", "suite.name=three"]
+
+
+def three(folder: Path) -> list[str]:
+    """The command for a suite of three problems whose second is broken."""
+    (folder / "level1").mkdir()
+    for number, text in enumerate((SCALE, "class Model:\n    pass\n", SCALE.replace("32", "48")), start=1):
+        (folder / "level1" / f"{number}_Scale.py").write_text(text)
+    (folder / "mine.py").write_text(NEW)
+    return [sys.executable, "-m", "ksflow", *WORDS]
+
+
+def said(folder: Path, command: list[str]) -> "subprocess.CompletedProcess[str]":
+    wide = {**os.environ, "COLUMNS": "160"}
+    return subprocess.run(command, cwd=folder, env=wide, capture_output=True, text=True, timeout=600, check=False)
+
+
+def killed_at(folder: Path, command: list[str], member: Path) -> None:
+    """Start it, and kill it when a member has begun: then nothing of it goes on."""
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as victim:
+        until(member.exists)
+        until(lambda: len(at_work(folder)) == 2)
+        victim.kill()
+    until(lambda: not at_work(folder))
+
+
+def at_work(folder: Path) -> list[str]:
+    """The processes whose working directory that is."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append(process.name)
+    return found
+
+
+def until(seen: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 300
+    while not seen():
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_goes_on_and_one_broken_problem_stops_no_other(tmp_path: Path) -> None:
+    command = three(tmp_path)
+    folder = tmp_path / "runs" / "suites" / "three"
+    first = folder / "problem.id=1" / "row.json"
+    killed_at(tmp_path, command, folder / "problem.id=3")
+    assert json.loads(first.read_text())["state"] == "finished"
+    before = first.stat().st_mtime_ns
+
+    done = said(tmp_path, command)
+    assert done.returncode == 1, done.stderr
+    assert "2_Scale.py defines no get_inputs" in done.stderr
+    assert "fast_1.5" in done.stdout
+    assert first.stat().st_mtime_ns == before
+    report = json.loads((folder / "report.json").read_text())
+    assert report["totals"][""]["right"] == pytest.approx(2 / 3)
+    assert [row["state"] for row in report["rows"]] == ["finished", "failed", "finished"]
+    assert report["rows"][2]["trials"] == 3
+    best = next((tmp_path / "runs" / "best" / "kernelbench-1-1_Scale" / "three").glob("*.py"))
+    assert "class ModelNew" in best.read_text()
+
+    other = said(tmp_path, [*command, "designer=random"])
+    assert other.returncode == 2
+    assert "give suite.name=ANOTHER" in other.stderr
+
+
+@pytest.mark.slow
+def test_multirun_over_problems_goes_on_when_it_was_killed(tmp_path: Path) -> None:
+    command = three(tmp_path)[:3]
+    words = ["problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=1,3", "seed=mine.py"]
+    command = [*command, "-m", *words, "evaluator=fake", "loop.evaluations=2", "suite.name=typed"]
+    folder = tmp_path / "runs" / "suites" / "typed"
+    killed_at(tmp_path, command, folder / "problem.id=3")
+    before = (folder / "problem.id=1" / "row.json").stat().st_mtime_ns
+    done = said(tmp_path, command)
+    assert done.returncode == 0, done.stderr
+    assert "suite of 2: no budget for all together" in done.stderr
+    assert (folder / "problem.id=1" / "row.json").stat().st_mtime_ns == before
+    assert [row["trials"] for row in json.loads((folder / "report.json").read_text())["rows"]] == [2, 2]
+    assert (folder / "upstream" / "kernelbench_level1" / "eval_results.json").exists()
+
+
+@pytest.mark.slow
+def test_one_budget_holds_for_all_members_of_a_multirun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prices = ["model.usd_per_mtok_in=10", "model.usd_per_mtok_out=10", "loop.evaluations=40"]
+    words = ["-m", "problem=softmax,fp8_gemm", "llm=dummy", "evaluator=fake", *prices]
+    assert verbs.run([], [*words, "loop.usd=2"]) == 0
+    (file,) = tmp_path.glob("runs/suites/softmax_fp8_gemm-*/report.json")
+    rows = json.loads(file.read_text())["rows"]
+    assert 0 < sum(row["usd"] for row in rows) <= 2
+    assert [row["state"] for row in rows] == ["finished"] * 2
+    assert all("usd=" in row["reason"] for row in rows)
+    assert "$2 for all together" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_asked_to_end_it_leaves_a_table(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ksflow", "-m", "problem=softmax,fp8_gemm", "evaluator=fake", "loop.minutes=5"]
+    wide = {**os.environ, "COLUMNS": "160"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=wide
+    ) as asked:
+        until(lambda: list(tmp_path.glob("runs/suites/*/problem=softmax/row.json")))
+        until(lambda: list(tmp_path.glob("runs/lineage.git/refs/heads/softmax/*/00002")))
+        asked.terminate()
+        table, _ = asked.communicate(timeout=300)
+    assert asked.returncode == 130
+    assert "left: interrupted" in table
+    assert list(tmp_path.glob("runs/suites/*/report.json"))
+
+
+def test_what_would_fail_every_member_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"suite=kernelbench_l1 needs problem.root=FOLDER$"):
+        suite([], ["suite=kernelbench_l1"])
+    with pytest.raises(ConfigError, match=r"needs problem.root=FOLDER, and /nowhere is none"):
+        suite([], ["suite=kernelbench_l1", "problem.root=/nowhere"])
+    with pytest.raises(ConfigError, match="GEMINI_API_KEY"):
+        suite([], ["problem=softmax,fp8_gemm", "llm=gemini"])
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    with pytest.raises(ConfigError, match="go to a folder you can write to"):
+        suite([], ["problem=softmax"])
+    assert capsys.readouterr().out == ""
