@@ -10,16 +10,16 @@ import hashlib
 import os
 import re
 import struct
-import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import git
 
 from ksflow.errors import ConfigError, LineageError
+from ksflow.lineage.helpers import Helpers, open_or_raise
+from ksflow.lineage.repository import opened
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
@@ -45,29 +45,27 @@ class Store:
 
     def __init__(self, path: Path, create: bool = True) -> None:
         self.path = path
-        self._repo = _open(path, create)
-        self._helpers: dict[str, Any] = {}
-        self._scratch = os.memfd_create("ksflow-object")
+        self._repo = opened(path, create)
+        self._helpers = Helpers(path, self._repo)
         self._claims = os.open(path / "ksflow" / "claims", os.O_RDWR | os.O_CREAT, 0o644)
         self._held: set[str] = set()
-        self._written = 0
 
     # -- objects ---------------------------------------------------------------------------------
 
     def blob(self, data: bytes) -> str:
         """Write a blob; its id."""
-        return self._hash("blob", data)
+        return self._helpers.hashed("blob", data)
 
     def tree(self, entries: Mapping[str, str]) -> str:
         """Write a tree of blobs (name -> blob id); its id."""
         lines = "".join(f"100644 blob {blob}\t{name}\n" for name, blob in entries.items())
-        return self._ask("mktree", f"{lines}\n".encode())
+        return self._helpers.ask("mktree", f"{lines}\n".encode())
 
     def commit(self, tree: str, parents: Iterable[str], message: str, when: int) -> str:
         """Write a commit (`when`: seconds since 1970, UTC); its id."""
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        return self._hash("commit", "\n".join([*lines, "", message]).encode())
+        return self._helpers.hashed("commit", "\n".join([*lines, "", message]).encode())
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
@@ -145,16 +143,9 @@ class Store:
         lines = "".join(
             f"update {name} {new} {old}\n" if new else f"verify {name} {old}\n" for name, new, old in changes
         )
-        helper = self._helper("update-ref", "--stdin")
-        try:
-            helper.stdin.write(f"start\n{lines}prepare\ncommit\n".encode())
-            helper.stdin.flush()
-            answers = [helper.stdout.readline() for _ in range(3)]
-        except BrokenPipeError:
-            answers = []
-        if answers and answers[-1] == b"commit: ok\n":
+        problem = self._helpers.update(lines)
+        if problem is None:
             return True
-        problem = self._drop("update-ref")
         if "cannot lock ref" in problem or "reference already exists" in problem:
             return False
         raise LineageError(f"{self.path}: git could not update its refs: {problem[-300:]}")
@@ -217,7 +208,7 @@ class Store:
         try:
             # An open-file-description lock: the kernel drops it with the process, however that ends.
             request = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
-            self._open()
+            open_or_raise(self._claims, self.path)
             fcntl.fcntl(self._claims, fcntl.F_OFD_SETLK, request)
         except (BlockingIOError, PermissionError):
             return False
@@ -227,77 +218,18 @@ class Store:
 
     def maintain(self, force: bool = False) -> None:
         """Pack what is loose, now and then. Unreachable objects stay: another process may be about to use them."""
-        if self._written >= (1 if force else _PACK_EVERY):
-            self._written = 0
+        if self._helpers.written >= (1 if force else _PACK_EVERY):
+            self._helpers.written = 0
             self._git("pack-refs", "--all")
             self._git("repack", "-d", "-l", "-q")
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
-        for name in list(self._helpers):
-            self._drop(name)
+        self._helpers.close()
         self._repo.close()
         if self._claims >= 0:
             os.close(self._claims)
-            os.close(self._scratch)
-            self._claims = self._scratch = -1
-
-    def _open(self) -> None:
-        """LineageError when it was closed: the numbers of its files may be other files' by now."""
-        if self._claims < 0:
-            raise LineageError(f"{self.path} was closed before this was written")
-
-    def _fan_out(self) -> None:
-        """Make the folders of loose objects ahead: made one by one as needed, they get ever dearer on ext4."""
-        for number in range(256):
-            (self.path / "objects" / f"{number:02x}").mkdir(exist_ok=True)
-
-    # -- helpers ---------------------------------------------------------------------------------
-
-    def _hash(self, kind: str, data: bytes) -> str:
-        self._open()
-        os.ftruncate(self._scratch, 0)
-        os.pwrite(self._scratch, data, 0)
-        path = f"/proc/{os.getpid()}/fd/{self._scratch}"
-        return self._ask(f"hash-object-{kind}", f"{path}\n".encode())
-
-    def _ask(self, name: str, question: bytes) -> str:
-        """One question to a helper that answers with an object's id."""
-        if not self._written:
-            self._fan_out()
-        self._written += 1
-        arguments = {
-            "hash-object-blob": ("hash-object", "-w", "--no-filters", "--stdin-paths"),
-            "hash-object-commit": ("hash-object", "-t", "commit", "-w", "--stdin-paths"),
-            "mktree": ("mktree", "--batch", "--missing"),  # our own blobs: another may just have packed them
-        }[name]
-        helper = self._helper(name, *arguments[1:], command=arguments[0])
-        with suppress(BrokenPipeError):
-            helper.stdin.write(question)
-            helper.stdin.flush()
-            answer = str(helper.stdout.readline().decode().strip())
-            if len(answer) == 40:
-                return answer
-        raise LineageError(f"{self.path}: git could not write an object: {self._drop(name)[-300:]}")
-
-    def _helper(self, name: str, *arguments: str, command: str | None = None) -> Any:
-        if name not in self._helpers:
-            self._helpers[name] = self._repo.git._call_process(
-                command or name, *arguments, as_process=True, istream=subprocess.PIPE
-            )
-        return self._helpers[name]
-
-    def _drop(self, name: str) -> str:
-        """End one helper; what it had to say."""
-        helper = self._helpers.pop(name)  # GitPython ends the process when this goes out of scope
-        process = helper.proc
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        errors = process.stderr.read().decode(errors="replace").strip()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
-        return str(errors)
+            self._claims = -1
 
     def _git(self, command: str, *arguments: str) -> str:
         try:
@@ -313,56 +245,3 @@ def _no_tag(said: str) -> str:
     if "sign" in said:
         return f"the tag could not be signed: {'; '.join(lines)[-300:]}; see git's gpg.format and user.signingKey"
     return f"the tag could not be written: {'; '.join(lines)[-300:]}"
-
-
-def _open(path: Path, create: bool) -> git.Repo:
-    """Open or make the repository, and say plainly why not."""
-    try:
-        if not (path / "HEAD").exists():
-            if not create:
-                raise LineageError(f"no lineage at {path}; `python -m ksflow` makes one, lineage.path= names another")
-            if path.exists() and any(path.iterdir()):
-                raise LineageError(
-                    f"{path} is not a lineage: it holds other files; name a new folder with lineage.path="
-                )
-            _make(path)
-        repo = git.Repo(path)
-        with repo.config_reader("repository") as config:
-            version = config.get_value("ksflow", "version", 0)
-        if not version and repo.git.for_each_ref("refs/ksflow/"):  # `git clone --mirror` takes all but the settings
-            _configure(repo)
-            version = 1
-        if version != 1:
-            raise LineageError(
-                f"{path} is a git repository but not a lineage of this version; name another with lineage.path="
-            )
-        (path / "ksflow").mkdir(exist_ok=True)
-        return repo
-    except (OSError, git.GitError) as error:
-        reason = str(error).splitlines()[0]
-        raise LineageError(
-            f"cannot open the lineage {path}: {reason}; name another folder with lineage.path="
-        ) from error
-
-
-def _make(path: Path) -> None:
-    """Make it beside its place and move it there whole: two processes that start at once end up with one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".lineage-", dir=path.parent) as folder:
-        repo = git.Repo.init(Path(folder) / "new", mkdir=True, bare=True)
-        _configure(repo)
-        repo.close()
-        try:
-            (Path(folder) / "new").rename(path)
-        except OSError:
-            if not (path / "HEAD").exists():  # else another process was first
-                raise
-
-
-def _configure(repo: git.Repo) -> None:
-    with repo.config_writer() as config:
-        config.set_value("ksflow", "version", 1)
-        config.set_value("gc", "auto", 0)
-        config.set_value("core", "fsync", "committed,reference")
-        config.set_value("core", "logAllRefUpdates", "false")
-        config.set_value("receive", "autogc", "false")

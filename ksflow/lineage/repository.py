@@ -1,0 +1,61 @@
+"""A lineage's repository on disk: found, made whole, told from other folders, set up as the store needs it."""
+
+import tempfile
+from pathlib import Path
+
+import git
+
+from ksflow.errors import LineageError
+
+
+def opened(path: Path, create: bool) -> git.Repo:
+    """The repository; made where there is none and `create` says so. LineageError says plainly why not."""
+    try:
+        if not (path / "HEAD").exists():
+            if not create:
+                raise LineageError(f"no lineage at {path}; `python -m ksflow` makes one, lineage.path= names another")
+            if path.exists() and any(path.iterdir()):
+                raise LineageError(
+                    f"{path} is not a lineage: it holds other files; name a new folder with lineage.path="
+                )
+            _make(path)
+        repo = git.Repo(path)
+        with repo.config_reader("repository") as config:
+            version = config.get_value("ksflow", "version", 0)
+        if not version and repo.git.for_each_ref("refs/ksflow/"):  # `git clone --mirror` takes all but the settings
+            _configure(repo)
+            version = 1
+        if version != 1:
+            raise LineageError(
+                f"{path} is a git repository but not a lineage of this version; name another with lineage.path="
+            )
+        (path / "ksflow").mkdir(exist_ok=True)
+        return repo
+    except (OSError, git.GitError) as error:
+        reason = str(error).splitlines()[0]
+        raise LineageError(
+            f"cannot open the lineage {path}: {reason}; name another folder with lineage.path="
+        ) from error
+
+
+def _make(path: Path) -> None:
+    """Make it beside its place and move it there whole: two processes that start at once end up with one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".lineage-", dir=path.parent) as folder:
+        repo = git.Repo.init(Path(folder) / "new", mkdir=True, bare=True)
+        _configure(repo)
+        repo.close()
+        try:
+            (Path(folder) / "new").rename(path)
+        except OSError:
+            if not (path / "HEAD").exists():  # else another process was first
+                raise
+
+
+def _configure(repo: git.Repo) -> None:
+    with repo.config_writer() as config:
+        config.set_value("ksflow", "version", 1)
+        config.set_value("gc", "auto", 0)
+        config.set_value("core", "fsync", "committed,reference")
+        config.set_value("core", "logAllRefUpdates", "false")
+        config.set_value("receive", "autogc", "false")
