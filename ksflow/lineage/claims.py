@@ -1,0 +1,48 @@
+"""Who works on what: claims on a run's ids, which end with the process that holds them."""
+
+from collections.abc import Iterable, Sequence
+
+from ksflow.errors import LineageError
+from ksflow.lineage.store import Store
+
+
+class Claims:
+    """Those of one run; `prefix`: what the names of its claims begin with."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store, self._prefix = store, prefix
+
+    def take(self, name: str) -> bool:
+        """Claim it. False when another process has it."""
+        return self._store.claim(f"{self._prefix}{name}")
+
+    def give(self, name: str) -> None:
+        """Give it back."""
+        self._store.release(f"{self._prefix}{name}")
+
+    def mine(self, name: str) -> bool:
+        """Whether this process has it."""
+        return self._store.holds(f"{self._prefix}{name}")
+
+    def taken(self, name: str) -> bool:
+        """Whether another process has it."""
+        free = self.take(name)
+        self.give(name)
+        return not free
+
+    def free(self, count: int, used: Iterable[str]) -> list[str]:
+        """The next ids above those in use that nobody is working on, claimed."""
+        top, free = max((int(name) for name in used if name.isdigit()), default=0), list[str]()
+        while len(free) < count:
+            top += 1
+            name = f"{top:05d}"
+            if not self.mine(name) and self.take(name):
+                free.append(name)
+        return free
+
+    def recorded(self, ids: Sequence[str]) -> Sequence[str]:
+        """The ids of a recording, claimed. LineageError."""
+        if not all(map(self.take, ids)):
+            run = self._prefix.rstrip("/").rpartition("/")[2]
+            raise LineageError(f"{self._store.path}: another process replays run {run}; name another with run=")
+        return ids

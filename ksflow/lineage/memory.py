@@ -1,0 +1,82 @@
+"""What a process has read of a run's trials: every branch once, and again only when it has grown."""
+
+from ksflow import schema
+from ksflow.lineage.branches import Branches
+from ksflow.lineage.store import Store
+from ksflow.records import Key, Population, Trial
+
+
+class Memory:
+    """The trials whose branches begin with `heads`, and the ids given out below `opened`. Not for two threads at once,
+    except to read `known`.
+    """
+
+    def __init__(self, store: Store, heads: str, opened: str) -> None:
+        self._store, self._heads, self._opened = store, heads, opened
+        self.branches = Branches(store, heads.removeprefix("refs/heads/"))
+        self.trials: dict[str, Trial] = {}
+        self.at: dict[str, str] = {}
+        """Trial -> the newest commit of its branch."""
+        self.same: dict[str, list[str]] = {}
+        """A kernel's form -> the trials of that form, in the order in which they were written."""
+        self.open: dict[str, str] = {}
+        """An id that has no branch yet -> the commit with its experiment; empty where it was not read."""
+        self.known: Population | None = None
+        """The finished trials; None when they are to be ranked anew."""
+
+    def expect(self, key: Key) -> None:
+        """Forget what was read: from now on a verdict under another key is stale."""
+        self.branches.key, self.known = key, None
+        self.trials.clear()
+        self.at.clear()
+
+    def refresh(self) -> None:
+        """Read what is new, other processes' trials and pushed ones included."""
+        refs = self._store.refs(self._heads, self._opened)
+        cut = len(self._heads)
+        heads = {ref[cut:]: commit for ref, commit in refs.items() if ref.startswith(self._heads)}
+        self.open = {ref.rpartition("/")[2]: commit for ref, commit in refs.items() if not ref.startswith(self._heads)}
+        for name in self.at.keys() - heads.keys():
+            del self.trials[name], self.at[name]
+            self.known = None
+        for name, commit in heads.items():
+            if self.at.get(name) != commit:
+                self.keep(self.branches.holding(self.branches.load(name, commit), commit), commit)
+
+    def keep(self, trial: Trial, commit: str) -> None:
+        """A trial as it stands from now on."""
+        before = self.trials.get(trial.id)
+        if trial.stale or (before and (before.stale or finished(before))):
+            self.known = None
+        elif self.known and finished(trial):
+            self.known = self.known.plus(trial)
+        if trial.form and before is None:
+            self.same.setdefault(trial.form, []).append(trial.id)
+        self.trials[trial.id], self.at[trial.id] = trial, commit
+
+    def everything(self) -> tuple[Trial, ...]:
+        """Every trial that has a branch, by its id."""
+        return tuple(self.trials[name] for name in sorted(self.trials))
+
+    def population(self) -> Population:
+        """The finished trials, and the stale ones."""
+        if self.known is None:
+            trials = self.everything()
+            done = (trial for trial in trials if not trial.stale and finished(trial))
+            self.known = Population(tuple(done), tuple(trial for trial in trials if trial.stale))
+        return self.known
+
+    def undone(self) -> dict[str, Trial]:
+        """What is to be written or to be evaluated, as it stands now."""
+        self.refresh()
+        undone: dict[str, Trial] = {}
+        for name, commit in self.open.items():
+            data = self._store.read(f"{commit}:trials.json")
+            trials: tuple[Trial, ...] = schema.load("trials", data, tuple)
+            undone |= {trial.id: trial for trial in trials if trial.id == name}
+        return undone | {name: trial for name, trial in self.trials.items() if not finished(trial)}
+
+
+def finished(trial: Trial) -> bool:
+    """Whether there is nothing left to do with it."""
+    return trial.evaluation is not None or bool(trial.failure)
