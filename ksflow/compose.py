@@ -1,10 +1,9 @@
-"""The door's hinge: command line -> Hydra -> checked configuration -> built parts. Nothing else imports Hydra.
+"""The door's hinge: command line -> Hydra -> checked configuration -> built parts. What keys there are: `keys`.
 
 YAML wires and constructors hold the defaults, so every key below a `_target_` is checked against the signature it
 feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
 """
 
-import inspect
 import logging
 import math
 import os
@@ -12,21 +11,20 @@ import platform
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ksflow import __version__, report
+from ksflow import __version__, keys, report
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.home import shipped
 from ksflow.problem import suggest
@@ -38,11 +36,8 @@ _VERSION: dict[str, Any] = {"version_base": "1.3"} if _OLD else {}
 _CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
 _TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
 _interrupted = threading.Event()
-_HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _ARGUMENTS = "KSFLOW_ARGUMENTS"
 _RUNS = ("run", "recorded.run", "inherit")
-_LISTS = (list, tuple, Sequence)
-_MAPS = (dict, Mapping)
 _SHOWING = ("--cfg", "-c", "--info", "-i")
 PLAIN = re.compile(r"[^\w.=,+-]+")
 """What a name among files and branches has no place for."""
@@ -64,7 +59,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
             return math.inf
         try:
             _share_model(cfg, HydraConfig.get())
-            check(cfg, HydraConfig.get().overrides.task)
+            keys.check(cfg, HydraConfig.get().overrides.task)
             results.append(job(cfg))
         except (KsflowError, HydraException, OmegaConfBaseException) as caught:
             failures.append(_named(caught if isinstance(caught, KsflowError) else _explain(caught)))
@@ -120,7 +115,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]
         _share_model(cfg, settings)
-        check(cfg, settings.overrides.task)
+        keys.check(cfg, settings.overrides.task)
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
     return cfg
@@ -162,7 +157,7 @@ def _swept() -> list[str]:
 def asks_models(cfg: DictConfig) -> bool:
     """Whether any stage takes a model in."""
     stages = (cfg[name] for name in ("selector", "designer", "writer", "digester"))
-    return any("lm" in node for stage in stages for _, node in _parts(OmegaConf.create({"stage": stage}), ""))
+    return any("lm" in node for stage in stages for _, node in keys.parts(OmegaConf.create({"stage": stage}), ""))
 
 
 def settings(cfg: DictConfig, place: str = "") -> str:
@@ -191,79 +186,6 @@ class SweepTable(Callback):
             report.show_sweep(report.console(), rows)
 
 
-def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
-    """Every key of every part must be a parameter of what it makes, and numbers be numbers. ConfigError.
-
-    given: the command line's words; none may be for a part that this configuration does not have.
-    """
-    _check_removed(given)
-    _check_roots(cfg)
-    parts = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
-    for word in (word[2:].partition("=")[0] for word in given if word.startswith("++")):
-        root = word.partition(".")[0]
-        if root not in (*parts, "model"):
-            raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, parts)}")
-    for path, node in _parts(cfg, ""):
-        target = str(node["_target_"])
-        valid, free = _parameters(target, path)
-        if needed := [] if node.get("_partial_") else [name for name in _required(valid) if name not in node]:
-            raise ConfigError(f"{path} lacks {', '.join(needed)}, which {target} needs; valid: {', '.join(valid)}")
-        for key in node:
-            name = str(key)
-            if name in valid:
-                _check_kind(f"{path}.{name}", node, name, valid[name].annotation)
-            elif name not in _HYDRA_KEYS and not free:
-                raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
-
-
-def _check_removed(given: Sequence[str]) -> None:
-    for word in (word for word in given if word.startswith("~")):
-        name = word[1:].partition("=")[0]
-        if name in _roots():
-            valid = f" of {', '.join(_options(name))}" if name in _groups() else ""
-            raise ConfigError(f"{word} takes away what every run reads; leave it out, or say {name}=ANOTHER{valid}")
-
-
-def _check_roots(cfg: DictConfig) -> None:
-    """The parts that are no group, `loop` and others, have keys and cannot be given a value of their own."""
-    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
-    for name in (str(key) for key in raw if isinstance(raw[key], DictConfig) and key != "hydra"):
-        if not isinstance(cfg[name], DictConfig):
-            valid = ", ".join(_parameters(str(raw[name]["_target_"]), name)[0])
-            raise ConfigError(f"{name}={cfg[name]} does not say which of its keys is meant: {name}.KEY=; keys: {valid}")
-
-
-def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None:
-    """Where a parameter takes only numbers, truth values or a list, other kinds are said, not met as a crash.
-
-    Where it takes only text, a number that was typed is text: the folder `3`.
-    """
-    if OmegaConf.is_missing(node, name):
-        return
-    whole = get_origin(annotation) in (*_LISTS, *_MAPS)
-    kinds, value = {annotation} if whole else set(get_args(annotation) or (annotation,)), node[name]
-    for kind in kinds if not isinstance(value, DictConfig | None) else ():
-        if get_origin(kind) in _MAPS and len(kinds - {type(None)}) == 1:
-            raise ConfigError(f"{path}={value} must be keys with values, such as {path}{_keys(kind)}=VALUE")
-    if any(get_origin(kind) in _LISTS for kind in kinds) and isinstance(value, int | float):
-        raise ConfigError(f"{path}={value} must be a list, such as {path}=[A,B]")
-    if kinds <= {str, type(None)} and str in kinds and type(value) in (int, float):
-        node[name] = str(value)
-    if kinds <= {int, float, bool, type(None)} and kinds != {type(None)}:
-        _check_number(path, value, kinds)
-
-
-def _keys(kind: Any) -> str:
-    """How deep a mapping's values lie, as a command line has it."""
-    return f".KEY{_keys(get_args(kind)[1])}" if get_origin(kind) in _MAPS else ""
-
-
-def _check_number(path: str, value: Any, kinds: set[Any]) -> None:
-    if not isinstance(value, int | float) and not (value is None and type(None) in kinds):
-        wanted = "true or false" if kinds <= {bool, type(None)} else "a number"
-        raise ConfigError(f"{path}={value} must be {wanted}{', or null' if type(None) in kinds else ''}")
-
-
 def _share_model(cfg: DictConfig, settings: Any) -> None:
     """Let `model.key=value` reach every stage that took the model in, unless the stage's own key is given too."""
     given = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
@@ -275,43 +197,14 @@ def _share_model(cfg: DictConfig, settings: Any) -> None:
                 OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
 
 
-def _parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
-    for key in cfg:
-        if OmegaConf.is_missing(cfg, key) or OmegaConf.is_interpolation(cfg, str(key)):
-            continue
-        node = cfg[key]
-        if isinstance(node, DictConfig):
-            here = f"{path}.{key!s}" if path else str(key)
-            if "_target_" in node:
-                yield here, node
-            yield from _parts(node, here)
-
-
-def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
-    try:
-        made = get_object(target)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}._target_={target} cannot be imported: {error}") from error
-    if not callable(made):
-        raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
-    parameters = inspect.signature(made).parameters
-    free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    return parameters, free
-
-
-def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [name for name, one in parameters.items() if one.default is inspect.Parameter.empty and one.kind not in free]
-
-
 def _free_key(argument: str) -> str:
     """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
     name, equals, value = argument.partition("=")
-    if equals and name in _groups() and value in ("", "null"):
-        raise ConfigError(f"no option {argument}; valid: {', '.join(_options(name))}")
+    if equals and name in keys.groups() and value in ("", "null"):
+        raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
     if name in _RUNS and "=" in value and value[0] not in "'\"":
         argument = f"{name}='{value}'"  # a sweep's run is named after its words, designer=tune
-    known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*_roots(), "optimize"}
+    known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
     return f"++{argument}" if known else argument
 
 
@@ -354,9 +247,9 @@ def _explain(error: BaseException) -> ConfigError:
     text = str(error)
     if found := re.search(r"Could not override '([^']+)'", text):
         word = found[1].rpartition("/")[2].partition(".")[0]
-        if word in _groups():
+        if word in keys.groups():
             return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
-        return ConfigError(f"no key or group {word!r}; {suggest(word, _roots())}")
+        return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
     if found := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
         return ConfigError(f"{found[1]!r} is not key=value; a command's words come first, before keys and --options")
     if found := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
@@ -364,24 +257,8 @@ def _explain(error: BaseException) -> ConfigError:
         return ConfigError(f"{found[1]} is of another shape than what it would replace: {shapes}")
     if found := re.search(r"Could not find '([^']+)/([^']+)'", text):
         group = found[1]
-        options = set(_options(group))
+        options = set(keys.options(group))
         options |= set(re.findall(r"^\t(\S+)$", text, re.MULTILINE))
         return ConfigError(f"no option {group}={found[2]}; {suggest(found[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ConfigError("; ".join(lines[:3]) or type(error).__name__)
-
-
-@cache
-def _roots() -> frozenset[str]:
-    """Groups, and the keys at the top of the main configuration."""
-    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
-    return (_groups() | {str(key) for key in raw}) - {"defaults", "hydra"}
-
-
-@cache
-def _groups() -> frozenset[str]:
-    return frozenset(path.name for path in shipped("conf").iterdir() if path.is_dir())
-
-
-def _options(group: str) -> list[str]:
-    return sorted(file.stem for file in shipped("conf", group).glob("*.yaml"))
