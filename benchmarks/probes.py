@@ -18,7 +18,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
-from ksflow.notes import probes  # noqa: E402
+from ksflow.notes import figures, probes  # noqa: E402
 from ksflow.notes.probes import Probe  # noqa: E402
 from ksflow.records import Evaluation, Verdict  # noqa: E402
 from ksflow.stages.evaluator.measure import Bench  # noqa: E402
@@ -152,7 +152,7 @@ def judged(bench: Bench, probe: Probe) -> tuple[Evaluation, dict[str, float]]:
     evaluation = bench(probe.problem, probe.kernel)
     if not (evaluation.accepted or evaluation.verdict is Verdict.UNTIMED):
         return evaluation, {}
-    found = probes.readings(probe, evaluation, bench.target)
+    found = figures.readings(probe, evaluation, bench.target)
     return evaluation, {name: one.middle for name, one in found.items()}
 
 
@@ -178,7 +178,7 @@ def compare(bench: Bench, probe: Probe, plain: Plain, times: int) -> bool:
         if all(abs(ratio - 1) <= _OFF for ratio in near.values()):
             break
     if evaluation.verdict is Verdict.UNTIMED or not probe.figures:
-        print(f"{probe.name:16} {probes.note(probe, evaluation, bench.target).text[:400]}", flush=True)
+        print(f"{probe.name:16} {figures.note(probe, evaluation, bench.target).text[:400]}", flush=True)
     off = {name: round(ratio, 3) for name, ratio in near.items() if abs(ratio - 1) > _OFF}
     if off:
         print(f"{probe.name:16} OFF: {off}", flush=True)

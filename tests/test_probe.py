@@ -7,7 +7,7 @@ import pytest
 
 from ksflow.errors import ConfigError
 from ksflow.learning.probe import ask, settle
-from ksflow.notes import knowledge, probes
+from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Figure, Probe
 from ksflow.records import Evaluation, Kernel, Note, Status, Target, Timing, Verdict
 from ksflow.stages.evaluator.measure import Bench
@@ -106,7 +106,7 @@ def test_large_outputs_are_not_shown(bench):
     }"""
     cases = {"few": {"n": 1, "turns": 4096, "out": 4096}, "many": {"n": 1, "turns": 4097, "out": 4097}}
     asked = probe(code, form="places", figures={}, cases=cases)
-    shown = probes.outputs(bench(asked.problem, asked.kernel))
+    shown = figures.outputs(bench(asked.problem, asked.kernel))
     assert shown == {"few": list(range(4096)), "many": []}
 
 
@@ -132,7 +132,7 @@ def test_the_layout_of_mfma_is_right_in_the_emulator_and_waits_for_the_chip(tmp_
     answer = only(ask((one,), bench, tmp_path))
     assert (answer.state, answer.line) == ("waits", "for the chip; right in the emulator")
     assert not list(tmp_path.iterdir())
-    shown = probes.outputs(bench(one.problem, one.kernel))["one wave"]
+    shown = figures.outputs(bench(one.problem, one.kernel))["one wave"]
     assert shown[:5] == [0, 16, 32, 48, 1]
 
 
@@ -147,7 +147,7 @@ def test_a_figure_above_the_data_sheet_is_flagged():
     asked = probe(figures={"rate": Figure("n / us", "TB/s", peak="bytes")}, cases={"one": {"n": 10, "turns": 1}})
     asked = replace(asked, text="It reads {rate}.")
     said = Evaluation(Verdict.ACCEPT, "", 2.0, (Timing("one", 2.0, (2.0, 2.0)),))
-    low, high = (probes.note(asked, said, Target("x", "gpu", "X", peaks={"bytes": peak})) for peak in (4e12, 6e12))
+    low, high = (figures.note(asked, said, Target("x", "gpu", "X", peaks={"bytes": peak})) for peak in (4e12, 6e12))
     assert low.text == "It reads 5 TB/s. NOTE: 5 TB/s is more than the data sheet's 4: doubt it."
     assert high.text == "It reads 5 TB/s."
 

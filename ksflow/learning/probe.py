@@ -14,7 +14,7 @@ from rich.console import Console
 from ksflow import compose, report
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.learning.errand import errand
-from ksflow.notes import knowledge, probes
+from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Bench, Probe
 from ksflow.problem import suggest
 from ksflow.records import Evaluation, Note, Problem, Status, Target, Verdict
@@ -84,7 +84,7 @@ def ask(chosen: tuple[Probe, ...], bench: Bench, folder: Path, again: bool = Fal
     for one in chosen:
         if why := one.lacks(bench.target):
             yield Answer(one, "skipped", why)
-        elif (note := known.get(probes.source(one, bench.target))) is not None:
+        elif (note := known.get(figures.source(one, bench.target))) is not None:
             yield Answer(one, "known", note.text, note)
         else:
             yield _answered(one, bench, folder)
@@ -113,7 +113,7 @@ def settle(note: Note, prober: Prober, problem: Problem, notes: tuple[Note, ...]
     if answer is None or answer.note is None:
         return None
     found = answer.note
-    wrong = probes.contradicted(note.text, found.text, answer.probe, _TWICE)
+    wrong = figures.contradicted(note.text, found.text, answer.probe, _TWICE)
     status = Status.REFUTED if wrong else Status.MEASURED
     text = f"{note.text}\n\nMeasured: {found.text}" + (f" This contradicts {wrong}." if wrong else "")
     blank = ("",) if note.quotes else ()
@@ -154,7 +154,7 @@ def _answered(one: Probe, bench: Bench, folder: Path) -> Answer:
     if not _answers(evaluation, one, bench):
         return _unanswered(one, evaluation)
     try:
-        note = probes.note(one, evaluation, bench.target)
+        note = figures.note(one, evaluation, bench.target)
     except ValueError as error:
         return Answer(one, "failed", f"its figures: {error}")
     _keep(one, note, folder)

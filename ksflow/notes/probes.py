@@ -1,14 +1,13 @@
-"""Probes: small programs that ask the hardware a question, and what their answers say.
+"""Probes: small programs that ask the hardware a question.
 
-Covered: reading the shipped ones (knowledge/probes), a problem for the judge of each, figures from its word. NOT
-covered: running them (a bench does), keeping the notes (`probe`).
+Covered: reading the shipped ones (knowledge/probes), a problem for the judge of each. NOT covered: running them (a
+bench does), what their answers say (`figures`), keeping the notes (`ksflow.learning.probe`).
 """
 
 import math
 import re
-import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,27 +24,18 @@ from ksflow.records import (
     Evaluation,
     Kernel,
     Limits,
-    Note,
     Problem,
     Record,
     Scalar,
-    Status,
     Target,
 )
-from ksflow.target import label
 
 KINDS = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
 """How a target begins (its kind, or its `march`) -> the language that probes ask it in."""
-UNITS = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
-"""Units of rates that a data sheet's peaks can be held against."""
 LIMITS = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=8192)
-_SHOWN = 256
-_VALUES = 16
+VALUES = 16
+"""Of an output, those that figures can use: y0, y1 ..."""
 _TIMED = re.compile(r"\bus\b")
-_PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "k": 1e3, "G": 1e9, "M": 1e6, "T": 1e12}
-_QUANTITY = re.compile(r"((\d[\d,]*(?:\.\d+)?) ?([nuµmkMGT]?)(B/s|FLOP/s|Hz|s|cycles)\b)")
-_SENTENCE = re.compile(r"(?<=[.;:])\s")
-_WORD = re.compile(r"[a-z0-9]+")
 
 
 class Bench(Protocol):
@@ -70,6 +60,18 @@ class Figure(Record):
     """The case that it is of; empty for all of them."""
     peak: str = ""
     """The data sheet's rate that it cannot exceed: `bytes`, `flops.bf16` ..."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether it needs a time."""
+        return bool(_TIMED.search(self.value))
+
+    def calculated(self, names: Mapping[str, float]) -> float:
+        """With what the names of its expression stand for. ValueError."""
+        value = float(calculate(self.value, names))
+        if not math.isfinite(value):
+            raise ValueError(f"{self.value!r} is {value}")
+        return value
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Probe:
     @property
     def timed(self) -> bool:
         """Whether its answer is a time."""
-        return any(_TIMED.search(figure.value) for figure in self.figures.values())
+        return any(figure.timed for figure in self.figures.values())
 
     @cached_property
     def problem(self) -> Problem:
@@ -132,6 +134,22 @@ class Probe:
         missing = [need for need in self.needs if need not in target.features]
         return f"{target.chip} has no {', '.join(missing)}" if missing else ""
 
+    def measured(self, figure: Figure) -> Iterator[tuple[str, dict[str, float]]]:
+        """The cases that a figure is of, with their numbers."""
+        for case, params in self.cases.items():
+            if figure.case in ("", case):
+                yield case, {name: value for name, value in params.items() if isinstance(value, int | float)}
+
+    def told(self, words: Mapping[str, object]) -> str:
+        """Its text, with names in braces replaced and nothing else read into it. ValueError for an unknown one."""
+
+        def word(found: "re.Match[str]") -> str:
+            if found[1] not in {*words, "places"}:
+                raise ValueError(f"text: no figure {found[1]!r}; figures: {', '.join(words)}")
+            return str(words.get(found[1], ""))
+
+        return re.sub(r"\{(\w+)\}", word, self.text)
+
 
 @dataclass(frozen=True)
 class Form:
@@ -139,29 +157,6 @@ class Form:
 
     doc: str
     args: tuple[Arg, ...]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One figure as it was measured."""
-
-    unit: str
-    middle: float
-    low: float
-    high: float
-    peak: float | None = None
-    """In the same unit."""
-
-    def __str__(self) -> str:
-        spread = "" if self.low == self.high else f" ({_digits(self.low)} to {_digits(self.high)})"
-        return f"{_digits(self.middle)} {self.unit}".strip() + spread
-
-    @property
-    def flag(self) -> str:
-        """What is odd about it; empty for a figure that can be."""
-        if self.peak is None or self.middle <= self.peak:
-            return ""
-        return f"{_digits(self.middle)} {self.unit} is more than the data sheet's {_digits(self.peak)}: doubt it"
 
 
 def language(target: Target) -> str:
@@ -211,86 +206,10 @@ def check(probe: Probe) -> None:
     for name, figure in probe.figures.items():
         if figure.case and figure.case not in probe.cases:
             raise ValueError(f"figure {name}: no case {figure.case!r}; cases: {', '.join(probe.cases)}")
-        for case in _of(probe, figure):
-            known = {"us": 1.0, **{f"y{index}": 1.0 for index in range(_VALUES)}}
-            _figure(figure, {**_numbers(probe.cases[case]), **known})
-    _filled(probe.text, dict.fromkeys(probe.figures, ""))
-
-
-def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, Reading]:
-    """Every figure, by the time that the judge ranks (a CPU's calm low, a GPU's median), and the middle half of calls.
-
-    ValueError for one that has none.
-    """
-    return {name: _reading(probe, figure, evaluation, target) for name, figure in probe.figures.items()}
-
-
-def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
-    """What an accepted answer says. ValueError where a figure cannot be computed."""
-    found = readings(probe, evaluation, target)
-    words: dict[str, object] = {name: str(reading) for name, reading in found.items()}
-    rows = outputs(evaluation)
-    text = _filled(probe.text, {**words, "places": _listed(next(iter(rows.values()), []))})
-    flags = [reading.flag for reading in found.values() if reading.flag]
-    return Note(
-        title=probe.title,
-        text=" ".join([text.strip(), *(f"NOTE: {flag}." for flag in flags)]),
-        sources=(source(probe, target),),
-        targets=(label(target),),
-        status=Status.MEASURED,
-        program=next(iter(probe.kernel.files)),
-    )
-
-
-def source(probe: Probe, target: Target) -> str:
-    """What a note of it rests on: the same for the same program on the same machine, found or named."""
-    machine = replace(target, name=label(target)).fingerprint
-    return f"probe {probe.name} on {target.chip} ({machine}, program {probe.kernel.digest[:8]})"
-
-
-def outputs(evaluation: Evaluation) -> dict[str, list[float]]:
-    """Case -> the values of its first output, where they are small enough to be shown."""
-    rows = evaluation.evidence.get("checked", ())
-    return {row["case"]: [float(value) for value in row["outputs"][0]] for row in rows if row.get("outputs")}
-
-
-def about(probe: Probe, text: str) -> bool:
-    """Whether it measures what a claim says: a sentence has all words of a keyword, and a quantity in its unit."""
-    for sentence in _SENTENCE.split(text):
-        said = set(_WORD.findall(sentence.lower()))
-        named = any(set(_WORD.findall(keyword.lower())) <= said for keyword in probe.keywords)
-        if named and any(_quantities(sentence, _bases(probe))):
-            return True
-    return False
-
-
-def contradicted(claim: str, found: str, probe: Probe, times: float) -> str:
-    """A claim's figure that no measured one comes near, by a factor; empty where there is none.
-
-    Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included.
-    """
-    bases = _bases(probe)
-    measured = [value for _, value, _ in _quantities(found, bases)]
-    for _, value, words in _quantities(claim, bases):
-        if measured and not any(value / times <= one <= value * times for one in measured):
-            return words
-    return ""
-
-
-# -- inside ----------------------------------------------------------------------------------------
-
-
-def _bases(probe: Probe) -> set[str]:
-    """The units of its figures, without prefixes."""
-    units = (figure.unit for figure in probe.figures.values())
-    return {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
-
-
-def _quantities(text: str, bases: set[str]) -> Iterator[tuple[str, float, str]]:
-    """(unit, value, the words) of each quantity in a text that has one of these units."""
-    for words, number, prefix, unit in _QUANTITY.findall(text):
-        if unit in bases:
-            yield unit, float(number.replace(",", "")) * _PREFIXES[prefix], words
+        for _, numbers in probe.measured(figure):
+            known = {"us": 1.0, **{f"y{index}": 1.0 for index in range(VALUES)}}
+            figure.calculated({**numbers, **known})
+    probe.told(dict.fromkeys(probe.figures, ""))
 
 
 def _is_probe(file: Path) -> bool:
@@ -299,59 +218,3 @@ def _is_probe(file: Path) -> bool:
 
 def _cases(rows: Mapping[str, Mapping[str, Scalar]]) -> tuple[Case, ...]:
     return tuple(Case(name, dict(params), seed) for seed, (name, params) in enumerate(rows.items(), 1))
-
-
-def _numbers(params: Mapping[str, Scalar]) -> dict[str, float]:
-    return {name: value for name, value in params.items() if isinstance(value, int | float)}
-
-
-def _of(probe: Probe, figure: Figure) -> Iterator[str]:
-    return (case for case in probe.cases if figure.case in ("", case))
-
-
-def _figure(figure: Figure, names: Mapping[str, float]) -> float:
-    value = float(calculate(figure.value, names))
-    if not math.isfinite(value):
-        raise ValueError(f"{figure.value!r} is {value}")
-    return value
-
-
-def _reading(probe: Probe, figure: Figure, evaluation: Evaluation, target: Target) -> Reading:
-    timings = {timing.case: timing for timing in evaluation.timings}
-    shown = outputs(evaluation)
-    ranked, values = [], []
-    for case in _of(probe, figure):
-        names = _numbers(probe.cases[case]) | {f"y{i}": y for i, y in enumerate(shown.get(case, ())[:_VALUES])}
-        if not _TIMED.search(figure.value):
-            ranked.append(_figure(figure, names))
-        elif case in timings:
-            timing = timings[case]
-            ranked.append(_figure(figure, {**names, "us": timing.us}))
-            values += [_figure(figure, {**names, "us": us}) for us in timing.samples_us]
-    if not ranked:
-        raise ValueError(f"nothing was timed for {figure.value!r}")
-    middle, values = statistics.median(ranked), sorted(values or ranked)
-    cut = len(values) // 4
-    peak, per = target.peaks.get(figure.peak), UNITS.get(figure.unit)
-    low, high = min(values[cut], middle), max(values[-1 - cut], middle)
-    return Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
-
-
-def _filled(text: str, words: Mapping[str, object]) -> str:
-    """Names in braces replaced, and nothing else read into the text. ValueError for an unknown one."""
-
-    def word(found: "re.Match[str]") -> str:
-        if found[1] not in {*words, "places"}:
-            raise ValueError(f"text: no figure {found[1]!r}; figures: {', '.join(words)}")
-        return str(words.get(found[1], ""))
-
-    return re.sub(r"\{(\w+)\}", word, text)
-
-
-def _listed(values: list[float]) -> str:
-    more = f" ... ({len(values)} in all)" if len(values) > _SHOWN else ""
-    return " ".join(f"{value:g}" for value in values[:_SHOWN]) + more
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

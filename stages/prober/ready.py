@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ksflow.notes import probes
+from ksflow.notes import figures, probes
 from ksflow.notes.probes import Bench, Probe
 from ksflow.records import Note, Problem
 
@@ -27,5 +27,5 @@ def fitting(claim: Note, bench: Bench) -> Probe | None:
     """The shipped probe that measures what a note claims: the one that the note names, else one with its words."""
     able = [one for one in probes.ready() if not one.lacks(bench.target)]
     named = (one for one in able if claim.program in one.kernel.files or claim.title == one.title)
-    said = (one for one in able if probes.about(one, f"{claim.title} {claim.text}"))
+    said = (one for one in able if figures.about(one, f"{claim.title} {claim.text}"))
     return next(named, None) or next(said, None)

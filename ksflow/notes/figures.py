@@ -1,0 +1,147 @@
+"""What the answers of probes say: their figures, the note that holds them, the claims that they bear on."""
+
+import re
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ksflow.notes.probes import VALUES, Figure, Probe
+from ksflow.records import Evaluation, Note, Status, Target
+from ksflow.target import label
+
+UNITS = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
+"""Units of rates that a data sheet's peaks can be held against."""
+_SHOWN = 256
+_PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "k": 1e3, "G": 1e9, "M": 1e6, "T": 1e12}
+_QUANTITY = re.compile(r"((\d[\d,]*(?:\.\d+)?) ?([nuµmkMGT]?)(B/s|FLOP/s|Hz|s|cycles)\b)")
+_SENTENCE = re.compile(r"(?<=[.;:])\s")
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One figure as it was measured."""
+
+    unit: str
+    middle: float
+    low: float
+    high: float
+    peak: float | None = None
+    """In the same unit."""
+
+    def __str__(self) -> str:
+        spread = "" if self.low == self.high else f" ({_digits(self.low)} to {_digits(self.high)})"
+        return f"{_digits(self.middle)} {self.unit}".strip() + spread
+
+    @property
+    def flag(self) -> str:
+        """What is odd about it; empty for a figure that can be."""
+        if self.peak is None or self.middle <= self.peak:
+            return ""
+        return f"{_digits(self.middle)} {self.unit} is more than the data sheet's {_digits(self.peak)}: doubt it"
+
+
+def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, Reading]:
+    """Every figure, by the time that the judge ranks (a CPU's calm low, a GPU's median), and the middle half of calls.
+
+    ValueError for one that has none.
+    """
+    return {name: _reading(probe, figure, evaluation, target) for name, figure in probe.figures.items()}
+
+
+def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
+    """What an accepted answer says. ValueError where a figure cannot be computed."""
+    found = readings(probe, evaluation, target)
+    words: dict[str, object] = {name: str(reading) for name, reading in found.items()}
+    rows = outputs(evaluation)
+    text = probe.told({**words, "places": _listed(next(iter(rows.values()), []))})
+    flags = [reading.flag for reading in found.values() if reading.flag]
+    return Note(
+        title=probe.title,
+        text=" ".join([text.strip(), *(f"NOTE: {flag}." for flag in flags)]),
+        sources=(source(probe, target),),
+        targets=(label(target),),
+        status=Status.MEASURED,
+        program=next(iter(probe.kernel.files)),
+    )
+
+
+def source(probe: Probe, target: Target) -> str:
+    """What a note of it rests on: the same for the same program on the same machine, found or named."""
+    machine = replace(target, name=label(target)).fingerprint
+    return f"probe {probe.name} on {target.chip} ({machine}, program {probe.kernel.digest[:8]})"
+
+
+def outputs(evaluation: Evaluation) -> dict[str, list[float]]:
+    """Case -> the values of its first output, where they are small enough to be shown."""
+    rows = evaluation.evidence.get("checked", ())
+    return {row["case"]: [float(value) for value in row["outputs"][0]] for row in rows if row.get("outputs")}
+
+
+def about(probe: Probe, text: str) -> bool:
+    """Whether it measures what a claim says: a sentence has all words of a keyword, and a quantity in its unit."""
+    for sentence in _SENTENCE.split(text):
+        said = set(_WORD.findall(sentence.lower()))
+        named = any(set(_WORD.findall(keyword.lower())) <= said for keyword in probe.keywords)
+        if named and any(_quantities(sentence, _bases(probe))):
+            return True
+    return False
+
+
+def contradicted(claim: str, found: str, probe: Probe, times: float) -> str:
+    """A claim's figure that no measured one comes near, by a factor; empty where there is none.
+
+    Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included.
+    """
+    bases = _bases(probe)
+    measured = [value for _, value, _ in _quantities(found, bases)]
+    for _, value, words in _quantities(claim, bases):
+        if measured and not any(value / times <= one <= value * times for one in measured):
+            return words
+    return ""
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _bases(probe: Probe) -> set[str]:
+    """The units of its figures, without prefixes."""
+    units = (figure.unit for figure in probe.figures.values())
+    return {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
+
+
+def _quantities(text: str, bases: set[str]) -> Iterator[tuple[str, float, str]]:
+    """(unit, value, the words) of each quantity in a text that has one of these units."""
+    for words, number, prefix, unit in _QUANTITY.findall(text):
+        if unit in bases:
+            yield unit, float(number.replace(",", "")) * _PREFIXES[prefix], words
+
+
+def _reading(probe: Probe, figure: Figure, evaluation: Evaluation, target: Target) -> Reading:
+    timings = {timing.case: timing for timing in evaluation.timings}
+    shown = outputs(evaluation)
+    ranked, values = [], []
+    for case, numbers in probe.measured(figure):
+        names = numbers | {f"y{i}": y for i, y in enumerate(shown.get(case, ())[:VALUES])}
+        if not figure.timed:
+            ranked.append(figure.calculated(names))
+        elif case in timings:
+            timing = timings[case]
+            ranked.append(figure.calculated({**names, "us": timing.us}))
+            values += [figure.calculated({**names, "us": us}) for us in timing.samples_us]
+    if not ranked:
+        raise ValueError(f"nothing was timed for {figure.value!r}")
+    middle, values = statistics.median(ranked), sorted(values or ranked)
+    cut = len(values) // 4
+    peak, per = target.peaks.get(figure.peak), UNITS.get(figure.unit)
+    low, high = min(values[cut], middle), max(values[-1 - cut], middle)
+    return Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
+
+
+def _listed(values: list[float]) -> str:
+    more = f" ... ({len(values)} in all)" if len(values) > _SHOWN else ""
+    return " ".join(f"{value:g}" for value in values[:_SHOWN]) + more
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
