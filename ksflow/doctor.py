@@ -1,5 +1,6 @@
 """What this machine can do, and what to install for more. Reads; changes nothing; prints no secret's value."""
 
+import json
 import os
 import re
 import shutil
@@ -46,13 +47,14 @@ _TOOLS = {
 }
 _VARIANT = " (the target's figures are another variant's: target=auto takes none, so times have no floor)"
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_PATIENCE_S = 20
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
 
 def show(console: Console) -> int:
     """Print the findings; 0 when the main job can run here, else 1."""
     table = Table(title=f"ksflow {__version__}", title_justify="left", show_header=False)
-    compilers = targets.compilers()
+    compilers = tools.compilers()
     usable = bool({"g++", "clang++", "zig"} & compilers.keys())
     here = targets.detect()
     table.add_row("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
@@ -65,7 +67,7 @@ def show(console: Console) -> int:
     if said := counters():
         table.add_row("counters", said)
     table.add_row("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
-    level, layers = targets.isolation()
+    level, layers = isolation()
     table.add_row("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
     table.add_row("git", _git())
     seen = _seen_by_kernels()
@@ -136,6 +138,17 @@ def _git() -> str:
         return "not found: apt install git"
     done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
     return done.stdout.strip()
+
+
+def isolation() -> tuple[str, dict[str, str]]:
+    """The best level at which kernels can be held here, and what each layer is or why it is missing."""
+    trial = [sys.executable, "-P", "-m", "ksflow.stages.evaluator.box.trial"]
+    environment = {**os.environ, "PYTHONPATH": str(shipped().parent)}
+    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment, check=False)
+    if done.returncode:
+        return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
+    found = json.loads(done.stdout)
+    return found["level"], found["layers"]
 
 
 def _seen_by_kernels() -> list[str]:

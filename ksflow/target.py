@@ -1,57 +1,17 @@
 """The machine: its chip, what it can do, and the settings kernels are built and judged with. Reads, changes nothing."""
 
-import json
 import os
-import platform
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
+from ksflow import cpu, tools
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.records import Target
 from ksflow.work import PRECISIONS
 
-_INTERESTING = (
-    "sse4_2",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "avx_vnni",
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "avx512_vnni",
-    "avx512_bf16",
-    "avx512_fp16",
-    "avx512vbmi",
-    "amx_tile",
-    "amx_bf16",
-    "amx_int8",
-    "asimd",
-    "asimddp",
-    "bf16",
-    "i8mm",
-    "sve",
-    "sve2",
-)
-_X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
-_LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
-"""What is left of the features when the compiler is told of a lesser chip."""
-_COMPILERS = {
-    "g++": ("g++", "--version"),
-    "clang++": ("clang++", "--version"),
-    "zig": (sys.executable, "-m", "ziglang", "version"),
-    "nvcc": ("nvcc", "--version"),
-    "hipcc": ("hipcc", "--version"),
-}
 _GPU_LISTS = (
     ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
     ("rocm-smi", "--showproductname", "--csv"),
@@ -63,37 +23,6 @@ _SHOW_AMD = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _AMD_ARCH = ("rocm_agent_enumerator",)
 _AMD_AGENTS = ("rocminfo",)
 _MARKETING = re.compile(r"^ *Name: +gfx\w+ *\n(?:.*\n)??.*Marketing Name: +(.+)$", re.MULTILINE)
-_PATIENCE_S = 20
-_PER_CYCLE = {
-    "sse2": {"fp32": 16, "fp64": 8},
-    "avx": {"fp32": 32, "fp64": 16},
-    "fma": {"fp32": 48, "fp64": 24},
-    "avx_vnni": {"int8": 128},
-    "avx512f": {"fp32": 96, "fp64": 48},
-    "avx512_vnni": {"int8": 256},
-    "avx512_bf16": {"bf16": 128},
-    "avx512_fp16": {"fp16": 192},
-    "amx_bf16": {"bf16": 1024},
-    "amx_fp16": {"fp16": 1024},
-    "amx_int8": {"int8": 2048},
-    "asimd": {"fp32": 32, "fp64": 16},
-    "asimdhp": {"fp16": 64},
-    "asimddp": {"int8": 128},
-    "bf16": {"bf16": 128},
-    "i8mm": {"int8": 256},
-    "sve": {"fp32": 64, "fp64": 32, "fp16": 128},
-    "svebf16": {"bf16": 256},
-    "svei8mm": {"int8": 512},
-}
-"""Instruction set -> operations that no core with it exceeds in a cycle, a multiply-add counted as two: two (x86) or
-four (ARM) vector units, two adders beside them where there is FMA, one AMX unit."""
-_UNCOUNTED = ("sme", "amx_fp8", "amx_tf32")
-"""With these a core has a matrix unit whose rate nothing here tells: no peaks."""
-_FASTEST_HZ = 6.2e9
-"""No core on sale clocks higher. Virtual machines tell the base clock at best."""
-_KNOW_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
-_CACHE_BYTES_PER_CYCLE = 192
-"""Two loads and a store of 64 bytes, the most that a first-level cache serves."""
 _PEAK = re.compile(rf"flops\.({'|'.join(PRECISIONS)})|bytes|bytes\.cache")
 _SIZES = ("memory", "cache", "shared")
 _VARIANT = re.compile(r"pcie|nvl|\d+gb")
@@ -110,18 +39,15 @@ def detect(
 
     The peaks are those of one core and of all it has: a kernel can use what the compiler is not told of.
     """
-    fields = _cpuinfo()
-    words = (fields.get("flags") or fields.get("Features") or "").split()
-    found = tuple(feature for feature in _INTERESTING if feature in words)
-    allowed = _LIMITED.get(march or "native", found)
+    found = cpu.read()
     return Target(
         name=name,
         kind=kind,
-        chip=fields.get("model name") or _implementer(fields) or platform.machine(),
-        features=tuple(feature for feature in found if feature in allowed),
+        chip=found.chip,
+        features=cpu.left(found.features, march or "native"),
         march=march or "native",
         environment=dict(environment or {}),
-        peaks=_core_peaks(words, _clock_hz()),
+        peaks=cpu.peaks(found.words),
     )
 
 
@@ -139,11 +65,13 @@ def visible(name: str = "auto") -> tuple[Target, ...]:
 
     NVIDIA's are counted as nvidia-smi does; `only` has CUDA count so, too.
     """
-    rows = [[word.strip() for word in row.rsplit(",", 2)] for row in _output(_NVIDIA_ARCH).splitlines() if "," in row]
+    rows = [
+        [word.strip() for word in row.rsplit(",", 2)] for row in tools.output(*_NVIDIA_ARCH).splitlines() if "," in row
+    ]
     if rows:
         left = _shown([row[1] for row in rows], *_SHOW_NVIDIA)
         return tuple(_gpu(name, rows[number][0], _sm(rows[number][2])) for number in left)
-    arches = [word for word in _output(_AMD_ARCH).split() if word.startswith("gfx") and word != "gfx000"]
+    arches = [word for word in tools.output(*_AMD_ARCH).split() if word.startswith("gfx") and word != "gfx000"]
     chips = gpus() if arches else ()
     if len(set(arches)) == 1:
         arches = arches[:1] * (len(chips) or len(arches))
@@ -263,9 +191,9 @@ def gpus() -> tuple[str, ...]:
     """The GPUs that the vendors' tools list."""
     names: list[str] = []
     for command in _GPU_LISTS:
-        lines = [line.strip() for line in _output(command).splitlines() if line.strip()]
+        lines = [line.strip() for line in tools.output(*command).splitlines() if line.strip()]
         names += [line.split(",")[1].strip() for line in lines[1:] if "," in line] if "rocm" in command[0] else lines
-    return tuple(names) or tuple(map(str.strip, _MARKETING.findall(_output(_AMD_AGENTS))))
+    return tuple(names) or tuple(map(str.strip, _MARKETING.findall(tools.output(*_AMD_AGENTS))))
 
 
 def label(target: Target) -> str:
@@ -287,70 +215,3 @@ def torch_for(march: str) -> str:
         index = f"https://download.pytorch.org/whl/{kind}"
         return f"torch {version} is not a build for this GPU: pip install --force-reinstall torch --index-url {index}"
     return ""
-
-
-def compilers() -> dict[str, str]:
-    """Compiler -> its version line."""
-    found = {name: _output(command) for name, command in _COMPILERS.items()}
-    return {name: _version_line(text) for name, text in found.items() if text}
-
-
-def isolation() -> tuple[str, dict[str, str]]:
-    """The best level at which kernels can be held here, and what each layer is or why it is missing."""
-    trial = [sys.executable, "-P", "-m", "ksflow.stages.evaluator.box.trial"]
-    environment = {**os.environ, "PYTHONPATH": str(shipped().parent)}
-    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment, check=False)
-    if done.returncode:
-        return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
-    found = json.loads(done.stdout)
-    return found["level"], found["layers"]
-
-
-def _core_peaks(words: list[str], clock_hz: float) -> dict[str, float]:
-    """The rates of one core; none, where its instruction sets are not known."""
-    counts = [rates for feature, rates in _PER_CYCLE.items() if feature in words]
-    if not counts or any(word in words for word in _UNCOUNTED):
-        return {}
-    best = {kind: max(rates.get(kind, 0) for rates in counts) for kind in PRECISIONS}
-    peaks = {f"flops.{kind}": count * clock_hz for kind, count in best.items() if count}
-    return {**peaks, "bytes.cache": _CACHE_BYTES_PER_CYCLE * clock_hz}
-
-
-def _clock_hz() -> float:
-    """The highest clock with turbo, where the system tells, else the highest there is."""
-    found = []
-    for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
-        with suppress(OSError, ValueError):
-            if (folder / "scaling_driver").read_text().strip() in _KNOW_TURBO:
-                found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text()))
-    return max(found, default=_FASTEST_HZ)
-
-
-def _version_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return next((line for line in lines if "release" in line), lines[0]).strip()
-
-
-def _cpuinfo() -> dict[str, str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _implementer(fields: Mapping[str, str]) -> str:
-    """ARM chips have numbers instead of a name."""
-    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
-    return f"{platform.machine()} {' '.join(numbers)}" if numbers else ""
-
-
-def _output(command: tuple[str, ...]) -> str:
-    if not shutil.which(command[0]):
-        return ""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 _FOLDERS = ("/usr/local/cuda/bin", "/opt/rocm/bin")
 _PATIENCE_S = 20
@@ -30,3 +31,10 @@ def version(name: str) -> str:
     """The line of `NAME --version` that holds the number; empty where there is no such program."""
     lines = [line.strip() for line in output(name, "--version").splitlines() if re.search(r"\d+\.\d+", line)]
     return next((line for line in lines if "ersion" in line or "release" in line), lines[0] if lines else "")
+
+
+def compilers() -> dict[str, str]:
+    """Compiler -> its version line, of those that are here."""
+    found = {name: version(name) for name in ("g++", "clang++", "nvcc", "hipcc")}
+    found["zig"] = output(sys.executable, "-m", "ziglang", "version").strip()
+    return {name: line for name, line in found.items() if line}

@@ -12,6 +12,7 @@ from ksflow import doctor, target, tools
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder where programs are found."""
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("ksflow.tools._FOLDERS", ())
     return tmp_path
 
 
@@ -47,6 +48,14 @@ def test_gpus_and_tools_are_named_with_their_versions(folder: Path) -> None:
 def test_a_variant_without_figures_is_said(folder: Path) -> None:
     install(folder, "nvidia-smi", 'case "$1" in *driver*) ;; *) echo "NVIDIA H100 PCIe";; esac')
     assert "NVIDIA H100 PCIe (the target's figures are another variant's" in shown()
+
+
+def test_reports_are_plain() -> None:
+    level, layers = doctor.isolation()
+    assert level in ("none", "rlimits", "landlock", "userns", "full")
+    assert all(isinstance(what, str) for what in layers.values())
+    assert all(isinstance(name, str) for name in target.gpus())
+    assert all(version for version in tools.compilers().values())
 
 
 def test_without_any_gpu_it_says_what_to_install(folder: Path) -> None:
