@@ -15,7 +15,8 @@ from rich.table import Table
 
 from ksflow import __version__, tools
 from ksflow import target as targets
-from ksflow.home import PACKAGE, shipped
+from ksflow.children import environment
+from ksflow.home import shipped
 from ksflow.records import Target
 from ksflow.work import quantity
 
@@ -143,8 +144,7 @@ def _git() -> str:
 def isolation() -> tuple[str, dict[str, str]]:
     """The best level at which kernels can be held here, and what each layer is or why it is missing."""
     trial = [sys.executable, "-P", "-m", "ksflow.stages.evaluator.box.trial"]
-    environment = {**os.environ, "PYTHONPATH": str(shipped().parent)}
-    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment, check=False)
+    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment({}), check=False)
     if done.returncode:
         return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
     found = json.loads(done.stdout)
@@ -154,9 +154,8 @@ def isolation() -> tuple[str, dict[str, str]]:
 def _seen_by_kernels() -> list[str]:
     """Those packages that a process finds whose environment is that of the judge's."""
     ask = f"from importlib.util import find_spec; print(*[name for name in {_KERNELS} if find_spec(name)])"
-    environment = {**os.environ, "PYTHONNOUSERSITE": "1", "PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, "-P", "-c", ask]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.split()
+    return subprocess.run(command, capture_output=True, text=True, env=environment({}), check=False).stdout.split()
 
 
 def _version(package: str) -> str:

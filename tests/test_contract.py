@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from ksflow.children import environment
 from ksflow.contract import EXAMPLES, brief, contract
 from ksflow.problem import load
 from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
 from ksflow.report import briefing
 from ksflow.stages.evaluator import recipe, toolchain
-from ksflow.stages.evaluator.client import environment
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a", sizes={"shared": 232448})
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942", sizes={"shared": 65536})

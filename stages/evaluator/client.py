@@ -7,34 +7,13 @@ import sys
 import weakref
 from collections.abc import Mapping
 
-from ksflow.home import PACKAGE
+from ksflow.children import environment
 from ksflow.stages.evaluator import seats
-from ksflow.stages.evaluator.box.levels import CAP
 from ksflow.stages.evaluator.wire import Closed, Message, receive, send
 
-_PASSED_ON = (
-    *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TMPDIR", "TZ", CAP),
-    *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "HIP_PATH", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
-    *("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
-)
-"""All that children get of this process's environment. No key, no token, no home."""
-_FIXED = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONNOUSERSITE": "1",
-}
 _CORES = seats.everywhere()
 _TIMELY_END_S = 2.0
 _TAIL = 2000
-
-
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """What a child process sees."""
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {**passed, **_FIXED, "PYTHONPATH": str(PACKAGE.parent), **extra}
 
 
 class Child:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
+from ksflow.children import environment
 from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator.box.levels import probe
-from ksflow.stages.evaluator.client import environment
 from ksflow.stages.evaluator.compiler import Workshop
 
 _VERSION = 1

@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import home
+from ksflow.children import environment
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Limits, Problem, Target
 from ksflow.stages.evaluator.box.levels import probe
-from ksflow.stages.evaluator.client import Child, environment
+from ksflow.stages.evaluator.client import Child
 from ksflow.stages.evaluator.wire import Closed
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import home
+from ksflow.children import environment
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.roofline import rows as roofline
 from ksflow.stages.evaluator import compiler, seats, shipped, toolchain
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
-from ksflow.stages.evaluator.client import Judge, environment
+from ksflow.stages.evaluator.client import Judge
 from ksflow.stages.evaluator.compiler import compile_kernel
 from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.profile.watch import Watch

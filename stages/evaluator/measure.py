@@ -7,9 +7,9 @@ time. NOT covered: times of a chip that is not here.
 from dataclasses import replace
 from functools import cached_property
 
+from ksflow.children import environment
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator import toolchain
-from ksflow.stages.evaluator.client import environment
 from ksflow.stages.evaluator.emulator import emulated
 from ksflow.stages.evaluator.local import LocalEvaluator
 from ksflow.target import detect, fits, here

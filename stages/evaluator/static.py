@@ -9,11 +9,11 @@ import re
 from dataclasses import asdict, replace
 from functools import cached_property
 
+from ksflow.children import environment
 from ksflow.errors import ConfigError
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Limits, Problem, Target, Trial, Verdict
 from ksflow.stages.evaluator import toolchain
 from ksflow.stages.evaluator.box.levels import probe
-from ksflow.stages.evaluator.client import environment
 from ksflow.stages.evaluator.emulator import emulated
 from ksflow.stages.evaluator.local import LocalEvaluator
 from ksflow.stages.evaluator.recipe import parse, plans

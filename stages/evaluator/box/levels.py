@@ -15,13 +15,13 @@ import sys
 from dataclasses import dataclass, field
 from functools import cache
 
+from ksflow.children import ISOLATION
 from ksflow.home import PACKAGE
 
 LEVELS = ("none", "rlimits", "landlock", "userns", "full")
 """Weakest first."""
 PRIVATE = ("userns", "full")
 """Those with namespaces and a root of the box's own."""
-CAP = "KSFLOW_ISOLATION"
 _PATIENCE_S = 30
 
 
@@ -37,7 +37,7 @@ class Probe:
 
 def candidates() -> list[str]:
     """The levels worth a try, best first."""
-    best = os.environ.get(CAP, "full")
+    best = os.environ.get(ISOLATION, "full")
     allowed = LEVELS[: LEVELS.index(best) + 1] if best in LEVELS else LEVELS
     return [level for level in reversed(allowed[1:]) if level != "full" or os.getuid() == 0]
 
@@ -47,7 +47,7 @@ def probe() -> Probe:
     """Start a box of each level, best first, until one holds; in a process of its own, once per process."""
     path = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PACKAGE.parent)}
     environment = {**path, "PYTHONDONTWRITEBYTECODE": "1"}
-    cap = {CAP: os.environ[CAP]} if CAP in os.environ else {}
+    cap = {ISOLATION: os.environ[ISOLATION]} if ISOLATION in os.environ else {}
     command = [sys.executable, "-S", "-P", "-m", "ksflow.stages.evaluator.box.trial"]
     try:
         done = subprocess.run(

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ksflow.children import environment
 from ksflow.stages.evaluator.box.native import descendants
-from ksflow.stages.evaluator.client import environment
 
 _LAST = 300
 """Characters of a tool's last words in a sentence."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ksflow.children import environment
 from ksflow.records import Json
-from ksflow.stages.evaluator.client import environment
 from ksflow.stages.evaluator.emulator import DEVICE_HEADERS
 from ksflow.stages.evaluator.recipe import Step
 from ksflow.stages.evaluator.toolchain import resources

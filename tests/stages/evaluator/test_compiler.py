@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from ksflow import home, target
+from ksflow.children import environment
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.stages.evaluator import compiler
 from ksflow.stages.evaluator.box.levels import probe
-from ksflow.stages.evaluator.client import environment
 
 from . import toy
 from .conftest import Judge

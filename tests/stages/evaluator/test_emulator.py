@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from ksflow import target
+from ksflow.children import environment
 from ksflow.home import shipped
 from ksflow.problem import load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Problem, Verdict
-from ksflow.stages.evaluator.client import environment
 from ksflow.stages.evaluator.compiler import compile_kernel
 from ksflow.stages.evaluator.emulator import DEVICE_HEADERS, emulated
 from ksflow.stages.evaluator.local import LocalEvaluator

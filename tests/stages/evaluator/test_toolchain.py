@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ksflow.children import environment
 from ksflow.errors import ConfigError
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.stages.evaluator import toolchain
-from ksflow.stages.evaluator.client import environment
 from ksflow.stages.evaluator.emulator import DEVICE_HEADERS
 from ksflow.stages.evaluator.toolchain import Made, hip, resources
 from ksflow.stages.evaluator.toolchain.occupancy import occupancy

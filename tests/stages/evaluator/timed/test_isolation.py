@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from evaluator import boxes, toy
-from ksflow import target
+from ksflow import children, target
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Problem
 from ksflow.stages.evaluator.box import levels
@@ -330,7 +330,7 @@ ctypes.CDLL(None).syscall(0x40000000 + 39)
 
 @pytest.fixture
 def capped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(levels.CAP, "rlimits")
+    monkeypatch.setenv(children.ISOLATION, "rlimits")
     levels.probe.cache_clear()
     yield
     levels.probe.cache_clear()
@@ -345,7 +345,7 @@ def test_level_can_be_capped_and_the_floor_holds(capped: None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["userns", "landlock", "rlimits"])
 def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(levels.CAP, level)
+    monkeypatch.setenv(children.ISOLATION, level)
     levels.probe.cache_clear()
     try:
         evaluator = LocalEvaluator(target.detect())
