@@ -9,7 +9,7 @@ from ksflow.records.calls import Call, Permit, Question
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
 from ksflow.records.notes import Document, Note, Passage, Status
-from ksflow.records.population import BETTER_BY, Material, Population
+from ksflow.records.population import BETTER_BY, Duel, Material, Population, duel
 from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed
 from ksflow.records.targets import Target
 from ksflow.records.trials import Choice, Cost, Experiment, Origin, Plan, Step, Trial, portfolio
@@ -29,6 +29,7 @@ __all__ = [
     "Choice",
     "Cost",
     "Document",
+    "Duel",
     "Evaluation",
     "Experiment",
     "Json",
@@ -54,6 +55,7 @@ __all__ = [
     "Timing",
     "Trial",
     "Verdict",
+    "duel",
     "geomean",
     "language",
     "portfolio",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from ksflow.records.base import Json
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.trials import Choice, Step, Trial
 
@@ -95,26 +96,39 @@ def _champions(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | No
 
 def _champion(champion: Trial | None, trial: Trial) -> Trial | None:
     """Who is the best of the two, where `trial` is the newer."""
-    if trial.score_us is None or trial.repeats or (champion and not _beats(trial, champion)):
+    if trial.score_us is None or trial.repeats or (champion and not duel(trial, champion).wins):
         return champion
     return trial
 
 
-def _beats(trial: Trial, champion: Trial) -> bool:
-    """By what was seen last: the champion judged again beside it, its claim, side by side, the scores alone."""
+@dataclass(frozen=True)
+class Duel:
+    """What two verdicts say of a kernel beside another: what was seen last decides."""
+
+    wins: bool
+    """Whether it is the better one for sure."""
+    row: Json | None = None
+    """Its `speedup` over the other, with `low` and `high`; None where they were never timed side by side."""
+    unranked: str = ""
+    """Why its claim against the other decides nothing."""
+
+
+def duel(trial: Trial, champion: Trial) -> Duel:
+    """By the champion judged again beside it, its claim, side by side, the scores alone. Both were accepted."""
     ours, theirs = trial.evaluation, champion.evaluation
     assert ours is not None
     assert theirs is not None
     doubtful = theirs.claim.get("id") == trial.id and theirs.unranked
     mine = ours.beside(champion.id)
-    if (row := theirs.beside(trial.id)) and not doubtful:
+    if (again := theirs.beside(trial.id)) and not doubtful:
         # an unsteady pair may each have looked slower than the other: then who looked better counts
-        return bool(row["high"] < 1) and not (mine and mine["speedup"] <= row["speedup"])
+        wins = bool(again["high"] < 1) and not (mine and mine["speedup"] <= again["speedup"])
+        return Duel(wins, {"speedup": 1 / again["speedup"], "low": 1 / again["high"], "high": 1 / again["low"]})
     if ours.claim.get("id") == champion.id:
-        return bool(ours.claim["faster"]) and not ours.unranked
+        return Duel(bool(ours.claim["faster"]) and not ours.unranked, ours.claim, ours.unranked)
     if mine:
-        return bool(mine["low"] > 1)
-    return (ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf)
+        return Duel(bool(mine["low"] > 1), mine)
+    return Duel((ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf))
 
 
 def _rank(trial: Trial) -> tuple[float, str]:

@@ -15,7 +15,7 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
-from ksflow.records import Approval, Origin, Population, Problem, Trial
+from ksflow.records import Approval, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
 from ksflow.report.words import by_score, speedup
 from ksflow.session.schedule import Outcome
@@ -244,18 +244,11 @@ def _not_the_fastest(best: Trial, population: Population) -> str:
 
 
 def _doubt(first: Trial, best: Trial) -> str:
-    """What of the two, as `Population.best` reads them, keeps the one with the lower score from being the winner."""
-    ours, theirs = first.evaluation, best.evaluation
-    assert ours is not None
-    assert theirs is not None
-    again, claim = theirs.beside(first.id), ours.claim if ours.claim.get("id") == best.id else None
-    if claim and ours.unranked:
-        return f"that could not be told side by side ({ours.unranked})"
-    row = claim or ours.beside(best.id)
-    if again and not theirs.unranked:
-        row = {"speedup": 1 / again["speedup"], "low": 1 / again["high"], "high": 1 / again["low"]}
-    if row is None:
+    """What keeps the one with the lower score from being the winner."""
+    found = duel(first, best)
+    if found.unranked:
+        return f"that could not be told side by side ({found.unranked})"
+    if found.row is None:
         return "the two were not timed side by side, and scores from different moments decide nothing this close"
-    return (
-        f"side by side it was {evidence.ratio(row)} over it: {'slower' if row['high'] < 1 else 'not faster for sure'}"
-    )
+    slower = "slower" if found.row["high"] < 1 else "not faster for sure"
+    return f"side by side it was {evidence.ratio(found.row)} over it: {slower}"
