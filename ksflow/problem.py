@@ -49,12 +49,8 @@ _OPTIONAL = {
     "limits": {},
     "work": {},
 }
-_ELSEWHERE = {
-    "cuda": "; CUDA is for targets such as target=h200",
-    "hip": "; HIP is for targets such as target=mi300x",
-    "triton": "; Triton is for GPUs, such as target=h200 or target=mi300x",
-}
-"""Language -> what to say where the target is another."""
+_GPUS = {"cuda": "h200", "hip": "mi300x", "triton": "h200"}
+"""Language -> a target that takes it."""
 _SCORES = ("geomean", "mean", "last")
 
 
@@ -117,11 +113,16 @@ def kernel_file(path: str, languages: Iterable[str]) -> Kernel:
     text = _text(file)
     if (found := language(file.name, text)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
-        raise ConfigError(f"{takes}{_ELSEWHERE.get(found, '')}")
+        raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in _GPUS else takes)
     try:
         return Kernel(found, {file.name: text}, f"given as {file.name}")
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def for_gpus(kind: str) -> str:
+    """What a kernel in a GPU's language is for: the end of an error where the target is another."""
+    return f"for a GPU such as target={_GPUS[kind]}; where none is here, with evaluator=static or evaluator=spool"
 
 
 def suggest(word: str, valid: Iterable[str]) -> str:

@@ -109,15 +109,21 @@ def agree(text: str, cases: Any, where: str) -> None:
 
 
 def _agrees(takes: ast.arguments, case: Params, where: str) -> None:
-    names = [one.arg for one in (*takes.posonlyargs, *takes.args)]
-    needed = names[: len(names) - len(takes.defaults)]
-    valid = {"seed", *names, *(one.arg for one in takes.kwonlyargs)}
+    usual = parameters(takes)
+    valid = {"seed", *usual}
     if unknown := [str(key) for key in case if key not in valid and not takes.kwarg]:
         raise ConfigError(f"{where}: generate_input takes no {unknown[0]!r}; {suggest(unknown[0], valid)}")
-    if lost := [name for name in needed if name not in case and name != "seed"]:
-        raise ConfigError(f"{where}: a case lacks {', '.join(lost)}; generate_input takes {', '.join(names)}")
+    if lost := [name for name, value in usual.items() if value is None and name not in {"seed", *case}]:
+        raise ConfigError(f"{where}: a case lacks {', '.join(lost)}; generate_input takes {', '.join(usual)}")
     if not isinstance(case.get("seed", 0), int):
         raise ConfigError(f"{where}: seed {case['seed']!r} is no whole number")
+
+
+def parameters(takes: ast.arguments) -> dict[str, ast.expr | None]:
+    """What a function takes, in order, and what each is when it is left out; None where it may not be."""
+    places = (*takes.posonlyargs, *takes.args)
+    defaults = (*[None] * (len(places) - len(takes.defaults)), *takes.defaults, *takes.kw_defaults)
+    return {one.arg: value for one, value in zip((*places, *takes.kwonlyargs), defaults, strict=True)}
 
 
 def _signature(text: str) -> ast.arguments | None:

@@ -14,9 +14,10 @@ from typing import Any
 
 from ksflow.contract import device_signature
 from ksflow.errors import ConfigError
-from ksflow.importers.cases import Params
+from ksflow.importers.cases import Params, parameters
 from ksflow.importers.gpumode import provenance
 from ksflow.importers.made import Fit, Read, problem, slug, text
+from ksflow.problem import for_gpus
 from ksflow.records import DEVICE_LANGUAGES, LANGUAGES, Json, Kernel, Problem, Seed, Target, language
 
 _NEEDED = ("generate_input", "ref_kernel")
@@ -88,11 +89,7 @@ def _cases(file: Path, module: ast.Module) -> list[dict[str, Any]]:
 
 def _defaults(module: ast.Module) -> dict[str, ast.expr | None]:
     """Parameters of `generate_input` that make its sizes, in order, and what each is when it is left out."""
-    arguments = _functions(module)["generate_input"].args
-    plain = arguments.args[len(arguments.args) - len(arguments.defaults) :]
-    found: dict[str, ast.expr | None] = dict.fromkeys(one.arg for one in arguments.args)
-    found |= {one.arg: value for one, value in zip(plain, arguments.defaults, strict=True)}
-    found |= {one.arg: value for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)}
+    found = parameters(_functions(module)["generate_input"].args)
     return {name: value for name, value in found.items() if name not in _NOT_SIZES}
 
 
@@ -183,8 +180,7 @@ def _refused(kind: str, made: Problem) -> str:
         return f", which takes tensors alone: have generate_input of {where} return one tensor or a tuple of them"
     if kind == "cpp":
         return ", for a CPU: target=cpu"
-    chip = "mi300x" if kind == "hip" else "h200"
-    return f", for a GPU such as target={chip}; where none is here, with evaluator=static or evaluator=spool"
+    return f", {for_gpus(kind)}"
 
 
 def _fits(file: Path, made: Problem) -> None:

@@ -197,6 +197,12 @@ def test_cases_of_a_user_are_held_against_generate_input(tmp_path: Path, tests: 
     assert "cap" not in str(caught.value)
 
 
+def test_a_parameter_that_only_goes_by_its_name_is_missed_too(tmp_path: Path) -> None:
+    folder = write(tmp_path, FLAGGED.replace("size: int, masked", "size: int, *, masked"))
+    with pytest.raises(ConfigError, match=r"a case lacks masked; generate_input takes size, masked, seed$"):
+        gpumode.load(str(folder), tests=[{"size": 8, "seed": 1}])
+
+
 @pytest.mark.parametrize(
     ("fidelity", "values"), [("upstream", ["True", "False", True, False]), ("typed", [True, False])]
 )
