@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ksflow.stages.evaluator.judge import statistics
-from ksflow.stages.evaluator.judge.box import Box, Room, Start
+from ksflow.stages.evaluator.judge.box import Box, Failure, Room, Start
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.device import Device, DeviceArea, DeviceBox, Turn
 from ksflow.stages.evaluator.judge.gear import Gear, Json
@@ -73,12 +73,18 @@ class DeviceGear(Gear):
         self.device.probe()
 
     def null_turn(self, shelf: Shelf, entries: list[Entry], gated: bool) -> float:
-        """What a turn on these contents takes beside its calls, in seconds."""
-        box = self._null(shelf)
-        box.gated = gated
-        for slot, entry in enumerate(entries):
-            box.fill(slot, entry.packed, 0)
-        turn = box.turn(bytes(range(len(entries))), _PATIENCE_S)
+        """What a turn on these contents takes beside its calls, in seconds. Raises Failure."""
+        try:
+            box = self._null(shelf)
+            box.gated = gated
+            for slot, entry in enumerate(entries):
+                box.fill(slot, entry.packed, 0)
+            turn = box.turn(bytes(range(len(entries))), _PATIENCE_S)
+        except Failure as failure:  # the next turn has a new box, which owes no answer
+            self._end_null()
+            if failure.kind == "exit":
+                raise Failure("harness", f"the null kernel's box: {failure.text}") from failure
+            raise
         seconds = turn.seconds - sum(turn.events_us) * 1e-6
         self.latest_null_us = round(seconds * 1e6, 1)
         if shelf.large:
@@ -94,9 +100,13 @@ class DeviceGear(Gear):
             self._null_box.stage("", shelf.layout, shelf.dims, shelf.slots)
         return self._null_box
 
-    def _open_null(self, wanted: Room) -> DeviceBox:
+    def _end_null(self) -> None:
         if self._null_box is not None:
             self._null_box.close()
+        self._null_box = None
+
+    def _open_null(self, wanted: Room) -> DeviceBox:
+        self._end_null()
         limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
         start = self.host.start(_NULL, limits)
         box = DeviceBox(start, DeviceArea(self.device, wanted))

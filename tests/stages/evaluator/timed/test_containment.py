@@ -16,7 +16,7 @@ from evaluator import toy
 from evaluator.conftest import Judge
 from ksflow import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
-from ksflow.stages.evaluator.box import cgroup, levels
+from ksflow.stages.evaluator.box import cgroup, levels, native
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -296,6 +296,19 @@ def test_boxes_die_with_the_judge(evaluator: LocalEvaluator, problem: Problem, f
     join()
     assert result.verdict is Verdict.TIMEOUT
     assert not processes(mark)
+
+
+@pytest.mark.slow
+def test_no_kernel_is_blamed_for_the_null_kernels_end(problem: Problem) -> None:
+    made = LocalEvaluator(target.detect())
+    try:
+        assert made(problem, toy.slow(1000), ()).accepted
+        *_, null = native.descendants(made._judge.pid)  # between judgements no other box is there
+        os.kill(null, signal.SIGKILL)
+        result = made(problem, toy.RIGHT_CPP, ())  # has more calls in a turn: nothing is known of such turns yet
+    finally:
+        made.close()
+    assert result.accepted, result.reason
 
 
 @pytest.mark.slow

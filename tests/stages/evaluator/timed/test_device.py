@@ -4,6 +4,7 @@ What a real chip does is judged on one: `benchmarks/device.py` with `tests/corpu
 """
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from evaluator import gpu_toy, toy
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Limits, Problem, Target, Verdict
+from ksflow.stages.evaluator.box import native
 from ksflow.stages.evaluator.box.driver import DriverError, open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -256,6 +258,15 @@ def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
 
 
 # -- the device ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_no_kernel_is_blamed_for_the_null_kernels_end(device: LocalEvaluator, judge: Judge) -> None:
+    honest_time(judge(HONEST))
+    *_, null = native.descendants(device._judge.pid)  # between judgements no other box is there
+    os.kill(null, signal.SIGKILL)
+    for _ in range(2):
+        honest_time(judge(HONEST))
 
 
 @pytest.mark.slow
