@@ -82,7 +82,7 @@ def _parsed(expression: str) -> ast.expr:
         raise ValueError(f"{expression!r} is not an expression") from error
     for node in ast.walk(body):
         if isinstance(node, ast.expr) and not _allowed(node):
-            raise ValueError(f"{ast.unparse(node)!r} is not allowed; {_ALLOWED} are")
+            raise ValueError(f"{ast.get_source_segment(expression, node)!r} is not allowed; {_ALLOWED} are")
     return body
 
 

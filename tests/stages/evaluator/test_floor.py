@@ -36,6 +36,7 @@ def test_expressions_are_arithmetic_over_the_case() -> None:
         ("min(m, key=1)", "is not allowed"),
         ("'a' * m", "is not allowed"),
         ("(lambda: 1)()", "is not allowed"),
+        (f"[{'-' * 490}1]", "is not allowed"),
         ("m +", "is not an expression"),
         ("k * 2", "'k' is not known; known are m, n"),
         ("dtype", "'dtype' is not known"),
