@@ -284,7 +284,7 @@ def _plain(value: object) -> str:
 def _version(command: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
 
