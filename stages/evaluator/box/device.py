@@ -159,9 +159,9 @@ class Launcher:
         numbers = [value if kind == "int" else values[kind][value] for kind, value in launch["args"]]
         sizes = self.driver.parameters(function) or launch["parameters"]
         sizes = sizes or [4 if kind == "int" else 8 for kind, _ in launch["args"]]
-        if len(sizes) < len(numbers):
+        if len(sizes) < len(numbers) or (len(sizes) > len(numbers) and not launch["spare"]):
             raise ValueError(f"{launch['kernel']} takes {len(sizes)} arguments, its launch line has {len(numbers)}")
-        numbers += [0] * (len(sizes) - len(numbers))  # scratch that Triton's kernels may have
+        numbers += [0] * (len(sizes) - len(numbers))  # Triton's scratch
         kept = [ctypes.create_string_buffer(_bytes(*pair), pair[1]) for pair in zip(numbers, sizes, strict=True)]
         addresses = (ctypes.c_void_p * max(len(kept), 1))(*map(ctypes.addressof, kept))
         return function, [*launch["grid"], *launch["block"]], launch["shared"], addresses, kept

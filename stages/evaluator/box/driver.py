@@ -18,8 +18,8 @@ _REGISTER = 3
 """For every context, and with an address on the device."""
 _AT_LEAST = 0
 _SHARED_LIMIT = 8
-"""The function attribute that raises what a block may have of shared memory."""
-_STATIC_LIMIT = 48 << 10
+"""The function attribute that says how much dynamic shared memory a block may have. Unless it is set, that is 48 KiB
+less what the kernel declares itself."""
 _BY_NUMBER = 70_100_000
 """HIP's version, 7.1, in the form it has it."""
 
@@ -74,6 +74,7 @@ class Driver:
     wait_tail: tuple[ctypes.c_uint, ...] = ()
 
     def __init__(self) -> None:
+        self._allowed: dict[int | None, int] = {}
         try:
             self._library = self._load()
         except OSError as error:
@@ -218,10 +219,11 @@ class Driver:
         return module
 
     def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
-        """A kernel, allowed to have so much dynamic shared memory."""
+        """A kernel, allowed to have so much dynamic shared memory, and what it was allowed before."""
         function = ctypes.c_void_p()
         self.call("ModuleGetFunction", ctypes.byref(function), module, name.encode())
-        if shared > _STATIC_LIMIT:
+        if shared > self._allowed.get(function.value, 0):
+            self._allowed[function.value] = shared
             self.call("FuncSetAttribute", function, _SHARED_LIMIT, ctypes.c_int(shared))
         return function
 

@@ -41,6 +41,7 @@ def assemble(request: Request, toolchain: Toolchain, kept: Sequence[Json]) -> tu
                     "shared": entry.shared,
                     "args": [list(argument) for argument in step.args],
                     "parameters": entry.facts.get("parameters", []),
+                    "spare": entry.spare,
                 }
             )
             _note(rows, request, toolchain, plan, entry)

@@ -54,6 +54,8 @@ class Entry:
     """Dynamic shared memory in bytes."""
     facts: Json
     """Figures of the compiler's; `parameters`: the size of each, where only the compiler tells."""
+    spare: bool = False
+    """Whether the compiler may have given it parameters that no launch line has."""
 
 
 class Toolchain(Protocol):

@@ -80,7 +80,8 @@ class Triton:
         """By all it is compiled for; the threads and the shared memory are the compiler's."""
         row = kept[variant]["entries"][_entries(request, variant).index(_wanted(request, step))]
         width = _target(request.target.march)[2]
-        return Entry(row["code"], row["kernel"], (row["warps"] * width, 1, 1), row["shared"], row["facts"])
+        block = (row["warps"] * width, 1, 1)
+        return Entry(row["code"], row["kernel"], block, row["shared"], row["facts"], spare=True)
 
 
 def _target(march: str) -> tuple[str, int | str, int]:

@@ -1,14 +1,17 @@
-"""AMD's driver, as far as a library with its interface shows it without a GPU."""
+"""The drivers, as far as a library with their interface shows them without a GPU."""
 
+import base64
 import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ksflow.stages.evaluator.box.driver import Hip, open_driver
+from ksflow.stages.evaluator.box.device import Launcher
+from ksflow.stages.evaluator.box.driver import Driver, Hip, open_driver
 from ksflow.stages.evaluator.judge.amdgpu import Amdgpu
 
 RUNTIME = """
@@ -30,15 +33,70 @@ const char *hipGetErrorString(int status) { return "another descriptor"; }
 """
 
 
+CUDA = """
+static int kernel, allowed = 8 << 10;  /* what is left of 48 KiB, where the kernel declares 40 itself */
+int cuInit(unsigned flags) { return 0; }
+int cuDeviceGet(int *device, int number) { return 0; }
+int cuDevicePrimaryCtxRetain(void *context, int device) { return 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuModuleLoadData(void *module, const char *code) { return 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &kernel, 0; }
+int cuFuncSetAttribute(void *function, int attribute, int value) { return allowed = value, attribute != 8; }
+int cuFuncGetParamInfo(void *function, long number, long *offset, long *size) { return *size = 8, number > 1; }
+int cuLaunchKernel(void *function, int x, int y, int z, int bx, int by, int bz, int shared) { return shared > allowed; }
+int cuGetErrorName(int status, const char **text) { return *text = "INVALID_VALUE", 0; }
+int cuGetErrorString(int status, const char **text) { return *text = "", 0; }
+"""
+
+
+def built(folder: Path, name: str, source: str, *options: str) -> str:
+    """A shared library."""
+    (folder / "runtime.c").write_text(source)
+    library = os.fspath(folder / name)
+    made = ["cc", "-shared", "-fPIC", *options, "-o", library, os.fspath(folder / "runtime.c")]
+    subprocess.run(made, check=True, timeout=30)
+    return library
+
+
+@pytest.fixture
+def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """A driver with one kernel, which takes two pointers and declares 40 KiB of shared memory."""
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler")
+    monkeypatch.setattr(Driver, "library", built(tmp_path, "libcuda.so.1", CUDA))
+    return open_driver("cuda")
+
+
+def staged(driver: Driver, shared: tuple[int, ...], args: int = 2, spare: bool = False) -> list[Callable[[], None]]:
+    """The calls of a case with a launch for each size of shared memory."""
+    common = {"code": 0, "kernel": "add", "grid": [1, 1, 1], "block": [1, 1, 1], "parameters": [], "spare": spare}
+    launches = [{**common, "shared": size, "args": [["arg", 0]] * args} for size in shared]
+    plan = {"workspaces": [], "launches": launches}
+    container = {"codes": [base64.b64encode(b"code").decode()], "plans": {"one": plan}}
+    case = {"name": "one", "slots": 1, "pitch": [0, 0], "pieces": [{"offset": 0, "out": 0}]}
+    return Launcher(driver, container).stage(case, 4096, 8192)
+
+
+@pytest.mark.parametrize("shared", [(20 << 10,), (200 << 10, 100 << 10), (0, 100 << 10, 20 << 10)])
+def test_every_launch_may_have_its_shared_memory(cuda: Driver, shared: tuple[int, ...]) -> None:
+    for call in staged(cuda, shared):
+        call()
+
+
+def test_launch_line_that_lacks_an_argument_is_told(cuda: Driver) -> None:
+    with pytest.raises(ValueError, match="add takes 2 arguments, its launch line has 1"):
+        staged(cuda, (0,), args=1)
+    assert staged(cuda, (0,), args=1, spare=True)
+    with pytest.raises(ValueError, match="add takes 2 arguments, its launch line has 3"):
+        staged(cuda, (0,), args=3, spare=True)
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize("version", [60443483, 70051831, 70125424])
 def test_shared_memory_is_joined_as_each_rocm_wants_it(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "runtime.c").write_text(RUNTIME)
-    library = os.fspath(tmp_path / "libamdhip64.so")
-    made = ["cc", "-shared", "-fPIC", f"-DVERSION={version}", "-o", library, os.fspath(tmp_path / "runtime.c")]
-    subprocess.run(made, check=True, timeout=30)
+    library = built(tmp_path, "libamdhip64.so", RUNTIME, f"-DVERSION={version}")
     monkeypatch.setattr(Hip, "library", library)
     driver = open_driver("hip")
     assert driver.join(7, 8192) == 4096

@@ -64,6 +64,7 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
             "shared": 0,
             "args": [["arg", 0], ["arg", 1], ["arg", 2], ["int", 65536]],
             "parameters": [],
+            "spare": False,
         }
     ]
     default, large = made.resources
@@ -192,6 +193,7 @@ def test_triton_is_compiled_ahead_of_time(problem: Problem, target: Target) -> N
     assert launches[0]["grid"] == [256, 1, 1]
     assert found["plans"]["n65536"]["workspaces"] == [4 * 65536]
     assert len(found["plans"]["n7"]["launches"]) == 1
+    assert all(launch["spare"] for launch in launches)
     # two of scratch that no launch line has: AMD's driver reads them, and does not say how many there are
     assert [launch["parameters"] for launch in launches] == [[] if target is H200 else [8, 8, 8, 4, 8, 8]] * 2
     # n is a multiple of 16 in some cases only: wide loads there
