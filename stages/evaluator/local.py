@@ -87,12 +87,14 @@ class LocalEvaluator:
             raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
         if isolation_floor not in LEVELS:
             raise ConfigError(f"evaluator.isolation_floor={isolation_floor}; valid: {', '.join(LEVELS)}")
+        if attempts < 1 or (devices is not None and devices < 1):
+            raise ConfigError("evaluator.attempts must be at least 1, evaluator.devices at least 1 or null for all")
         self.level = probe().level
         if LEVELS.index(isolation_floor) > LEVELS.index(self.level):
             raise ConfigError(
                 f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
-        numbers = _gpus(target)[: devices or None] if target.kind == "gpu" else [None]
+        numbers = _gpus(target)[:devices] if target.kind == "gpu" else [None]
         self.devices = len(numbers)
         self._places = [Place(target, number) for number in numbers]
         self._free: queue.LifoQueue[Place] = queue.LifoQueue()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -300,6 +301,12 @@ def test_emulated_gpu_takes_only_what_it_can_run(device: LocalEvaluator, problem
     assert result.verdict is Verdict.MALFORMED
     with pytest.raises(DriverError, match="emulated GPU cannot"):
         open_driver("emulated").load(b"code")
+
+
+@pytest.mark.parametrize("wrong", [{"devices": -1}, {"devices": 0}, {"attempts": 0}])
+def test_less_than_one_device_or_attempt_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        LocalEvaluator(EMULATED, **wrong)
 
 
 def test_gpu_that_is_not_here_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
