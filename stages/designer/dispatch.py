@@ -6,7 +6,7 @@ numbers, can have dispatch lines.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from random import Random
@@ -18,6 +18,7 @@ from ksflow.stages.designer.space import Config, Point, Space, lines_of, point, 
 from ksflow.tunables import DISPATCH, constants, number, recipe
 
 CLASSES = 4
+CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
 MARGIN = math.log(1.02)  # promised beyond the best kernel there is
 NOISE = 0.01  # of the logarithm of one case's time
 SHORTLIST = 3  # configurations for each case
@@ -72,6 +73,7 @@ class Table:
     def __init__(self, problem: Problem, population: Population, around: Space) -> None:
         self._cases = {case.name: case for case in problem.benchmarks}
         self._dims = [d for d in problem.dims if all(_sized(case.params.get(d)) for case in problem.benchmarks)]
+        self._cuts = {dim: _cuts(int(case.params[dim]) for case in problem.benchmarks) for dim in self._dims}
         self._order = [t.name for t in around.tunables]
         found: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
@@ -154,9 +156,12 @@ class Table:
     def _splits(self, cases: frozenset[str]) -> Iterator[tuple[frozenset[str], frozenset[str], str, str]]:
         for dim in self._dims:
             sizes = {name: int(self._cases[name].params[dim]) for name in cases}
-            for size in sorted(set(sizes.values()))[:-1]:
+            before: frozenset[str] = frozenset()
+            for size in self._cuts[dim]:
                 left = frozenset(name for name in cases if sizes[name] <= size)
-                yield left, cases - left, f"{dim} <= {size}", f"{dim} > {size}"
+                if left not in (before, cases):
+                    yield left, cases - left, f"{dim} <= {size}", f"{dim} > {size}"
+                before = left
 
 
 @dataclass(frozen=True)
@@ -244,6 +249,12 @@ def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
     gone = {f"{DISPATCH}{when}": "" for when in lines_of(around.text)}
     made = {f"{DISPATCH}{when}": pairs for when, pairs in lines.items()}
     return {**around.changes(dict(zip(order, common, strict=True))), **gone, **made}
+
+
+def _cuts(sizes: Iterable[int]) -> list[int]:
+    """All but the largest size, or some of them."""
+    found = sorted(set(sizes))[:-1]
+    return found if len(found) <= CUTS else [found[len(found) * place // CUTS] for place in range(CUTS)]
 
 
 def _condition(path: Sequence[str], dims: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
@@ -21,8 +22,9 @@ from ksflow.records import (
     Verdict,
     geomean,
 )
-from ksflow.stages.designer.dispatch import effective
+from ksflow.stages.designer.dispatch import combined, effective
 from ksflow.stages.designer.random import RandomDesigner
+from ksflow.stages.designer.space import space
 from ksflow.stages.designer.tune import Tpe
 from ksflow.stages.evaluator.recipe import parse, plans
 from ksflow.stages.selector.fastest import Fastest
@@ -162,4 +164,20 @@ def test_a_long_run_is_designed_for_in_seconds() -> None:
         )
     started = time.process_time()
     assert plan_of(Population(tuple(trials)), Tpe())
+    assert time.process_time() - started < 10
+
+
+def test_many_cases_of_many_sizes_are_combined_in_seconds() -> None:
+    rng = Random(1)
+    cases = tuple(Case(str(i), {dim: 16 * rng.randrange(1, 9999) for dim in "mnk"}, 1) for i in range(60))
+    trials = []
+    for tile, split in product((32, 64, 128, 256), (1, 2, 4, 8)):
+        text = TEXT.replace("BM = 64", f"BM = {tile}").replace("SPLIT = 1", f"SPLIT = {split}")
+        timings = tuple(Timing(case.name, 100 + 100 * rng.random()) for case in cases)
+        evaluation = Evaluation(Verdict.ACCEPT, "", geomean(t.us for t in timings), timings, target="sim")
+        kernel = Kernel("cuda", {"kernel.cu": text})
+        trials.append(Trial(f"{len(trials):05d}", Origin.SEED, kernel=kernel, evaluation=evaluation))
+    population = Population(tuple(trials))
+    started = time.process_time()
+    combined(replace(PROBLEM, benchmarks=cases), population, space("tune", population, trials[0]))
     assert time.process_time() - started < 10
