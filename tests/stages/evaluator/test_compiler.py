@@ -161,10 +161,10 @@ def test_a_device_that_only_a_group_may_use_is_open_to_the_box_it_is_given_to() 
             os.chown(folder / name, 0, 4242)
             (folder / name).chmod(mode)
         command = ["/bin/sh", "-c", f"cat {folder}/render; cat {folder}/card; id -G"]
-        order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 9}
+        order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 60}
         order |= {"disk_mb": 1, "devices": [f"{folder}/render", f"{folder}/card"]}
-        request = {"op": "make", "files": {}, "order": order, "wall_s": 9, "into": ""}
-        log = str(compiler.workshop().ask(request, 9)["log"])
+        request = {"op": "make", "files": {}, "order": order, "wall_s": 60, "into": ""}
+        log = str(compiler.workshop().ask(request, 60)["log"])
     finally:
         shutil.rmtree(folder)
     assert "this is render" in log

@@ -54,7 +54,7 @@ def built(folder: Path, name: str, source: str, *options: str) -> str:
     (folder / "runtime.c").write_text(source)
     library = os.fspath(folder / name)
     made = ["cc", "-shared", "-fPIC", *options, "-o", library, os.fspath(folder / "runtime.c")]
-    subprocess.run(made, check=True, timeout=30)
+    subprocess.run(made, check=True, timeout=300)
     return library
 
 

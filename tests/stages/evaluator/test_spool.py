@@ -88,6 +88,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SpoolEval
 
 
 @pytest.fixture
+def problem(problem: Problem) -> Problem:
+    """The toy problem, with time enough for a slow machine."""
+    return replace(problem, limits=replace(problem.limits, compile_s=300, check_s=300, time_s=300))
+
+
+@pytest.fixture
 def asking(tmp_path: Path) -> SpoolEvaluator:
     """An evaluator whose folder has no worker."""
     evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"))
@@ -153,7 +159,7 @@ def test_a_question_is_answered_once_and_a_late_copy_is_harmless(
     shutil.copy(taken, spool.results)
     second = evaluator(problem, kernel, ())
     assert first.verdict is second.verdict is Verdict.INCORRECT
-    assert first.evidence["worker"] != second.evidence["worker"]
+    assert len(set(spool.taken.iterdir()) - before) == 2
     SpoolEvaluator(evaluator.target, str(spool.root)).start()
     assert not list(spool.results.iterdir())
     assert not list(spool.jobs.iterdir())
@@ -374,7 +380,7 @@ def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
 
 
 def test_a_claim_holds_until_its_owner_is_dead(tmp_path: Path) -> None:
-    ours, theirs = claims.Claims(tmp_path, 0.3), claims.Claims(tmp_path, 0.3)
+    ours, theirs = claims.Claims(tmp_path, 300), claims.Claims(tmp_path, 300)
     first = ours.take("job")
     assert first
     assert theirs.take("job") is None
@@ -385,6 +391,7 @@ def test_a_claim_holds_until_its_owner_is_dead(tmp_path: Path) -> None:
         until(lambda seen=seen: first[-1].stat().st_mtime_ns != seen)
         assert theirs.take("job") is None  # it is touched
     pulse.close()
+    theirs.stale_s = 0.05
     second = until(lambda: theirs.take("job"))  # it is not
     assert second == [*first, tmp_path / "job.1"]
     assert ours.take("job") is None
