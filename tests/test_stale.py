@@ -1,5 +1,6 @@
 """A verdict holds for one problem, judge and machine: when one of them changes it is kept and shown, and not used."""
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -186,7 +187,10 @@ def test_a_damaged_entry_is_as_good_as_absent(tmp_path: Path) -> None:
 def test_the_cache_stays_small(tmp_path: Path) -> None:
     cache = Cache(tmp_path, most=3)
     for number in range(5):
+        before = set(tmp_path.glob("*"))
         cache.keep(kernel(f"{number}"), "toy", "evaluate", FOUND)
+        (new,) = set(tmp_path.glob("*")) - before
+        os.utime(new, (number, number))  # files of one moment have one time
     assert len(list(tmp_path.glob("*"))) == 3
     assert cache.find(kernel("0"), KEY) is None
     assert cache.find(kernel("4"), KEY) is not None

@@ -39,7 +39,7 @@ def kernel(text: str = RIGHT) -> Kernel:
 
 
 def judge(server: PopcornServer, folder: Path, **changes: Any) -> PopcornEvaluator:
-    quick = {"poll_s": 0.02, "min_interval_s": 0.0, "pause_s": 0.02, "timeout_s": 20.0, "folder": str(folder / "desk")}
+    quick = {"poll_s": 0.02, "min_interval_s": 0.0, "pause_s": 0.02, "timeout_s": 300.0, "folder": str(folder / "desk")}
     return PopcornEvaluator(server.url, **{"gpu": "H100", **quick, **changes})
 
 
