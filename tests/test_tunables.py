@@ -49,7 +49,7 @@ def test_a_value_outside_its_list_is_an_option() -> None:
 def test_hostile_text_costs_no_time(line: str) -> None:
     started = time.process_time()
     assert values(line + "\n" + TEXT)["MR"] == "8"
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5
 
 
 LAUNCHED = """# require: STAGES * BM <= 256
@@ -105,4 +105,4 @@ def test_hostile_lines_cost_no_time(line: str) -> None:
     started = time.process_time()
     assert dispatches(line + "\n" + LAUNCHED) == {}
     assert constants(line + "\n" + LAUNCHED)["BM"] == 64
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < 5

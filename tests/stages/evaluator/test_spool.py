@@ -51,7 +51,7 @@ class Started:
     def __init__(self, root: Path, *options: str) -> None:
         code = root / kit.FOLDER
         (code / "sitecustomize.py").write_text(BARRED)
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "KSFLOW_CACHE")}
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "KSFLOW_CACHE") if name in os.environ}
         self.output = root.parent / f"worker-{time.monotonic_ns()}.txt"
         command = [sys.executable, "-m", "ksflow", "worker", "..", *options]
         with self.output.open("wb") as output:
