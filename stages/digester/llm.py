@@ -23,10 +23,10 @@ from ksflow.stages.lm.adapter import make
 from ksflow.stages.lm.program import Program
 from ksflow.target import label
 
+_TELL = 500  # characters of why an answer was refused
 _TOLD = 5  # wrong notes that the model is told of
 _MOST = 20  # notes of one answer
 _IN_A_ROW = 2  # pieces without an answer after which reading ends
-_REFUSAL = 400  # tokens of why an answer was refused
 
 
 class Digest(dspy.Signature):  # type: ignore[misc]
@@ -112,8 +112,9 @@ class LlmDigester:
         seed: int = 0,
     ) -> None:
         """`tokens` bounds all that is sent in one digestion (answers not counted), `minutes` how long it takes: no
-        piece is begun after that, and no call lasts longer. `piece_kb` bounds what one call reads, `outcomes` how many
-        trials it sees, `findings` the current notes, in tokens. `prompt`, `adapter`: see `Program`.
+        piece is begun and nothing is asked again after that, and no call lasts longer. `piece_kb` bounds what one call
+        reads, `outcomes` how many trials it sees, `findings` the current notes, in tokens. `prompt`, `adapter`: see
+        `Program`.
         """
         for name, value in (("piece_kb", piece_kb), ("tokens", tokens), ("minutes", minutes)):
             if value is not None and not value > 0:
@@ -156,7 +157,10 @@ class LlmDigester:
         def told(why: str) -> None:
             self.watch(Unread((), why))
 
-        choose = chooser(self.places, inputs, told)
+        def asking(asked: dict[str, str], refused: str) -> None:
+            self._count(work, self._size(asked, self.places), refused)
+
+        choose = chooser(self.places, inputs, told, asking)
         room = replace(self.room, fixed=bare + self.findings)
         return plan(shown, question(work.problem, self.target), room, choose)
 
@@ -166,11 +170,22 @@ class LlmDigester:
 
     def _over(self, work: _Work, inputs: dict[str, str]) -> str:
         """The limit that another piece would go beyond."""
+        failed = f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
+        return self._limit(work, self._size(inputs)) or failed
+
+    def _limit(self, work: _Work, size: int) -> str:
+        """The limit that a prompt of so many tokens would go beyond."""
         if self.minutes is not None and time.monotonic() - work.started > 60 * self.minutes:
             return f"digester.minutes={self.minutes:g}"
-        if work.tokens and work.tokens + self._size(inputs) > self.room.tokens:
-            return f"digester.tokens={self.room.tokens}"
-        return f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
+        spent = bool(work.tokens) and work.tokens + size > self.room.tokens
+        return f"digester.tokens={self.room.tokens}" if spent else ""
+
+    def _count(self, work: _Work, size: int, refused: str) -> None:
+        """Before a prompt is sent. StageError where it would be sent again and there is no room for that."""
+        size += tokens(refused) if refused else 0
+        if refused and (why := self._limit(work, size)):
+            raise StageError("digester=llm", f"{why} leaves no room to ask again; refused: {refused[:_TELL]}")
+        work.tokens += size
 
     def _piece(self, work: _Work, piece: tuple[Shown, ...], inputs: dict[str, str], which: tuple[int, int]) -> Progress:
         """Read a piece; what came of it. StageError where it is the only one."""
@@ -201,18 +216,16 @@ class LlmDigester:
         size = self._size(inputs)
 
         def accept(answer: dict[str, Any]) -> dict[str, Note]:
-            work.tokens += size + _REFUSAL
             kept, wrong = vetted(answer["notes"][:_MOST], ground)
             held.append(kept)
             if not wrong:
                 return kept
-            reason = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
-            if self.minutes is not None and time.monotonic() - work.started > 60 * self.minutes:
-                raise StageError("digester=llm", f"out of time, and refused: {reason}")
-            raise ValueError(reason)
+            raise ValueError(
+                "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
+            )
 
         try:
-            return self.program(inputs, accept)
+            return self.program(inputs, accept, before=lambda refused: self._count(work, size, refused))
         except StageError:
             if best := max(held, key=len):
                 return best
@@ -239,10 +252,11 @@ class LlmDigester:
         parts = [f"{label(target)}: {target.chip} ({target.kind}, {target.march})", " ".join(target.features), sizes]
         return "\n".join(part for part in parts if part)
 
-    def _size(self, inputs: dict[str, str]) -> int:
+    def _size(self, inputs: dict[str, str], program: Program | None = None) -> int:
         """Tokens of the prompt, about."""
-        predict = self.program.predict
-        messages = make(self.program.adapter).format(predict.signature, predict.demos, inputs)
+        program = program or self.program
+        predict = program.predict
+        messages = make(program.adapter).format(predict.signature, predict.demos, inputs)
         return sum(tokens(str(message["content"])) for message in messages)
 
     def _key(self, inputs: dict[str, str]) -> str:

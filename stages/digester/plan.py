@@ -93,8 +93,16 @@ def _filled(ordered: Sequence[Shown], room: Room, before: int) -> list[Shown]:
     return list(ordered[:low])
 
 
-def chooser(program: Program, inputs: dict[str, str], told: Callable[[str], None]) -> Choose:
-    """Asks the model for places; where it gives none, `told` is told why, and none are named."""
+def chooser(
+    program: Program,
+    inputs: dict[str, str],
+    told: Callable[[str], None],
+    asking: Callable[[dict[str, str], str], None] = lambda inputs, refused: None,
+) -> Choose:
+    """Asks the model for places; where it gives none, `told` is told why, and none are named.
+
+    `asking` is told of each attempt: what is asked, and why the answer before was refused. Its StageError ends it.
+    """
 
     def choose(text: str, room: str) -> tuple[int, ...]:
         last = text.count("\n") + 1
@@ -107,8 +115,9 @@ def chooser(program: Program, inputs: dict[str, str], told: Callable[[str], None
                 raise ValueError(f"places: there is no place {wrong[0]}; they are numbered 1 to {last}")
             return found
 
+        asked = {**inputs, "outline": text, "room": room}
         try:
-            return program({**inputs, "outline": text, "room": room}, accept)
+            return program(asked, accept, before=lambda refused: asking(asked, refused))
         except StageError as error:
             told(f"no places named, so passages are chosen by their words: {error}")
             return ()

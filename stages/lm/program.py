@@ -96,12 +96,14 @@ class Program:
         inputs: Mapping[str, str],
         accept: Callable[[dict[str, Any]], T],
         key: str = "",
+        before: Callable[[str], None] = lambda refused: None,
     ) -> T:
         """What `accept` makes of the output fields; its ValueError is told to the model, which is
         asked again.
 
         `key` (and `protocols.sample`) set this question apart from an earlier one with the same words: the same key
-        gets the same answer out of the cache, another key a new one.
+        gets the same answer out of the cache, another key a new one. `before` is told, ahead of each attempt, why the
+        answer before was refused (nothing at first); what it raises ends the asking.
         """
         expected = set(self.predict.signature.input_fields)
         assert set(inputs) == expected, f"{self.stage}: inputs {set(inputs) ^ expected}"
@@ -109,6 +111,7 @@ class Program:
             raise Overheard(Inquiry(dict(inputs), accept))
         refused = ""
         for attempt in range(self.attempts):
+            before(refused)
             asked = Attempt(self.label, self.model)
             try:
                 rollout = self._rollout(inputs, key, attempt)

@@ -249,6 +249,17 @@ def test_what_is_too_long_is_chosen_by_the_model_and_by_its_words(problem, calls
     assert unread.sources[0].startswith("book.pdf, page ")
 
 
+def test_what_is_asked_again_counts_towards_the_budget(problem, calls):
+    heard, answers = [], iter(range(1000))
+    model = scripted(lambda good: good if next(answers) % 3 == 2 else "nonsense")
+    reader = LlmDigester(model, piece_kb=20, tokens=30_000, findings=1000)
+    reader.watch = heard.append
+    reader(problem, Material((book(),)))
+    prompts = ["".join(message["content"] for message in call.messages) for call in calls]
+    assert sum(map(len, prompts)) / 4 < 30_000
+    assert "digester.tokens=30000" in [what.why for what in heard if isinstance(what, Unread)]
+
+
 def test_without_a_good_choice_the_words_decide(problem):
     heard = []
     model = scripted(lambda good: good.replace("## places ##", "## plaice ##"))
