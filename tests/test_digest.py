@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from lm.server import Provider, Reply
 from test_cli import ksflow
 
 from ksflow import schema
+from ksflow.errors import ConfigError
 from ksflow.learning.digest import Shelf
+from ksflow.learning.sources import Sources
 from ksflow.notes import documents, knowledge
+from ksflow.notes.knowledge import Entry
 from ksflow.records import Note
 
 TASK = ["problem=softmax", "target=h100", "model.name=gpt-5", "llm=openai_compatible"]
@@ -178,6 +182,36 @@ def test_a_piece_that_was_being_written_is_finished(tmp_path: Path) -> None:
     (tmp_path / "cost.md").unlink()
     assert Shelf(tmp_path, []).done == {"abc", "xyz"}
     assert not (tmp_path / "cost.md").exists()
+
+
+def test_documents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    shelf = tmp_path / "notes"
+    for name, fact in (("a", "A tile has sixteen rows."), ("b", "A bank is four bytes wide.")):
+        file = tmp_path / name / "README.md"
+        file.parent.mkdir()
+        file.write_text(fact)
+        Shelf(shelf, documents.find([file])).keep(name, (Note(name, f"{fact} [1].", ("README.md",), quotes=(fact,)),))
+    sources = Sources(lambda **place: None, "softmax", "main")
+    entries = [Entry(knowledge.read(shelf / f"{name}.md"), "", shelf / f"{name}.md") for name in "ab"]
+    assert [found.holds for entry in entries for found in sources.of(entry)] == [True, True]
+    lie = replace(entries[0].note, quotes=("A tile has twelve rows.",))
+    assert [found.holds for found in sources.of(replace(entries[0], note=lie))] == [False]
+    (tmp_path / "b" / "README.md").write_text("Something else.")
+    assert [found.holds for found in sources.of(replace(entries[0], note=lie))] == [None]
+
+
+def test_two_digestions_into_one_folder_forget_nothing(tmp_path: Path) -> None:
+    one, two = Shelf(tmp_path, []), Shelf(tmp_path, [])
+    one.keep("abc", ())
+    two.keep("xyz", ())
+    assert Shelf(tmp_path, []).done == {"abc", "xyz"}
+
+
+@pytest.mark.parametrize(("name", "text"), [("documents.json", '{"a": 1}'), (".digested.json", "[]")])
+def test_a_record_that_is_none_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=f"{name} .*remove it"):
+        Shelf(tmp_path, [])
 
 
 @pytest.mark.slow

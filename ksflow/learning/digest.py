@@ -5,6 +5,7 @@ that were paid for come from the model's cache. What this does not do: read outc
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.table import Table
 from ksflow import compose, report, schema
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
 from ksflow.learning.errand import errand
+from ksflow.learning.sources import RECORD, Row, recorded
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
 from ksflow.notes.documents import File, Progress, Unread
@@ -24,7 +26,6 @@ from ksflow.protocols import Digester
 from ksflow.records import Document, Material, Note, Problem, Target
 from ksflow.target import label
 
-RECORD = "documents.json"
 _DONE = ".digested.json"
 _SHOWN = 3  # unread places that are named
 
@@ -102,10 +103,10 @@ class Shelf:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._record(files)
-            state = json.loads((folder / _DONE).read_text()) if (folder / _DONE).exists() else {}
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise ConfigError(f"{folder} cannot be used ({error}); mend or remove what is named") from error
-        self.done: set[str] = set(state.get("done", ()))
+        state = self._state()
+        self.done: set[str] = set(state["done"])
         if pending := state.get("pending"):
             self._finish(pending["key"], schema.load("notes", json.dumps(pending["notes"]).encode(), tuple))
 
@@ -121,21 +122,31 @@ class Shelf:
         self._save(None)
 
     def _save(self, pending: Mapping[str, Any] | None) -> None:
-        _write(self.folder / _DONE, {"done": sorted(self.done), "pending": pending})
+        """What another digestion into this folder has done meanwhile stays done."""
+        _write(self.folder / _DONE, {"done": sorted(self.done.union(self._state()["done"])), "pending": pending})
+
+    def _state(self) -> dict[str, Any]:
+        path = self.folder / _DONE
+        try:
+            state = json.loads(path.read_text()) if path.exists() else {"done": []}
+            return {"done": [str(key) for key in state["done"]], "pending": state.get("pending")}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{path} does not say what was read ({error}); remove it, and all is read again"
+            ) from error
 
     def _record(self, files: Sequence[File]) -> None:
-        """Add the documents to the record; of one name the newest counts, so names of other files are refused."""
-        path = self.folder / RECORD
-        rows = {row["name"]: row for row in (json.loads(path.read_text()) if path.exists() else [])}
+        """Add the documents to the record: of one file the newest reading counts, files of one name are kept apart."""
+        rows = {(row.name, row.path): row for row in recorded(self.folder)}
         for file in files:
-            sha256, size = documents.fingerprint(file.path)
-            rows[file.name] = {"name": file.name, "path": str(file.path), "sha256": sha256, "size": size}
-        _write(path, [rows[name] for name in sorted(rows)])
+            rows[file.name, file.path] = Row(file.name, file.path, *documents.fingerprint(file.path))
+        listed = [row._asdict() | {"path": str(row.path)} for _, row in sorted(rows.items())]
+        _write(self.folder / RECORD, listed)
 
 
 def _write(path: Path, value: Any) -> None:
     """All of it or nothing."""
-    draft = path.with_name(f".{path.name}.new")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
     draft.replace(path)
 

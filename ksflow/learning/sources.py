@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
@@ -36,6 +37,15 @@ class Finding:
     """One line for a person."""
     context: str = ""
     """What stands around it."""
+
+
+class Row(NamedTuple):
+    """A document that notes were made from."""
+
+    name: str
+    path: Path
+    sha256: str
+    size: int = 0
 
 
 class Sources:
@@ -163,35 +173,46 @@ def _probe(entry: Entry, source: str) -> Finding:
 
 
 def _quoted(entry: Entry, source: str, quote: str) -> Finding:
-    row = _row(entry.file.parent, source) if entry.file else None
-    if row is None:
-        return Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
-    name, path, digest = row
-    if not path.is_file():
-        return Finding(source, None, f"{path} is missing")
-    if documents.fingerprint(path)[0] != digest:
-        return Finding(source, None, f"{path} has changed since it was read")
-    document = _document(name, path, digest)
+    """By the recorded document that says so, if one of that name does."""
+    found = [_looked_up(row, source, quote) for row in (_rows(entry.file.parent, source) if entry.file else ())]
+    nowhere = Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
+    # False only where all of them can be read: it may stand in the one that cannot
+    return min(found, key=lambda finding: (True, None, False).index(finding.holds), default=nowhere)
+
+
+def _looked_up(row: Row, source: str, quote: str) -> Finding:
+    if not row.path.is_file():
+        return Finding(source, None, f"{row.path} is missing")
+    if documents.fingerprint(row.path)[0] != row.sha256:
+        return Finding(source, None, f"{row.path} has changed since it was read")
+    document = _document(row.name, row.path, row.sha256)
     passage = documents.locate([document], source, quote) if document else None
     if passage is None:
-        return Finding(source, False, f"{name} does not say there: {' '.join(quote.split())[:120]}")
+        return Finding(source, False, f"{row.name} does not say there: {' '.join(quote.split())[:120]}")
     return Finding(source, True, f"it says so: {' '.join(quote.split())[:120]}", _around(passage.text, quote))
 
 
-def _row(folder: Path, source: str) -> tuple[str, Path, str] | None:
-    """The recorded document that a source begins with; the longest name counts."""
-    rows = [row for row in _rows(folder) if source == row[0] or source.startswith(f"{row[0]}, ")]
-    return max(rows, key=lambda row: len(row[0]), default=None)
+def _rows(folder: Path, source: str) -> list[Row]:
+    """The recorded documents that a source begins with; the longest name counts."""
+    rows = [row for row in recorded(folder) if source == row.name or source.startswith(f"{row.name}, ")]
+    longest = max((len(row.name) for row in rows), default=0)
+    return [row for row in rows if len(row.name) == longest]
 
 
-def _rows(folder: Path) -> list[tuple[str, Path, str]]:
+def recorded(folder: Path) -> list[Row]:
+    """The documents that a folder's notes are from. ConfigError for a file that does not say it."""
     file = folder / RECORD
     if not file.is_file():
         return []
     try:
-        return [(row["name"], Path(row["path"]).expanduser(), row["sha256"]) for row in json.loads(file.read_text())]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{file} is no list of name, path and sha256: {error}; digest the documents again") from error
+        return [
+            Row(str(row["name"]), Path(row["path"]).expanduser(), str(row["sha256"]), int(row.get("size", 0)))
+            for row in json.loads(file.read_text())
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{file} is no list of name, path and sha256: {error}; mend or remove it, and digest the documents again"
+        ) from error
 
 
 @cache
