@@ -139,6 +139,19 @@ def test_a_bad_file_is_named_in_one_line(tmp_path, name, data, said):
     assert "\n" not in str(caught.value)
 
 
+def test_whatever_a_broken_pdf_does_to_its_reader_is_said(tmp_path, monkeypatch):
+    manual(tmp_path / "isa.pdf", pages=2)
+    (tmp_path / "good.md").write_text("# A\n\nSome words.\n")
+
+    def broken(reader):
+        raise AttributeError("'NoneType' object has no attribute 'idnum'")
+
+    monkeypatch.setattr("pypdf.PdfReader.get_destination_page_number", lambda self, item: broken(item))
+    said = []
+    assert [document.source for document in documents.read([tmp_path], said.append)] == [f"{tmp_path.name}/good.md"]
+    assert "isa.pdf cannot be read as PDF" in said[0]
+
+
 def test_paragraphs_that_never_end_are_read_however_deep_they_nest(tmp_path):
     rows = "".join(f"<div><p>row {number} of the table" for number in range(20_000))
     (tmp_path / "isa.html").write_text(f"<h1>Table</h1>{rows}<pre>a\n  b</pre>")

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, StageError, boundary
 from ksflow.records import Passage
 
 if TYPE_CHECKING:
@@ -97,17 +97,17 @@ def _one_line(text: str, room: int = 120) -> str:
 
 def _pdf(name: str, data: bytes) -> Iterator[Passage]:
     from pypdf import PdfReader
-    from pypdf.errors import PyPdfError
 
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it names no file; what matters is raised
     try:
-        reader = PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise ConfigError(f"{name} is encrypted; take its password off first (qpdf --decrypt)")
-        headings = _outline(reader)
-        pages = [page.extract_text() for page in reader.pages]
-    except (PyPdfError, ValueError, KeyError, TypeError, RecursionError, NotImplementedError) as error:
-        said = _one_line(str(error))
+        with boundary("pypdf"):  # a broken file can make it raise anything
+            reader = PdfReader(io.BytesIO(data))
+            if reader.is_encrypted and not reader.decrypt(""):
+                raise ConfigError(f"{name} is encrypted; take its password off first (qpdf --decrypt)")
+            headings = _outline(reader)
+            pages = [page.extract_text() for page in reader.pages]
+    except StageError as error:
+        said = _one_line(error.reason)
         raise ConfigError(
             f"{name} cannot be read as PDF ({said}); print it to a new PDF, or save it as text"
         ) from error
