@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.errors import ConfigError
+from ksflow.learning import probe as verb
 from ksflow.learning.probe import ask, settle
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Figure, Probe
@@ -173,3 +174,8 @@ def test_a_broken_probe_names_its_file(tmp_path):
     Path(tmp_path, "odd.cpp").write_text(LOOP)
     with pytest.raises(ConfigError, match=r"odd.yaml is not a probe .*lacks n or turns"):
         probes.read(file)
+
+
+def test_a_mistyped_again_is_not_ignored():
+    with pytest.raises(ConfigError, match="again=yes; valid: again=true, again=false"):
+        verb.probe(["fma"], ["again=yes"])

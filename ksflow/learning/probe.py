@@ -59,7 +59,7 @@ class Answer:
 
 def probe(words: list[str], overrides: list[str]) -> int:
     """`probe [NAME ...] [again=true]`: 0, or 1 where a program failed."""
-    again = "again=true" in overrides
+    again = _again([word for word in overrides if word.startswith("again=")])
     cfg = compose.compose([word for word in overrides if not word.startswith("again=")])
     target: Target = compose.build(cfg.target)
     chosen = _chosen(words, target)
@@ -187,6 +187,13 @@ def _kept(folder: Path) -> dict[str, Note]:
     files = sorted(folder.glob("*.md")) if folder.is_dir() else []
     notes = [knowledge.read(file) for file in files if file.name != knowledge.INDEX]
     return {source: note for note in notes for source in note.sources if note.status is Status.MEASURED}
+
+
+def _again(words: list[str]) -> bool:
+    valid = {"again=true": True, "again=false": False}
+    if unknown := [word for word in words if word.lower() not in valid]:
+        raise ConfigError(f"{unknown[0]}; valid: {', '.join(valid)}")
+    return any(valid[word.lower()] for word in words)
 
 
 def _chosen(names: list[str], target: Target) -> tuple[Probe, ...]:
