@@ -203,6 +203,16 @@ def test_what_cannot_be_is_said(folder: Path, arguments: list[str], message: str
     assert not list(folder.glob(".*-*"))
 
 
+def test_a_folder_that_cannot_be_replaced_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lineage = (folder / "runs" / "lineage.git").resolve()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"out=\. cannot be replaced: .*; name another folder"):
+        export([], [f"lineage.path={lineage}", "out=.", "format=chat"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_export_takes_the_place_of_an_older_one_only_when_complete(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "all"
     export([], [f"out={out}", "format=chat"])

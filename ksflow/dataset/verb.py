@@ -211,14 +211,19 @@ def _replacing(out: Path) -> Iterator[Path]:
         made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     except OSError as error:
         raise ConfigError(f"out={out} cannot be written: {error.strerror}") from error
+    new, old = made / "new", made / "old"
     try:
-        new, old = made / "new", made / "old"
         new.mkdir()
         yield new
-        if out.exists():
-            os.rename(out, old)
-        os.rename(new, out)
+        try:
+            if out.exists():
+                os.rename(out, old)
+            os.rename(new, out)
+        except OSError as error:
+            raise ConfigError(f"out={out} cannot be replaced: {error.strerror}; name another folder") from error
     finally:
+        if old.exists() and not out.exists():
+            os.rename(old, out)
         shutil.rmtree(made)
 
 
