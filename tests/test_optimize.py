@@ -221,6 +221,7 @@ def test_minutes_end_it_and_it_can_be_gone_on_with(place: Path, provider: Provid
         (["stage=designer"], "has no prompt: choose a model with llm=... or designer=llm"),
         (["llm=dummy", "optimize.runs=[other]"], "softmax has no run other; runs: dry"),
         (["llm=dummy", "optimize.name=taken"], "runs/prompts/designer/taken.json is another prompt; choose another"),
+        (["llm=dummy", "optimize.folder=/proc/prompts"], "optimize.folder=/proc/prompts cannot be written"),
         (["llm=dummy", "stage=digester"], "3 rounds to learn from for digester, and at least 6 are needed"),
     ],
 )

@@ -6,6 +6,7 @@ what is drawn comes from the seed. What it does not do: change a stage, or use a
 
 import hashlib
 import json
+import os
 import re
 import statistics
 import sys
@@ -267,7 +268,14 @@ class _Work:
         return Path("runs", "optimize", self.histories[0].problem.name, self.stage, digest)
 
     def _reserve(self) -> None:
-        """A name is given once: runs on record go by it. ConfigError."""
+        """A name is given once: runs on record go by it. ConfigError, also where the prompt could not be written."""
+        folder = self._path("").parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"optimize.folder={self.settings.folder} cannot be written: {error.strerror}") from error
+        if not os.access(folder, os.W_OK):
+            raise ConfigError(f"optimize.folder={self.settings.folder} cannot be written; choose another")
         if self.settings.name and (path := self._path(self.settings.name)).exists():
             raise ConfigError(f"{path} is another prompt; choose another optimize.name, or remove it")
 
