@@ -166,6 +166,9 @@ def test_a_claim_is_settled_by_a_probe_that_measures_its_figure(bench, tmp_path,
     assert found.sources[1].startswith("probe adding on ")
     for other in ("Cheese is old.", "The addition latency is short.", "An addition is exact. Latency is 3 ns."):
         assert settle(replace(doubted, text=other), Ready(bench), probe().problem, (), tmp_path) is None
+    for target, settled in (("h100", False), (label(bench.target), True)):
+        told = settle(replace(doubted, targets=(target,)), Ready(bench), probe().problem, (), tmp_path)
+        assert bool(told) is settled, "what another chip does is not measured here"
 
 
 def test_a_broken_probe_names_its_file(tmp_path):

@@ -203,6 +203,9 @@ def _probed(desk: _Desk, entry: Entry) -> int:
     except (StageError, BudgetError) as error:
         _say(desk, f"the probe did not answer: {error}")
         return 0
+    if settled is None and not knowledge.fits(entry.note, target):
+        _say(desk, f"it is about {', '.join(entry.note.targets)}, which a probe on {label(target)} cannot settle")
+        return 0
     if settled is None:
         _say(desk, "no probe here settles it; with prober=llm llm=NAME a model writes one")
         return 0

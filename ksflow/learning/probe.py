@@ -106,8 +106,9 @@ def settle(note: Note, prober: Prober, problem: Problem, notes: tuple[Note, ...]
     """The note, measured or refuted by a program that measures what it claims; None where nothing here can.
 
     Refuted where a figure of the note in the probe's unit is more than twice, or less than half, of what was measured.
+    A note on other hardware is left alone: this machine cannot tell.
     """
-    if not prober.bench.present:
+    if not (prober.bench.present and knowledge.fits(note, prober.bench.target)):
         return None
     answer = _own(prober, problem, notes, folder, note)
     if answer is None or answer.note is None:
