@@ -81,6 +81,13 @@ def _read(path: Path, stage: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     keys = {"stage", "signature", "state"}
     state = record.get("state") if isinstance(record, dict) and keys <= set(record) else None
-    if not (isinstance(state, dict) and set(state) <= _STATE):
+    if not (isinstance(state, dict) and set(state) <= _STATE and _is_prompt(state)):
         raise ConfigError(f"{path} is not a compiled prompt; ksflow.stages.lm.prompts.save writes one")
     return record
+
+
+def _is_prompt(state: dict[str, Any]) -> bool:
+    """DSPy takes whatever stands there, and breaks on it when it is asked."""
+    demos, signature = state.get("demos", []), state.get("signature", {})
+    asked = isinstance(signature, dict) and isinstance(signature.get("instructions", ""), str)
+    return asked and isinstance(demos, list) and all(isinstance(demo, dict) for demo in demos)

@@ -42,6 +42,11 @@ def test_the_writers_do_not_take_each_others_prompts(tmp_path):
         (lambda record: {**record, "state": {**record["state"], "signature": {"fields": 1}}}, "holds no prompt"),
         (lambda record: {**record, "state": {**record["state"], "evil": 1}}, "not a compiled prompt"),
         (lambda record: [record], "not a compiled prompt"),
+        (lambda record: {**record, "state": {**record["state"], "demos": [5]}}, "not a compiled prompt"),
+        (
+            lambda record: {**record, "state": {**record["state"], "signature": {"instructions": 5, "fields": []}}},
+            "not a compiled prompt",
+        ),
     ],
 )
 def test_a_damaged_prompt_is_one_sentence(tmp_path, change, reason):
