@@ -51,12 +51,14 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     """
     if not (repo and file and test and bench and metric):
         raise ConfigError("problem=command needs problem.repo, .file, .test, .bench and .metric (and may have .build)")
+    build, test, bench = map(_shell, (build, test, bench))
     root = Path(repo).expanduser().resolve()
     source = (root / file).resolve()
     if not source.is_relative_to(root) or not source.is_file():
         raise ConfigError(f"no file {file} in {root}")
     _words(metric, unit, better)
     commands = {"build": build, "test": test, "bench": bench, "metric": metric, "unit": unit, "better": better}
+    file = str(source.relative_to(root))  # without links: it is written to in a copy
     body, kind = text(source), _language(source)
     title = f"{file} of {root.name}"
     return Problem(
@@ -77,6 +79,11 @@ def load(  # noqa: PLR0913 - what a user says of a repository
         called=f"The whole text of `{file}`; what else the repository uses of it must stay: names, types, signatures.",
         origin=_origin(root, file, commands),
     )
+
+
+def _shell(command: str | bool) -> str:
+    """A command as the shell knows it: a command line's `true` arrives as a truth value."""
+    return str(command).lower() if isinstance(command, bool) else command
 
 
 def _words(metric: str, unit: str, better: str) -> None:
@@ -119,10 +126,13 @@ def _digest(root: Path, source: Path, commands: Json) -> str:
     for path in _files(root):
         if path == source:
             continue
-        size = path.stat().st_size
-        found.update(f"{path.relative_to(root)}\0{size}\0".encode())
-        if size <= _LARGEST:
-            found.update(path.read_bytes())
+        try:
+            size = path.stat().st_size
+            found.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
+            if size <= _LARGEST:
+                found.update(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}; the repository is copied whole") from error
     return found.hexdigest()[:16]
 
 

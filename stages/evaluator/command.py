@@ -96,9 +96,17 @@ class CommandEvaluator:
     def _copy(self, problem: Problem, kernel: Kernel) -> Iterator[Path]:
         """The repository with another text of the file."""
         with tempfile.TemporaryDirectory(prefix="ksflow-command-", ignore_cleanup_errors=True) as made:
-            folder = Path(made, "repo")
-            shutil.copytree(problem.root, folder, symlinks=True, ignore=shutil.ignore_patterns(".git"))
-            (folder / problem.origin["file"]).write_text(kernel.main, encoding="utf-8")
+            folder = Path(made).resolve() / "repo"
+            try:
+                shutil.copytree(problem.root, folder, symlinks=True, ignore=_left_out)
+            except OSError as error:
+                raise ConfigError(f"{problem.root} cannot be copied: {_first(error)}") from error
+            file = (folder / problem.origin["file"]).resolve()
+            if not file.is_relative_to(folder):
+                raise ConfigError(
+                    f"{problem.origin['file']} leads out of {problem.root}; name the file that it leads to"
+                )
+            file.write_text(kernel.main, encoding="utf-8")
             os.chmod(made, 0o755)
             if os.getuid() == 0:
                 for path in (folder, *folder.rglob("*")):
@@ -174,6 +182,22 @@ class CommandEvaluator:
         score = round(timings[0].us, 6) if timings else None
         line = " ".join(reason.split())[:500]
         return Evaluation(verdict, line, score, timings, evidence or {}, self.level, self.fingerprint, judge=self.judge)
+
+
+def _left_out(folder: str, names: list[str]) -> list[str]:
+    """What is not copied: git's own, and what is neither a file nor a folder nor a link (pipes, sockets)."""
+    places = {name: Path(folder, name) for name in names}
+    return [
+        name
+        for name, place in places.items()
+        if name == ".git" or not (place.is_symlink() or place.is_file() or place.is_dir())
+    ]
+
+
+def _first(error: OSError) -> str:
+    """What went wrong with the first of the files that a copy failed for."""
+    told = error.args[0] if isinstance(error, shutil.Error) else None
+    return str(told[0][2]) if isinstance(told, list) and told else str(error)
 
 
 def _order(problem: Problem) -> Json:

@@ -1,9 +1,11 @@
 """A file of a repository, judged by the repository's own commands: real compilers, real processes, in boxes."""
 
 import io
+import os
 import shutil
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,29 @@ def test_the_digest_is_of_all_but_the_file(repo: Path) -> None:
     assert given(repo).digest == before
     (repo / "main.cpp").write_text(APP + "// another\n")
     assert given(repo).digest != before
+
+
+@pytest.mark.parametrize("named", ["link", "far/sum.cpp", "{repo}/src/sum.cpp"])
+def test_a_file_of_the_repository_itself_is_never_written_to(repo: Path, named: str) -> None:
+    """Whether it is named by a link, below one, or from the root: candidates are tried in a copy."""
+    (repo / "link").symlink_to(repo / "src" / "sum.cpp")
+    (repo / "far").symlink_to(repo / "src")
+    problem = given(repo, file=named.format(repo=repo), test="false")
+    assert judged(problem, FAST).verdict is Verdict.INCORRECT
+    outside = replace(problem, origin={**problem.origin, "file": str(repo / "src" / "sum.cpp")})
+    with pytest.raises(ConfigError, match="leads out of"):
+        judged(outside, FAST)
+    assert (repo / "src" / "sum.cpp").read_text() == SLOW
+
+
+def test_pipes_are_not_copied(repo: Path) -> None:
+    os.mkfifo(repo / "pipe")
+    (repo / "nowhere").symlink_to("not-there")
+    assert judged(given(repo, test="false"), SLOW).verdict is Verdict.INCORRECT
+
+
+def test_true_is_a_command(repo: Path) -> None:
+    assert given(repo, test=True).origin["test"] == "true"
 
 
 @pytest.mark.parametrize(
