@@ -36,15 +36,24 @@ def listed(tests: Sequence[Chosen], benchmarks: Sequence[Chosen], cap: int | Non
     """All cases under a cap, each once, the tests first. quiet: see `made.Read`."""
     made: list[Json] = []
     for test, cases in ((True, tests), (False, benchmarks)):
-        seen = set()
+        names: dict[str, str] = {}
         for params, seed in cases:
             small = capped(params, cap)
-            name = named(small)
-            if (name, seed) in seen or name in {case["name"] for case in made if case["test"] == test}:
-                continue
-            seen.add((name, seed))
-            made.append({"name": name, "params": small, "seed": seed, "test": test})
+            name = _apart(small, seed, names, cut=small != params)
+            if name:
+                names[name] = repr((small, seed))
+                made.append({"name": name, "params": small, "seed": seed, "test": test})
     return _shortened(made, quiet) if quiet else made
+
+
+def _apart(params: Params, seed: int, names: Mapping[str, str], cut: bool) -> str:
+    """A name that no other case has; empty for a case that is there already, or that only its size set apart."""
+    name = named(params)
+    if repr((params, seed)) in names.values():
+        return ""
+    if name in names and any(isinstance(value, bool) for value in params.values()):
+        name += " typed"  # the words for the same truth values have the name
+    return name if name not in names else "" if cut else f"{name} seed={seed}"
 
 
 def _shortened(cases: Sequence[Json], quiet: str) -> list[Json]:

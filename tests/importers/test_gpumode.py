@@ -12,7 +12,7 @@ from conftest import accepted, rejected
 
 from ksflow.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.importers import gpumode
+from ksflow.importers import cases, gpumode
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
 from ksflow.stages.evaluator.box.foreign import bound
 from ksflow.stages.evaluator.foreign.runtime import install
@@ -214,6 +214,16 @@ def test_booleans_are_words_upstream(tmp_path: Path, fidelity: str, values: list
     assert [params["masked"] for params, _ in read.tests] == values
     assert [params["masked"] for params, _ in read.benchmarks] == values[:1]
     assert any("masked" in line for line in read.origin["inferred"]) == (fidelity == "upstream")
+    checked = [case for case in cases.listed(read.tests, read.benchmarks, None) if case["test"]]
+    assert [case["params"]["masked"] for case in checked] == values
+    assert len({case["name"] for case in checked}) == len(values)
+
+
+def test_cases_of_one_size_are_told_apart_by_their_seeds() -> None:
+    """Each counts; those that only a cap makes alike do not."""
+    chosen = [({"n": 8}, 1), ({"n": 9}, 1), ({"n": 8}, 1), ({"n": 8}, 5)]
+    assert [case["name"] for case in cases.listed([], chosen, None)] == ["n=8", "n=9", "n=8 seed=5"]
+    assert [case["name"] for case in cases.listed([], chosen, 4)] == ["n=4"]
 
 
 # -- right and wrong kernels, in each style of data ----------------------------------------------
