@@ -86,7 +86,7 @@ class Session:
         self._say_what()
         waiting = [member for member in self.members if not member.settled]
         running: list[Member] = []
-        columns = [BarColumn(20), TextColumn("{task.description}")]
+        columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
         with (
             Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar,
             self._interruptible(),
@@ -236,8 +236,9 @@ class Session:
             {**left, "member": member.key, "variant": member.variant} if member in waiting else member.row
             for member in self.members
         ]
+        file = scores.keep(self.folder, self.plan.name, rows)
         scores.show(report.console(), rows)
-        self.console.print(f"written to {scores.keep(self.folder, self.plan.name, rows)}", soft_wrap=True)
+        self.console.print(f"written to {file}", soft_wrap=True, markup=False)
         if self._stopped:
             raise KeyboardInterrupt
         return int(any(row["state"] == "failed" for row in rows))

@@ -1,6 +1,7 @@
 """Many problems under one budget: which members there are, what they come to, and going on after a kill."""
 
 import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import accepted, draft, kernel
+from rich.console import Console
 
 from ksflow import verbs
 from ksflow.errors import ConfigError
@@ -202,6 +204,14 @@ def test_a_users_configs_hold_for_all_members(tmp_path: Path) -> None:
     assert found is not None
     assert found[0] == f"--config-dir={tmp_path}"
     assert all(member.words[0] == found[0] for member in members(Suite(), found[:-1]))
+
+
+def test_a_table_shows_words_in_brackets_as_they_are() -> None:
+    """Names of files and words of foreign code are no markup."""
+    shown = io.StringIO()
+    row = {"state": "failed", "why": "no [/bold] in [red]x", "member": "problem.path=a[/b]", "variant": "q=[c]"}
+    scores.show(Console(file=shown, width=160), [row])
+    assert all(word in shown.getvalue() for word in ("no [/bold] in [red]x", "problem.path=a[/b]", "q=[c]"))
 
 
 def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:

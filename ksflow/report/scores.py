@@ -13,6 +13,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ksflow.records import Json, Origin, Population, Problem, Timing, Trial, Verdict, geomean
 from ksflow.report import results
@@ -74,13 +75,13 @@ def show(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     for name in ("problem", "best µs", "x baseline", "trials", "tokens", "cost", "wall"):
         table.add_column(name, justify="left" if name == "problem" else "right", overflow="fold")
     for row in rows:
-        table.add_row(*_line(row))
+        table.add_row(*map(Text, _line(row)))
     console.print(table)
     whole = Table(title="all problems", title_justify="left", box=SIMPLE_HEAD)
     for name in ("variant", "problems", *_NAMES):
         whole.add_column(name, justify="left" if name == "variant" else "right", overflow="fold")
     for variant, found in by_variant(rows).items():
-        whole.add_row(variant or "all", *_whole(found))
+        whole.add_row(*map(Text, (variant or "all", *_whole(found))))
     console.print(whole)
 
 
