@@ -16,25 +16,13 @@ from pathlib import Path
 
 from ksflow.handover.loader import Facts, loader
 from ksflow.home import PACKAGE
+from ksflow.importers.apart import PASSED_ON
 from ksflow.importers.solutions import params, solution, traces, write_lines
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.tunables import recipe
 
 _TIMEOUT_S = 300.0
-_PASSED_ON = (
-    "PATH",
-    "LANG",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "ROCM_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-)
 _COMPILED = ("cpp", "cuda", "hip")
 _NAMES = {"gpumode": "submission.py", "popcorn": "submission.py", "kernelbench": "model_new.py", "flashinfer": "run.py"}
 """Format -> the file; every other problem's is a module."""
@@ -170,7 +158,7 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "source": kernel.main if _launched(kernel) else "",
         "cases": [{**asdict(case), "params": dict(case.params)} for case in (*problem.tests, *problem.benchmarks)],
     }
-    passed: Mapping[str, str] = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    passed: Mapping[str, str] = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
             done = subprocess.run(

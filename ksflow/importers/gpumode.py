@@ -28,6 +28,7 @@ _KEYS = {
     "files", "lang", "description", "config", "templates", "tests", "benchmarks", "test_timeout", "benchmark_timeout",
     "ranked_timeout", "ranking_by", "multi_gpu", "gpus", "libraries", "seed",
 }  # fmt: skip
+TIMEOUTS = ("test_timeout", "benchmark_timeout", "ranked_timeout")
 _SLOT = "@SUBMISSION@"
 _ENDINGS = (".py", ".yml", ".yaml", ".json", ".h", ".cuh", ".txt")
 _WORDS = ("True", "False")
@@ -78,9 +79,11 @@ def _listed(root: Path, name: str) -> Path:
     boards: dict[str, Path] = {}
     base = root / "problems" if (root / "problems").is_dir() else root
     for file in sorted(base.glob("*.yaml")):
-        listed = yaml.safe_load(text(file))
-        for entry in (listed or {}).get("problems", ()) if isinstance(listed, dict) else ():
-            boards[str(entry.get("name"))] = base / str(entry.get("directory", ""))
+        listed = _yaml(file)
+        entries = listed.get("problems") if isinstance(listed, dict) else None
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict):
+                boards[str(entry.get("name"))] = base / str(entry.get("directory", ""))
     for file in sorted(base.glob("*/*/task.yml")):
         boards.setdefault(f"{file.parent.parent.name}/{file.parent.name}", file.parent)
     if name not in boards:
@@ -89,25 +92,39 @@ def _listed(root: Path, name: str) -> Path:
 
 
 def _task(file: Path) -> Json:
-    try:
-        task = yaml.safe_load(text(file))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+    task = _yaml(file)
     if not isinstance(task, dict) or not isinstance(task.get("files"), list):
         raise ConfigError(f"{file} is no task: it has no list `files`")
+    if not all(isinstance(entry, Mapping) for entry in task["files"]):
+        raise ConfigError(f"{file}: files is not a list of mappings")
+    if not isinstance(task.get("templates") or {}, Mapping):
+        raise ConfigError(f"{file}: templates is not a mapping of languages to files")
     fit(task, str(file))
     return task
 
 
+def _yaml(file: Path) -> Any:
+    try:
+        return yaml.safe_load(text(file))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: of a date that is none
+        raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+
+
 def fit(task: Json, where: str) -> None:
     """ConfigError where a task is one that cannot be judged here or elsewhere."""
-    if task.get("ranking_by") not in _SCORES:
+    if task.get("ranking_by") not in [*_SCORES]:
         raise ConfigError(f"{where}: ranking_by {task['ranking_by']!r} is not last, mean or geom")
     if task.get("multi_gpu"):
         raise ConfigError(f"{where}: a task for several GPUs (multi_gpu); the judge has one for each kernel")
     for kind in ("tests", "benchmarks"):
-        if not all(isinstance(case, Mapping) for case in task.get(kind) or ()):
+        cases = task.get(kind) or []
+        if not (isinstance(cases, list) and all(isinstance(case, Mapping) for case in cases)):
             raise ConfigError(f"{where}: {kind} is not a list of mappings")
+        if odd := [case["seed"] for case in cases if type(case.get("seed", 0)) is not int]:
+            raise ConfigError(f"{where}: seed {odd[0]!r} is no whole number")
+    for key in TIMEOUTS:
+        if not isinstance(task.get(key) or 0, int | float):
+            raise ConfigError(f"{where}: {key} {task[key]!r} is no number of seconds")
 
 
 @dataclass(frozen=True)
@@ -255,7 +272,7 @@ def provenance(folder: Path) -> Json:
     """Commit and licence of the checkout that a folder is in; nothing where there is none."""
     found: Json = {}
     for parent in (folder, *folder.parents):
-        licences = sorted(parent.glob("LICEN[SC]E*"))
+        licences = sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file())
         if licences and "licence" not in found:
             found["licence"] = (licences[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
         if (parent / ".git").exists():
@@ -267,6 +284,8 @@ def provenance(folder: Path) -> Json:
 def _commit(git: Path) -> str:
     """What HEAD is, read without git. Empty where it cannot be."""
     try:
+        if git.is_file():  # of a submodule: it says where the folder is
+            git = git.parent / git.read_text().strip().removeprefix("gitdir: ")
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref: "):
             return head

@@ -5,13 +5,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.importers.apart import asked
 from ksflow.importers.cases import Chosen, ladder, listed, number, record, whole_numbers
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 from ksflow.target import here
@@ -227,9 +227,8 @@ def _described(reference: Path, ladder: list[list[Json]], device: str, fit: Fit)
     if kept.exists():
         found: Json = json.loads(kept.read_text())
         return found
-    command = [sys.executable, "-m", _DESCRIBE]
     try:
-        done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, timeout=_TIMEOUT_S)
+        done = asked(_DESCRIBE, order, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
     if done.returncode or not done.stdout.strip():

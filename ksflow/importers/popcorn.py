@@ -28,8 +28,7 @@ from ksflow.records import Case, Json, Problem, Target
 
 _TIMEOUT_S = 30.0
 _LARGEST = 64 << 20
-_TIMEOUTS = ("test_timeout", "benchmark_timeout", "ranked_timeout")
-_KEPT = ("lang", "files", "tests", "benchmarks", "ranking_by", "multi_gpu", "libraries", *_TIMEOUTS)
+_KEPT = ("lang", "files", "tests", "benchmarks", "ranking_by", "multi_gpu", "libraries", *gpumode.TIMEOUTS)
 """What is kept of a task. Not its secret seed, should a service tell it."""
 _LANGUAGES = ("python", "triton")
 _TAKEN = (

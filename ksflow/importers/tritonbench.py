@@ -12,13 +12,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.importers.apart import asked
 from ksflow.importers.gpumode import provenance
 from ksflow.importers.made import Fit, Read, problem, slug, text
 from ksflow.problem import suggest
@@ -135,9 +135,7 @@ def _calls(source: Path, files: Mapping[str, str], spec: Json, target: Target | 
 def _ask(source: Path, order: Json, triton: bool) -> list[Json]:
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", _FIND], input=json.dumps(order), capture_output=True, text=True, timeout=most_s
-        )
+        done = asked(_FIND, order, most_s)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{source}: its tests ran for {most_s:g} s{_remedy(triton)}") from error
     if done.returncode or not done.stdout.strip():

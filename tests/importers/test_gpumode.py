@@ -1,8 +1,11 @@
 """Tasks in GPU MODE's format, of the project's own: what they mean, and that right and wrong kernels are told apart."""
 
+import os
+import subprocess
 import sys
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +133,57 @@ def test_a_leaderboard_is_found_by_its_name(tmp_path: Path) -> None:
     assert gpumode._folder(None, str(tmp_path), "set/task") == folder
     with pytest.raises(ConfigError, match=r"no leaderboard 'three-time' .*did you mean three-times\?"):
         gpumode.load(root=str(tmp_path), name="three-time")
+    for broken in ("problems: [a", "problems: 5", "problems: [a]"):
+        (tmp_path / "problems" / "set.yaml").write_text(broken)
+        with pytest.raises(ConfigError, match=r"set\.yaml is not YAML|no leaderboard 'three-times'"):
+            gpumode.load(root=str(tmp_path), name="three-times")
+
+
+def test_a_licence_may_be_a_folder_and_git_a_file(tmp_path: Path) -> None:
+    """As where licences are many, and in a submodule."""
+    (tmp_path / "LICENSES").mkdir()
+    git = tmp_path / "elsewhere" / "modules" / "x"
+    git.mkdir(parents=True)
+    (git / "HEAD").write_text("abc123\n")
+    (tmp_path / ".git").write_text("gitdir: elsewhere/modules/x\n")
+    assert gpumode.provenance(tmp_path) == {"commit": "abc123"}
+
+
+SPYING = f"""import json, os, time
+assert "GEMINI_API_KEY" not in os.environ, "sees the key"
+open("{{told}}", "w").write(str(os.getpid()))
+time.sleep(60)
+{SCALE}"""
+LOADS = "import sys; from ksflow.importers import gpumode; gpumode.load(sys.argv[1])"
+
+
+@pytest.mark.slow
+def test_a_tasks_files_see_no_key_and_end_with_the_program(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    folder = write(tmp_path, SPYING.format(told=told))
+    environment = {**os.environ, "GEMINI_API_KEY": "secret", "KSFLOW_CACHE": str(tmp_path / "cache")}
+    with subprocess.Popen([sys.executable, "-c", LOADS, str(folder)], env=environment) as program:
+        until(lambda: told.exists() and told.read_text() != "")
+        program.kill()
+    until(lambda: not Path("/proc", told.read_text()).exists())
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"ranking_by": ["last"]}, r"ranking_by \['last'\] is not last"),
+        ({"tests": 5}, "tests is not a list of mappings"),
+        ({"files": ["reference.py"]}, "files is not a list of mappings"),
+        ({"templates": ["a"]}, "templates is not a mapping"),
+        ({"test_timeout": "soon"}, "test_timeout 'soon' is no number of seconds"),
+        ({"tests": [{"size": 8, "seed": "abc"}]}, "seed 'abc' is no whole number"),
         ({"ranking_by": "best"}, "ranking_by 'best' is not last, mean or geom"),
         ({"multi_gpu": True}, "several GPUs"),
         ({"files": "none"}, "no list `files`"),
