@@ -23,8 +23,12 @@ def ladder(device: str, cap: int | str | None) -> list[int | None]:
 
 
 def number(cap: int | str | None) -> int | None:
-    """The cap that was asked for; none where what fits decides."""
-    return None if cap in (None, "auto") else int(cap)
+    """The cap that was asked for; none where what fits decides. ConfigError."""
+    if cap in (None, "auto"):
+        return None
+    if not str(cap).isdecimal() or int(cap) < 1:
+        raise ConfigError(f"problem.cap={cap}; it is auto, null (sizes as they are) or a whole number from 1")
+    return int(cap)
 
 
 def named(params: Params) -> str:

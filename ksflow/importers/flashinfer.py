@@ -93,12 +93,46 @@ def _definition(file: Path) -> Json:
     found = _json(text(file), file)
     if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not found.get(key)]:
         raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
+    if fault := _fault(found):
+        raise ConfigError(f"{file} is no definition: {fault}")
     kinds = {one["dtype"] for one in (*found["inputs"].values(), *found["outputs"].values())}
     if unknown := sorted(kinds - _DTYPES):
         raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}")
     if "sampling" in str(found.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
     return found
+
+
+def _fault(found: Json) -> str:
+    """What of a definition is not as the format has it; empty where all is."""
+    if not (isinstance(found["name"], str) and isinstance(found["reference"], str)):
+        return "name and reference are text"
+    for kind in ("axes", "inputs", "outputs"):
+        if not (isinstance(found[kind], dict) and all(isinstance(one, dict) for one in found[kind].values())):
+            return f"{kind} is not a mapping of names to mappings"
+    odd = [name for name, axis in found["axes"].items() if not _axis(axis)]
+    if odd:
+        return f"axis {odd[0]} is neither var, nor const with a whole number as its value"
+    if odd := [key for key in ("constraints", "tags") if not _texts(found.get(key) or [])]:
+        return f"{odd[0]} is not a list of texts"
+    tensors = {**found["inputs"], **found["outputs"]}
+    return next(filter(None, (_misshapen(name, one, found["axes"]) for name, one in tensors.items())), "")
+
+
+def _axis(axis: Json) -> bool:
+    return axis.get("type") == "var" or (axis.get("type") == "const" and type(axis.get("value")) is int)
+
+
+def _misshapen(name: str, one: Json, axes: Json) -> str:
+    shape = one.get("shape", "none")
+    if not (isinstance(one.get("dtype"), str) and (shape is None or _texts(shape))):
+        return f"{name} has no shape (a list of axes, or null) or no dtype"
+    lost = [axis for axis in shape or () if axis not in axes]
+    return f"{name} has the axis {lost[0]}, which axes does not" if lost else ""
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _ratio(found: Json) -> float:
@@ -133,7 +167,21 @@ def _listed(base: Path, name: str) -> Iterator[Json]:
             work = _json(line, file).get("workload")
             if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
                 raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
+            if not _sound(work):
+                raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
             yield work
+
+
+def _sound(work: Json) -> bool:
+    """Whether what is read of a workload is as the format has it."""
+    axes, inputs = work["axes"], work["inputs"]
+    return (
+        isinstance(work["uuid"], str)
+        and isinstance(axes, dict)
+        and all(type(size) is int for size in axes.values())
+        and isinstance(inputs, dict)
+        and all(isinstance(one, dict) and "type" in one for one in inputs.values())
+    )
 
 
 def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> Read:
@@ -244,11 +292,13 @@ def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _solution(found: Json, solution: Json, destination: bool) -> Seed | str:
-    spec = solution.get("spec", {})
+    spec, files = solution.get("spec"), solution.get("sources")
+    if not (isinstance(spec, dict) and isinstance(files, list) and all(isinstance(one, dict) for one in files)):
+        return "it is not as the format has it: spec is a mapping, sources a list of mappings"
     if spec.get("language") not in ("python", "triton"):
         return f"in {spec.get('language')}, with bindings of its own"
     file, _, entry = str(spec.get("entry_point", "")).partition("::")
-    sources = {str(one.get("path")): str(one.get("content")) for one in solution.get("sources", ())}
+    sources = {str(one.get("path")): str(one.get("content")) for one in files}
     if file not in sources or not entry.isidentifier():
         return f"its entry point {file}::{entry} is in none of its files"
     main = adapted(found, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)), destination)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ksflow.errors import ConfigError
 from ksflow.importers.cases import listed
-from ksflow.importers.flashinfer import load
+from ksflow.importers.flashinfer import _solution, load
 from ksflow.records import Problem, Verdict
 from ksflow.report import briefing
 from ksflow.stages.evaluator.foreign.flashinfer import FlashInfer, read_tensor
@@ -198,3 +198,32 @@ def test_solutions_of_either_way_are_right(data_set: Path, destination: bool) ->
     assert off.name == "off.py"
     assert evaluator(problem, off.kernel, ()).verdict is Verdict.INCORRECT
     evaluator.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"inputs": ["x"]}, "inputs is not a mapping"),
+        ({"axes": {**DEFINITION["axes"], "M": 5}}, "axes is not a mapping"),
+        ({"axes": {**DEFINITION["axes"], "M": {"type": "const"}}}, "axis M is neither var, nor const"),
+        ({"outputs": {"y": {"dtype": "float32"}}}, "y has no shape"),
+        ({"outputs": {"y": {"shape": ["Q"], "dtype": "float32"}}}, "y has the axis Q"),
+        ({"tags": 5}, "tags is not a list of texts"),
+        ({"name": 5}, "name and reference are text"),
+    ],
+)
+def test_a_definition_of_another_shape_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    file = tmp_path / "one.json"
+    file.write_text(json.dumps({**DEFINITION, **change}))
+    with pytest.raises(ConfigError, match=rf"one\.json is no definition: {said}"):
+        load(str(file))
+
+
+def test_workloads_and_solutions_of_another_shape_are_named(data_set: Path) -> None:
+    found = {**DEFINITION}
+    for odd in ({"spec": [1]}, {"sources": ["x"]}, {"sources": 5}):
+        assert "not as the format has it" in str(_solution(found, {**solution("odd", True, "x"), **odd}, False))
+    work = {"uuid": "one", "axes": {"M": "8"}, "inputs": GIVEN}
+    (data_set / "workloads" / "scale" / "scaled_rows.jsonl").write_text(json.dumps({"workload": work}))
+    with pytest.raises(ConfigError, match="workload one: axes are whole numbers"):
+        load(root=str(data_set), definition="scaled_rows")

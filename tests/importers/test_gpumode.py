@@ -268,6 +268,12 @@ def test_booleans_are_words_upstream(tmp_path: Path, fidelity: str, values: list
     assert len({case["name"] for case in checked}) == len(values)
 
 
+@pytest.mark.parametrize("cap", ["abc", "1.5", 0, -3, True])
+def test_a_cap_is_a_whole_number(cap: Any) -> None:
+    with pytest.raises(ConfigError, match=f"problem.cap={cap}; it is auto, null"):
+        cases.number(cap)
+
+
 def test_cases_of_one_size_are_told_apart_by_their_seeds() -> None:
     """Each counts; those that only a cap makes alike do not."""
     chosen = [({"n": 8}, 1), ({"n": 9}, 1), ({"n": 8}, 1), ({"n": 8}, 5)]
