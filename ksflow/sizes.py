@@ -12,12 +12,19 @@ Edit = Sequence[Any]
 
 
 def constants(source: str) -> dict[str, ast.expr]:
-    """Names that are assigned once at top level -> what they are assigned. SyntaxError."""
-    found: dict[str, ast.expr] = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node.value
-    return found
+    """Names that are assigned at top level, alone or in a row -> what they are assigned. SyntaxError."""
+    return {name: value for node in ast.parse(source).body for name, value in _assigned(node)}
+
+
+def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return [(name, value)]
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return [(name, value)]
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+            return [(name.id, value) for name, value in zip(names, values, strict=True) if isinstance(name, ast.Name)]
+    return []
 
 
 def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:

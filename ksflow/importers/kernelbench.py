@@ -17,7 +17,7 @@ from typing import Any
 from ksflow import sizes
 from ksflow.errors import ConfigError
 from ksflow.importers.gpumode import provenance
-from ksflow.importers.made import Fit, Read, problem, slug, text
+from ksflow.importers.made import CUT, Fit, Read, problem, slug, text
 from ksflow.problem import suggest
 from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed, Target
 
@@ -211,19 +211,25 @@ def _fitted(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool)
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(made.origin.get("cap") or 0)
     sized = sizes.resized(source, edits, cap)
-    case = Case(f"sizes up to {cap}" if sized != sizes.resized(source, edits, 0) else "original", {"cap": cap}, _BEFORE)
+    whole = sized == sizes.resized(source, edits, 0)
+    case = Case("original" if whole else f"sizes up to {cap}", {"cap": cap}, _BEFORE)
     kept = "".join(_kept(sized)).strip("\n")
     seeds = [_baseline(*row, kept) for row in _BASELINES[: 1 + compiled]]
     dropped = [*made.origin["dropped"], *([] if compiled else [_UNCOMPILED])]
     return replace(
         made,
-        origin={**made.origin, "dropped": dropped},
+        origin={**made.origin, "dropped": dropped, **(_uncut(made) if whole else {})},
         dims=(),
         tests=(case,),
         benchmarks=(case,),
         seeds=tuple(seeds),
         listing=sized,
     )
+
+
+def _uncut(made: Problem) -> Json:
+    """What is said where the cap is above every size."""
+    return {"cap": None, "inferred": [line for line in made.origin["inferred"] if not line.startswith(CUT)]}
 
 
 def _baseline(name: str, report: str, made: str, kept: str) -> Seed:

@@ -33,6 +33,7 @@ _SMALLER = {
     "kernel": "problem.cases=[...]",
 }
 """Format -> what asks for smaller cases."""
+CUT = "sizes are cut to"
 _SMALLEST = 4
 """Caps that are tried with more patience where none fits."""
 _EMULATED = 1 << 20
@@ -208,7 +209,7 @@ def _cut(read: Read, benchmarks: Sequence[Json], cap: int | None) -> list[str]:
     whole = [dict(params) for params, _ in read.benchmarks]
     if cap is None or [case["params"] for case in benchmarks] == whole:
         return []
-    return [f"sizes are cut to {cap}; problem.cap=null takes them as they are"]
+    return [f"{CUT} {cap}; problem.cap=null takes them as they are"]
 
 
 def _described(reference: Path, ladder: list[list[Json]], device: str, fit: Fit) -> Json:

@@ -148,6 +148,20 @@ def test_numbers_are_capped_and_what_follows_from_them_follows() -> None:
     assert sizes.resized(umlaut, sizes.edits(umlaut, {}), 8) == "# \u00e4\u00f6\u00fc\nn = 8  # \u00df\n"
 
 
+def test_sizes_in_a_row_and_with_a_type_are_sizes() -> None:
+    text = "n: int = 64\nh, w = 32, 2 * 32\nk: int\na, b = pair\n"
+    assert sizes.resized(text, sizes.edits(text, {"w": 5}), 16) == "n: int = 16\nh, w = 16, 5\nk: int\na, b = pair\n"
+
+
+def test_a_cap_above_every_size_cuts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "one.py"
+    file.write_text(SCALE)
+    found = kernelbench.load(str(file), cap=4096)
+    assert [case.name for case in found.benchmarks] == ["original"]
+    assert found.origin["cap"] is None
+    assert not any("cut" in line for line in found.origin["inferred"])
+
+
 @pytest.mark.parametrize("text", [SCALE, LINEAR, CONV, LOSS, TINY])
 def test_the_model_itself_is_right_and_zeros_are_not(text: str) -> None:
     side = foreign(text)
