@@ -148,7 +148,7 @@ def _call(data):
 '''
 """Device code that the driver launches."""
 LIMIT = """\
-        if shared > 48 << 10:  # more than a block has unless it asks
+        if shared:  # beside what it declares itself, a block has little unless it asks
             _told("cuFuncSetAttribute", found[name], 8, ctypes.c_int(shared))
 """
 """What CUDA wants where a block has more than the usual."""
