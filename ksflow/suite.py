@@ -11,6 +11,7 @@ finished is kept below `runs/suites/NAME`, and the same command goes on with the
 
 import ctypes
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -252,8 +253,15 @@ def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
         stdout=out,
         stderr=subprocess.STDOUT,
         process_group=0,
-        preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),
+        preexec_fn=partial(_end_with, os.getpid()),
     )
+
+
+def _end_with(parent: int) -> None:
+    """Have this process end when that one does, also when it has done so just now."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _kept(words: Iterable[Any]) -> list[Any]:
