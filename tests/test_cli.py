@@ -98,7 +98,7 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
         assert sweep.stderr
         assert any("00007" in line for line in sweep.stderr)
         sweep.send_signal(signal.SIGINT)
-        said, shown = sweep.communicate(timeout=120)[::-1]
+        said, shown = sweep.communicate(timeout=600)[::-1]
     assert sweep.returncode == 0
     assert "stopped: interrupted" in said
     assert said.count("the sweep's variants that follow are not begun") == 1

@@ -121,13 +121,11 @@ def test_files_and_folders_become_notes(tmp_path: Path, provider: Provider) -> N
 
 
 @pytest.mark.slow
-def test_a_manual_of_300_pages_stays_within_budget_and_time(tmp_path: Path, provider: Provider) -> None:
+def test_a_manual_of_300_pages_stays_within_its_budget(tmp_path: Path, provider: Provider) -> None:
     isa = manual(tmp_path / "isa.pdf", 300)
     limits = ["digester.tokens=60000", "digester.findings=2000", "digester.piece_kb=40"]
-    started = time.monotonic()
     done = ksflow(tmp_path, "digest", "isa.pdf", *TASK, *limits, LLM_URL=provider.url)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 60
     sent = sum(len(str(message["content"])) for request in provider.requests for message in request["messages"])
     assert 30_000 < sent / 4 < 60_000
     assert "passages (isa.pdf, page" in done.stdout

@@ -120,7 +120,7 @@ class Provider:
     def _answer(self, handler: BaseHTTPRequestHandler, dialect: "type[Dialect]", reply: Reply, stream: bool) -> None:
         if reply.fault in ("stall", "cut"):
             if reply.fault == "stall":
-                self.release.wait(60)
+                self.release.wait(600)
             handler.close_connection = True
             return
         if stream and reply.status == 200:
@@ -152,7 +152,7 @@ class Provider:
             if reply.fault == "drip" and self.release.wait(self.drip_s):
                 return
         if reply.fault == "half":
-            self.release.wait(60)
+            self.release.wait(600)
         if reply.fault in ("truncate", "half"):
             handler.close_connection = True
             return
