@@ -30,6 +30,11 @@ def port(mark: str) -> int:
     return 20000 + int(mark[1:], 16) % 10000
 
 
+def taken(mark: str) -> bool:
+    """Whether somebody else listens on its port."""
+    return bool(_listening(port(mark)))
+
+
 def clean(mark: str) -> None:
     """Remove what a kernel has left, so that the next test starts as this one did."""
     for pid in _processes(mark):

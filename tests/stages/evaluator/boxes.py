@@ -21,7 +21,7 @@ Job = dict[str, Any]
 
 def order(level: str, code: str, **more: Any) -> Job:
     """What the workshop is asked for."""
-    wall_s = more.pop("wall_s", 5.0)
+    wall_s = more.pop("wall_s", 60.0)
     held = {
         "level": level,
         "command": [sys.executable, "-S", "program.py"],
@@ -73,7 +73,7 @@ def main() -> None:
     from ksflow.stages.evaluator.client import Child
 
     workshop = Child("ksflow.stages.evaluator.workshop", {})
-    found = {name: workshop.ask(job, 60) for name, job in json.load(sys.stdin).items()}
+    found = {name: workshop.ask(job, 300) for name, job in json.load(sys.stdin).items()}
     sys.stdout.write(json.dumps(found))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import accepted
+from test_suite import at_work
 
 from ksflow import target
 from ksflow.errors import ConfigError
@@ -429,7 +430,7 @@ def test_a_killed_workers_job_is_judged_by_the_next(asking: SpoolEvaluator, tmp_
     folder = tmp_path / "slow"
     folder.mkdir()
     problem = toy.problem(folder)
-    name = posted(asking, replace(problem, limits=replace(problem.limits, check_s=8.0)), HANGS)
+    name = posted(asking, replace(problem, limits=replace(toy.HASTY, check_s=8)), HANGS)
     with working(asking.spool.root) as killed:
         until(lambda: list(asking.spool.claims.iterdir()))
         killed.process.kill()
@@ -443,13 +444,13 @@ def test_a_killed_workers_job_is_judged_by_the_next(asking: SpoolEvaluator, tmp_
 def test_ctrl_c_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, tmp_path: Path) -> None:
     folder = tmp_path / "slow"
     folder.mkdir()
-    problem = toy.problem(folder)
+    problem = toy.problem(folder, toy.HASTY)
     with working(asking.spool.root) as started:
         name = posted(asking, problem, HANGS)
         until(lambda: list(asking.spool.claims.iterdir()))
         assert started.end() == 0
         assert asking.spool.result(name)
-    longer = replace(problem, limits=replace(problem.limits, check_s=100.0))
+    longer = replace(problem, limits=replace(toy.HASTY, check_s=600))
     for twice in (signal.SIGINT, signal.SIGTERM):
         with working(asking.spool.root) as started:
             posted(asking, longer, HANGS)
@@ -501,6 +502,7 @@ def test_a_suite_goes_through_the_folder_and_goes_on(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL) as killed:
         until(lambda: len(list(spool.glob("jobs/*.json"))) == 2)  # nobody judges
         killed.kill()
+    until(lambda: not at_work(tmp_path))
     jobs = {job.stem for job in spool.glob("jobs/*.json")}
     with working(spool) as started:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

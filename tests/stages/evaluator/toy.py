@@ -1,5 +1,6 @@
 """A small problem of the tests' own: `out = a + b`, with kernels that get it right and wrong."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from ksflow.records import Arg, Case, Kernel, Limits, Origin, Problem, Trial
@@ -23,6 +24,11 @@ def upstream_check(data, output):
     return "" if torch.allclose(output, data[0] + data[1]) else "not close"
 """
 
+PATIENT = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=1024)
+"""Nothing that ends by itself is cut off, on any machine."""
+HASTY = replace(PATIENT, check_s=3)
+"""For what never ends by itself."""
+
 
 def problem(folder: Path, limits: Limits | None = None) -> Problem:
     """The problem, with its reference written to `folder`."""
@@ -40,7 +46,7 @@ def problem(folder: Path, limits: Limits | None = None) -> Problem:
         tests=tuple(Case(f"n{n}", {"n": n}, seed) for n, seed in ((1, 3), (7, 4), (1000, 5))),
         benchmarks=tuple(Case(f"n{n}", {"n": n}, seed) for n, seed in ((30000, 6), (65536, 7))),
         seeds=(),
-        limits=limits or Limits(compile_s=30, check_s=2, time_s=20, memory_mb=1024),
+        limits=limits or PATIENT,
     )
 
 

@@ -10,7 +10,6 @@ import torch
 
 from evaluator import toy
 from evaluator.timed.test_contents import stock
-from ksflow.records import Limits
 from ksflow.stages.evaluator.judge.bound import expected
 from ksflow.stages.evaluator.judge.contest import Outcome
 from ksflow.stages.evaluator.judge.figures import Lap, Laps
@@ -24,9 +23,9 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 
 @pytest.mark.slow
 def test_time_in_which_contents_are_made_is_not_the_kernels(evaluator: LocalEvaluator, tmp_path: Path) -> None:
-    problem = toy.problem(tmp_path, Limits(compile_s=30, check_s=1, time_s=1, memory_mb=1024))
+    problem = toy.problem(tmp_path, replace(toy.PATIENT, check_s=3, time_s=3))
     slow = toy.REFERENCE.replace("def generate_input(", "import time\n\ndef generate_input(").replace(
-        "    generator = ", "    time.sleep(0.4)\n    generator = ", 1
+        "    generator = ", "    time.sleep(0.6)\n    generator = ", 1
     )
     (tmp_path / "reference.py").write_text(slow)
     found = evaluator(replace(problem, benchmarks=problem.benchmarks[:1]), toy.slow(300), ())
@@ -35,7 +34,7 @@ def test_time_in_which_contents_are_made_is_not_the_kernels(evaluator: LocalEval
 
 @pytest.mark.slow
 def test_rival_that_hangs_in_the_race_costs_the_kernel_nothing(evaluator: LocalEvaluator, tmp_path: Path) -> None:
-    problem = toy.problem(tmp_path, Limits(compile_s=30, check_s=2, time_s=2, memory_mb=1024))
+    problem = toy.problem(tmp_path, replace(toy.PATIENT, time_s=5))
     hangs = toy.cpp(toy.LOOP + "\nstatic int calls; if (++calls > 6) for (;;) usleep(9999);")
     slow = toy.slow(600)
     found = evaluator(problem, slow, (toy.trial(hangs), toy.trial(slow, "00002")))

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from evaluator import gpu_toy, toy
+from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
-from ksflow.records import Case, Evaluation, Kernel, Limits, Problem, Target, Verdict
+from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.box import native
 from ksflow.stages.evaluator.box.driver import DriverError, open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -50,7 +51,7 @@ HONEST = kernel()
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     """Vector addition, one case each."""
-    made = toy.problem(tmp_path_factory.mktemp("add"), Limits(compile_s=30, check_s=2, time_s=10, memory_mb=1024))
+    made = toy.problem(tmp_path_factory.mktemp("add"))
     return replace(made, languages=("python",), tests=made.tests[2:], benchmarks=(Case("n4096", {"n": 4096}, 6),))
 
 
@@ -84,31 +85,30 @@ def honest_time(result: Evaluation) -> None:
     """Accepted, for what the kernel takes: never for less, but perhaps for more on a machine that others use too."""
     assert result.accepted, result.reason
     assert result.score_us is not None
-    assert 0.9 * TRUE_US < result.score_us < 10 * TRUE_US
+    assert result.score_us > 0.9 * TRUE_US
 
 
 # -- honest kernels --------------------------------------------------------------------------------
 
 
 def test_honest_kernel_is_accepted_at_its_true_time_by_its_events(judge: Judge) -> None:
-    results = [judge(HONEST) for _ in range(3)]
-    for result in results:
+
+    def true(result: Evaluation) -> bool:
         honest_time(result)
-    assert min(result.score_us or 0 for result in results) < 3 * TRUE_US
-    result = results[0]
-    (row,) = result.evidence["timed"]
-    assert row["gated"]
-    assert row["clock"] == "device events"
-    assert result.evidence["device"] == "emulated GPU"
-    assert 0 < result.evidence["transfer"]["null_turn_us"] < TRUE_US
+        (row,) = result.evidence["timed"]
+        assert result.evidence["device"] == "emulated GPU"
+        short = 0 < result.evidence["transfer"]["null_turn_us"] < TRUE_US and (result.score_us or 0) < 3 * TRUE_US
+        return bool(row["gated"]) and row["clock"] == "device events" and short
+
+    in_the_end(lambda: judge(HONEST), true)
 
 
 def test_short_kernel_has_many_calls_in_a_turn(judge: Judge) -> None:
-    result = judge(toy.python(f"{ADD}\nreturn data[2]"))
-    assert result.accepted, result.reason
-    assert result.evidence["timed"][0]["calls"] > 1
-    assert result.score_us is not None
-    assert result.score_us < TRUE_US / 3
+    def short(result: Evaluation) -> bool:
+        assert result.accepted, result.reason
+        return result.evidence["timed"][0]["calls"] > 1 and (result.score_us or TRUE_US) < TRUE_US / 3
+
+    in_the_end(lambda: judge(toy.python(f"{ADD}\nreturn data[2]")), short)
 
 
 def test_kernel_that_returns_a_tensor_of_its_own_is_right(judge: Judge) -> None:
@@ -125,12 +125,9 @@ def test_kernel_that_waits_for_the_device_has_its_gate_opened(judge: Judge) -> N
 @pytest.mark.slow
 def test_faster_kernel_wins_and_the_same_one_does_not(judge: Judge) -> None:
     slower = kernel(us=2 * TRUE_US)
-    claims = [judge(HONEST, slower).evidence["claim"]]
-    while not claims[-1]["faster"] and len(claims) < 3:  # on a busy machine nothing may be ranked at once
-        claims.append(judge(HONEST, slower).evidence["claim"])
-    assert claims[-1]["faster"], claims
-    assert 1.4 < claims[-1]["speedup"] < 2.6
     assert not judge(HONEST, HONEST).evidence["claim"]["faster"]
+    won = in_the_end(lambda: judge(HONEST, slower), lambda result: bool(result.evidence["claim"]["faster"]))
+    assert 1.4 < won.evidence["claim"]["speedup"] < 2.6
 
 
 # -- cheats ----------------------------------------------------------------------------------------
@@ -232,13 +229,15 @@ CONTAINED = {
     "exit": ("sys.exit(3)", Verdict.CRASH, "status 3"),
     "quiet exit": ("os._exit(0)", Verdict.CRASH, "status 0"),
     "kills itself": ("os.kill(os.getpid(), 9)", Verdict.CRASH, "SIGKILL"),
-    "hang": ("while True: time.sleep(0.01)", Verdict.TIMEOUT, "2 s"),
+    "hang": ("while True: time.sleep(0.01)", Verdict.TIMEOUT, "3 s"),
 }
 
 
 @pytest.mark.parametrize(("body", "verdict", "word"), CONTAINED.values(), ids=CONTAINED.keys())
-def test_bad_end_is_contained(danger: Judge, body: str, verdict: Verdict, word: str) -> None:
-    result = danger(kernel(body))
+@pytest.mark.usefixtures("danger")
+def test_bad_end_is_contained(device: LocalEvaluator, problem: Problem, body: str, verdict: Verdict, word: str) -> None:
+    limits = toy.HASTY if verdict is Verdict.TIMEOUT else problem.limits
+    result = device(replace(problem, limits=limits), kernel(body), ())
     assert result.verdict is verdict, (result.verdict, result.reason)
     assert word in result.reason
 
@@ -320,8 +319,7 @@ def test_gpu_that_is_not_here_is_told_in_one_line(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_a_case_that_fills_the_device_meets_one_rival_at_a_time(device: LocalEvaluator, problem: Problem) -> None:
-    limits = Limits(compile_s=30, check_s=30, time_s=60, memory_mb=1024)
-    large = replace(problem, limits=limits, benchmarks=(Case("large", {"n": 3 << 20}, 7),))
+    large = replace(problem, benchmarks=(Case("large", {"n": 3 << 20}, 7),))
     slow = [toy.trial(kernel(us=200_000), f"0000{index}") for index in (1, 2)]
     found = device(large, kernel(us=20_000), tuple(slow))
     assert found.accepted, found.reason

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ import time
 for number in range(200):
     with open(f"junk{number}", "wb") as file:
         file.write(bytes(1 << 20))
-    time.sleep(0.01)
+    time.sleep(0.01 if number < 50 else 1)
 """
 CLOSED = "import os, time\nos.closerange(0, 4096)\ntime.sleep(0.05)\nos.kill(os.getpid(), 11)\n"
 KILLER = "import os\nprint('killing', flush=True)\nos.kill(-1, 9)\n"
@@ -143,8 +144,8 @@ PARAMS = [
 @pytest.fixture(scope="module", params=PARAMS)
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     level, ordinary = request.param
-    folder = Path(f"/var/tmp/ksflow-test-{os.getpid()}-{level}-{ordinary}")
-    folder.mkdir(mode=0o755)
+    folder = Path(tempfile.mkdtemp(prefix="ksflow-test-", dir="/var/tmp"))
+    folder.chmod(0o755)
     secret = folder / "secret"
     secret.write_text("sesame")
     temporary = folder / "tmp"
@@ -288,7 +289,7 @@ subprocess.run(["true"], check=True)
 calls = []
 def custom_kernel(data):
     calls.append(len(data[0]))
-    if len(calls) == 30:
+    if len(calls) == 10:
         asked.set(), told.wait()
         start(os.fork)
         start(lambda: subprocess.run(["true"]))

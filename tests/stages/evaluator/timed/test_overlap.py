@@ -2,6 +2,8 @@
 
 import os
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -11,20 +13,33 @@ from ksflow.records import Problem, Verdict
 from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.local import LocalEvaluator
 
+WAITS = """
+import os, time
+open({begun!r}, "w").close()
+end = time.monotonic() + 300
+while not os.path.exists({over!r}) and time.monotonic() < end:
+    time.sleep(0.01)
+"""
+
 
 @pytest.mark.slow
 def test_a_kernel_is_compiled_while_another_is_judged(
-    evaluator: LocalEvaluator, problem: Problem, monkeypatch: pytest.MonkeyPatch
+    evaluator: LocalEvaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evaluator, "overlap", True)
-    slow = toy.python("return torch.add(data[0], data[1], out=data[2])", "import time, torch\ntime.sleep(1.5)")
+    problem, begun, over = toy.problem(tmp_path), tmp_path / "begun", tmp_path / "over"
+    (tmp_path / "reference.py").write_text(WAITS.format(begun=str(begun), over=str(over)) + toy.REFERENCE)
     judged = []
-    judging = threading.Thread(target=lambda: judged.append(evaluator(problem, slow, ())))
+    judging = threading.Thread(target=lambda: judged.append(evaluator(problem, toy.RIGHT_PYTHON, ())))
     judging.start()
+    while not begun.exists():
+        assert judging.is_alive()
+        time.sleep(0.01)
     before = set(cache("build").glob("*/*.so"))
     evaluator.prepare(problem, toy.cpp("for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i] + 0 * 41;"))
     assert judging.is_alive()
     assert len(set(cache("build").glob("*/*.so")) - before) == 1
+    over.touch()
     judging.join()
     assert judged[0].verdict is Verdict.ACCEPT
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from evaluator import toy
-from evaluator.conftest import Judge
+from evaluator.conftest import Judge, in_the_end
 from ksflow import target
-from ksflow.records import Case, Problem, Verdict
+from ksflow.records import Case, Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -24,24 +24,27 @@ def test_kernel_is_never_faster_than_itself(judge: Judge) -> None:
 
 @pytest.mark.slow
 def test_kernel_ties_with_itself(judge: Judge) -> None:
-    rows = [judge(toy.slow(4), toy.slow(4)).evidence["against"][0]]
-    while not 0.7 < rows[-1]["speedup"] < 1.4 and len(rows) < 5:  # on a busy machine it may read anything
-        rows += judge(toy.slow(4), toy.slow(4)).evidence["against"]
-    assert 0.7 < rows[-1]["speedup"] < 1.4, rows
+    def ties(result: Evaluation) -> bool:
+        return 0.7 < float(result.evidence["against"][0]["speedup"]) < 1.4
+
+    in_the_end(lambda: judge(toy.slow(4), toy.slow(4)), ties)
 
 
 def test_faster_kernel_wins(judge: Judge) -> None:
-    result = judge(toy.RIGHT_CPP, toy.slow(30), toy.RIGHT_PYTHON)
-    incumbent, baseline = result.evidence["against"]
-    assert incumbent["low"] > 1
-    assert baseline["id"] == "00001"
+    def wins(result: Evaluation) -> bool:
+        incumbent, baseline = result.evidence["against"]
+        assert baseline["id"] == "00001"
+        return bool(incumbent["low"] > 1)
+
+    in_the_end(lambda: judge(toy.RIGHT_CPP, toy.slow(300), toy.RIGHT_PYTHON), wins)
 
 
 def test_slower_kernel_is_given_up_early_with_honest_times(judge: Judge) -> None:
-    result = judge(toy.slow(60), toy.RIGHT_CPP)
-    assert result.accepted
-    assert result.evidence["against"][0]["high"] < 1
-    assert len(result.timings[0].samples_us) < 25
+    def loses(result: Evaluation) -> bool:
+        assert result.accepted
+        return result.evidence["against"][0]["high"] < 1 and len(result.timings[0].samples_us) < 25
+
+    in_the_end(lambda: judge(toy.slow(300), toy.RIGHT_CPP), loses)
 
 
 def test_opponent_that_fails_is_skipped_with_a_note(judge: Judge) -> None:
@@ -52,15 +55,19 @@ def test_opponent_that_fails_is_skipped_with_a_note(judge: Judge) -> None:
     assert "nonsense" in result.evidence["skipped"]["00001"]
 
 
+def charged(result: Evaluation, times: float) -> bool:
+    """Whether it counts for so many times what a clock around its turns says."""
+    assert result.accepted, result.reason
+    return all(row["us"] > times * row["wall_us"] for row in result.evidence["timed"])
+
+
 def test_work_on_other_threads_is_charged(judge: Judge) -> None:
     """A helper that goes on working between turns pays for it."""
     helper = """
 #include <thread>
 struct Burn { Burn() { std::thread([] { for (;;) asm volatile(""); }).detach(); } } burn;
 """
-    result = judge(toy.cpp(toy.LOOP, helper))
-    assert result.accepted
-    assert all(row["us"] > 2 * row["wall_us"] for row in result.evidence["timed"])
+    in_the_end(lambda: judge(toy.cpp(toy.LOOP, helper)), lambda result: charged(result, 2))
 
 
 PEEK = """
@@ -84,16 +91,14 @@ struct Peek { Peek() { std::thread([] {
 
 def test_work_done_before_the_signal_is_paid_for(judge: Judge) -> None:
     """A thread that works on the inputs while they are being written: its CPU time counts for this turn."""
-    result = judge(toy.cpp("where = a; count = n;\n" + toy.LOOP, PEEK))
-    assert result.accepted
-    assert all(row["us"] > 1.5 * row["wall_us"] for row in result.evidence["timed"])
+    in_the_end(lambda: judge(toy.cpp("where = a; count = n;\n" + toy.LOOP, PEEK)), lambda result: charged(result, 1.5))
 
 
 def test_output_that_comes_late_is_none(judge: Judge) -> None:
     late = """
 #include <thread>
 """
-    body = "std::thread([=] { usleep(300); for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i]; }).detach();"
+    body = "std::thread([=] { usleep(20000); for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i]; }).detach();"
     result = judge(toy.cpp(body, late))
     assert result.verdict is Verdict.INCORRECT
 
@@ -131,13 +136,15 @@ return data[0] + data[1]
 
 
 def test_claim_is_confirmed_beside_a_control(judge: Judge) -> None:
-    result = judge(toy.slow(10), toy.slow(30))
-    claim = result.evidence["claim"]
-    assert claim["id"] == "00000"
+    def confirmed(result: Evaluation) -> bool:
+        claim = result.evidence["claim"]
+        assert claim["id"] == "00000"
+        return "control" in claim and claim["speedup"] > 1.5
+
+    claim = in_the_end(lambda: judge(toy.slow(10), toy.slow(30)), confirmed).evidence["claim"]
     assert {"speedup", "low", "high"} <= claim["control"].keys()
     assert claim["first"]["low"] > 1
     assert claim["faster"] or not claim["ranked"]
-    assert claim["speedup"] > 1.5
 
 
 def test_no_claim_without_a_lead(judge: Judge) -> None:
