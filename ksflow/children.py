@@ -1,7 +1,9 @@
-"""What the processes that judge, compile and run kernels see of this one's environment."""
+"""Processes that this one starts: what they see of its environment, and that they end when it does."""
 
+import ctypes
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 
 from ksflow.home import PACKAGE
 
@@ -13,6 +15,8 @@ _PASSED_ON = (
     *("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
 )
 """All that they get of it. No key, no token, no home."""
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 _FIXED = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -25,5 +29,22 @@ _FIXED = {
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """What a child process sees."""
+    return {**bare(), **_FIXED, **extra}
+
+
+def bare() -> dict[str, str]:
+    """The same where foreign files are read, not timed."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {**passed, **_FIXED, "PYTHONPATH": str(PACKAGE.parent), **extra}
+    return {**passed, "PYTHONPATH": str(PACKAGE.parent)}
+
+
+def ending_with_this(by: signal.Signals) -> Callable[[], None]:
+    """What a child calls before it becomes another program: it ends when this process does, or has just done so."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare

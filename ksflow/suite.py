@@ -9,9 +9,8 @@ run in a process of its own, so one that fails stops no other; all end when this
 finished is kept below `runs/suites/NAME`, and the same command goes on with the rest.
 """
 
-import ctypes
+import fcntl
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ksflow import compose, report
+from ksflow.children import ending_with_this
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.lineage.past import Past
@@ -35,8 +35,6 @@ from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
 
 _LOOK_S = 0.1
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 _WHY = 300
 """Characters of a reason."""
 
@@ -47,13 +45,14 @@ def suite(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"suite takes key=value arguments, not {words[0]!r}")
     directory, given = compose.config_dir([word for word in overrides if word not in FLAGS])
     compose.no_flags(given)
-    folder = [f"--config-dir={directory}"] if directory else []
+    parts = [f"--config-dir={directory}"] if directory else []
     own = [word for word in given if word.startswith(("suite=", "suite."))]
-    cfg = compose.compose([*folder, *own], "suite")
+    cfg = compose.compose([*parts, *own], "suite")
     plan: Suite = compose.build(cfg.suite)
-    made = members(plan, [*folder, *(word for word in given if word not in own)])
+    made = members(plan, [*parts, *(word for word in given if word not in own)])
     _possible(plan, made)
-    return Session(plan, made, report.console(stderr=True)).run()
+    with _alone(plan) as folder:
+        return Session(plan, made, folder, report.console(stderr=True)).run()
 
 
 def _possible(plan: Suite, made: Sequence[Member]) -> None:
@@ -69,12 +68,28 @@ def _possible(plan: Suite, made: Sequence[Member]) -> None:
             compose.build(cfg[stage])
 
 
+@contextmanager
+def _alone(plan: Suite) -> Iterator[Path]:
+    """The suite's folder, for one process at a time: two would spend the budget twice. ConfigError."""
+    folder = Path("runs", "suites", compose.PLAIN.sub("_", plan.name))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a")
+    except OSError as error:
+        raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER") from error
+        yield folder
+
+
 class Session:
     """One call of the verb."""
 
-    def __init__(self, plan: Suite, made: list[Member], console: Console) -> None:
-        self.plan, self.members, self.console = plan, made, console
-        self.folder = Path("runs", "suites", compose.PLAIN.sub("_", plan.name))
+    def __init__(self, plan: Suite, made: list[Member], folder: Path, console: Console) -> None:
+        self.plan, self.members, self.folder, self.console = plan, made, folder, console
         self.started = time.monotonic()
         self._stopped = False
         for member in made:
@@ -253,15 +268,8 @@ def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
         stdout=out,
         stderr=subprocess.STDOUT,
         process_group=0,
-        preexec_fn=partial(_end_with, os.getpid()),
+        preexec_fn=ending_with_this(signal.SIGTERM),
     )
-
-
-def _end_with(parent: int) -> None:
-    """Have this process end when that one does, also when it has done so just now."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _kept(words: Iterable[Any]) -> list[Any]:

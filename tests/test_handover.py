@@ -150,7 +150,7 @@ def module(file: Path) -> Any:
 
 
 def test_a_submission_has_its_header_and_is_looked_through(judge: LocalEvaluator, tmp_path: Path) -> None:
-    first = "from __future__ import annotations\nfrom beside0 import by\n\n"
+    first = "from __future__ import (\n    annotations,\n)\nfrom beside0 import by\n\n"
     body = f"{first}def custom_kernel(data):\n    return data[0].T * by  # no Stream\n"
     problem = given(tmp_path, format="gpumode", leaderboard="turn_v2")
     found = hand_over(tmp_path / "out", problem, detect(), won(body, "by = 3\n"), judge)

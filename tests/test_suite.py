@@ -1,13 +1,15 @@
 """Many problems under one budget: which members there are, what they come to, and going on after a kill."""
 
 import contextlib
+import fcntl
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -346,6 +348,15 @@ def test_asked_to_end_it_leaves_a_table(tmp_path: Path) -> None:
     assert list(tmp_path.glob("runs/suites/*/report.json"))
 
 
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """As by another call of the same suite."""
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def test_what_would_fail_every_member_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -357,6 +368,9 @@ def test_what_would_fail_every_member_is_said_once(
         suite([], ["suite=kernelbench_l1", "problem.root=/nowhere"])
     with pytest.raises(ConfigError, match="GEMINI_API_KEY"):
         suite([], ["problem=softmax,fp8_gemm", "llm=gemini"])
+    with _held(tmp_path / "runs" / "suites" / "held"), pytest.raises(ConfigError, match="another process works in"):
+        suite([], ["problem=softmax", "suite.name=held"])
+    shutil.rmtree(tmp_path / "runs")
     (tmp_path / "runs").write_text("a file where a folder should be")
     with pytest.raises(ConfigError, match="go to a folder you can write to"):
         suite([], ["problem=softmax"])

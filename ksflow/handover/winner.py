@@ -4,19 +4,17 @@ What was written is asked once, as any candidate is: by the judge, in a box. Dev
 over with what launches it (`loader`).
 """
 
+import ast
+import io
 import json
-import os
 import re
 import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ksflow.handover.loader import Facts, loader
-from ksflow.home import PACKAGE
-from ksflow.importers.apart import PASSED_ON
+from ksflow.importers.apart import asked
 from ksflow.importers.solutions import params, solution, traces, write_lines
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
@@ -32,10 +30,10 @@ import sys as _sys
 import tempfile as _tempfile
 
 _BESIDE = {files!r}
-_folder = _tempfile.mkdtemp(prefix="ksflow-")
-_sys.path.insert(0, _folder)
+_folder = _tempfile.TemporaryDirectory(prefix="ksflow-")
+_sys.path.insert(0, _folder.name)
 for _name, _text in _BESIDE.items():
-    with open(_os.path.join(_folder, _name), "w", encoding="utf-8") as _out:
+    with open(_os.path.join(_folder.name, _name), "w", encoding="utf-8") as _out:
         _out.write(_text)
 
 """
@@ -113,9 +111,10 @@ def _text(problem: Problem, target: Target, trial: Trial, kind: str) -> str:
 
 def _future(text: str) -> tuple[str, str]:
     """(imports that must come first, the rest)."""
-    lines = text.splitlines(keepends=True)
-    first = [line for line in lines if line.startswith("from __future__ import")]
-    return "".join(first), "".join(line for line in lines if line not in first)
+    lines = list(io.StringIO(text))
+    found = [one for one in ast.parse(text).body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    first = {number for one in found for number in range(one.lineno - 1, one.end_lineno or one.lineno)}
+    return "".join(lines[at] for at in sorted(first)), "".join(line for at, line in enumerate(lines) if at not in first)
 
 
 def _head(problem: Problem, target: Target, trial: Trial, kind: str) -> str:
@@ -158,13 +157,9 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "source": kernel.main if _launched(kernel) else "",
         "cases": [{**asdict(case), "params": dict(case.params)} for case in (*problem.tests, *problem.benchmarks)],
     }
-    passed: Mapping[str, str] = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", _CHILD], input=json.dumps(order), capture_output=True, text=True,
-                timeout=_TIMEOUT_S, env={**passed, "HOME": folder, "PYTHONPATH": str(PACKAGE.parent)}, cwd=folder,
-            )  # fmt: skip
+            done = asked(_CHILD, order, _TIMEOUT_S, home=folder)
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
     if done.returncode or not done.stdout.strip():

@@ -1,42 +1,27 @@
 """A process of its own that runs foreign files: without this one's keys, and never longer than this one."""
 
-import ctypes
 import json
-import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
-from ksflow.home import PACKAGE
+from ksflow.children import bare, ending_with_this
 from ksflow.records import Json
 
-PASSED_ON = (
-    "PATH",
-    "LANG",
-    "LD_LIBRARY_PATH",
-    "TMPDIR",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "ROCM_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-)
-"""All that it gets of this process's environment."""
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
+def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -> "subprocess.CompletedProcess[str]":
+    """What a module answers to an order in JSON; home: a folder that it has to itself, and starts in.
 
-def asked(module: str, order: Json, timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """What a module answers to an order in JSON. Raises subprocess.TimeoutExpired."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    Raises subprocess.TimeoutExpired.
+    """
+    own: dict[str, Any] = {"env": bare() | ({"HOME": home} if home else {}), "cwd": home}
     return subprocess.run(
         [sys.executable, "-P", "-m", module],
         input=json.dumps(order),
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**passed, "PYTHONPATH": str(PACKAGE.parent)},
-        preexec_fn=lambda: _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0),
+        preexec_fn=ending_with_this(signal.SIGKILL),
+        **own,
     )
