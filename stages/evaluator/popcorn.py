@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import structlog
 
+from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Verdict
 from ksflow.stages.evaluator import popcorn_results as results
@@ -55,7 +56,8 @@ class PopcornEvaluator:
     """Has kernels judged by the service at `service`, as the user whom POPCORN_CLI_ID or ~/.popcorn.yaml names.
 
     leaderboard: the problem's own where it came from one. mode: `test` (right or wrong), `benchmark`, or `leaderboard`,
-    which ranks them in public. folder: where submissions under way are noted. Seconds: poll_s between two looks at a
+    which ranks them in public. folder: where submissions under way are noted, in the cache
+    unless it is given, so that all of a user's processes take turns. Seconds: poll_s between two looks at a
     ranked submission, timeout_s for one submission with all its waits, min_interval_s between two submissions, pause_s
     before the first retry.
     """
@@ -68,7 +70,7 @@ class PopcornEvaluator:
         gpu: str | None = None,
         leaderboard: str | None = None,
         mode: str = "benchmark",
-        folder: str = "runs/popcorn",
+        folder: str | None = None,
         poll_s: float = 5.0,
         timeout_s: float = 3600.0,
         min_interval_s: float = 10.0,
@@ -84,7 +86,8 @@ class PopcornEvaluator:
             raise ConfigError("evaluator.poll_s, timeout_s and pause_s must be positive, min_interval_s not negative")
         self.url, self.gpu, self.leaderboard, self.mode = service, gpu, leaderboard, mode
         self.poll_s, self.timeout_s, self.pause_s = poll_s, timeout_s, pause_s
-        self.desk = Desk(Path(folder).expanduser().absolute(), min_interval_s)
+        place = Path(folder).expanduser().absolute() if folder else home.cache("popcorn")
+        self.desk = Desk(place, min_interval_s)
         self.fingerprint = "-".join(["popcorn", gpu, mode, *([leaderboard] if leaderboard else [])])
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:

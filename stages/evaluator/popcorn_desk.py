@@ -30,7 +30,7 @@ class Ticket:
 
 
 class Desk:
-    """A folder that every process on this machine that submits shares."""
+    """A folder that all who submit share."""
 
     def __init__(self, folder: Path, interval_s: float) -> None:
         self.folder = folder

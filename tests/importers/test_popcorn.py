@@ -269,13 +269,13 @@ def test_a_kernel_that_is_judged_again_is_submitted_again(
     assert len(set(names)) == 2
 
 
-def test_one_submission_is_in_flight_at_a_time(server: PopcornServer, problem: Problem, tmp_path: Path) -> None:
+def test_one_submission_is_in_flight_at_a_time(server: PopcornServer, problem: Problem) -> None:
     pause = threading.Event()
     server.during = lambda: pause.wait(0.05) and None
     found: list[Evaluation] = []
 
     def ask(number: int) -> None:
-        one = judge(server, tmp_path, mode="test")
+        one = PopcornEvaluator(server.url, "H100", mode="test", min_interval_s=0.0)  # wherever it was started
         found.append(one(problem, kernel(f"{RIGHT}# {number}\n"), ()))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
