@@ -13,7 +13,12 @@ Edit = Sequence[Any]
 
 def constants(source: str) -> dict[str, ast.expr]:
     """Names that are assigned at top level, alone or in a row -> what they are assigned. SyntaxError."""
-    return {name: value for node in ast.parse(source).body for name, value in _assigned(node)}
+    return assigned(ast.parse(source))
+
+
+def assigned(module: ast.Module) -> dict[str, ast.expr]:
+    """The same of what was parsed."""
+    return {name: value for node in module.body for name, value in _assigned(node)}
 
 
 def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:

@@ -19,6 +19,7 @@ from ksflow.importers.gpumode import provenance
 from ksflow.importers.made import Fit, Read, problem, slug, text
 from ksflow.problem import for_gpus
 from ksflow.records import DEVICE_LANGUAGES, LANGUAGES, Json, Kernel, Problem, Seed, Target, language
+from ksflow.sizes import assigned
 
 _NEEDED = ("generate_input", "ref_kernel")
 _CHECKS = ("check_implementation", "oracle")
@@ -75,11 +76,11 @@ def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
 
 def _cases(file: Path, module: ast.Module) -> list[dict[str, Any]]:
     """Those that the file lists, else the one that the defaults of `generate_input` make."""
-    for node in module.body:
-        names = [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
-        if isinstance(node, ast.Assign) and "CASES" in names:
-            listed: list[dict[str, Any]] = _literal(file, "CASES", node.value)
-            return listed
+    if (given := assigned(module).get("CASES")) is not None:
+        listed = _literal(file, "CASES", given)
+        if not (isinstance(listed, list | tuple) and listed):
+            raise ConfigError(f"{file}: CASES is not a list of cases such as {{'m': 64, 'seed': 1}}")
+        return list(listed)
     defaults = _defaults(module)
     if lost := [name for name, value in defaults.items() if value is None]:
         example = f"problem.cases='[{{{', '.join(f'{name}: 64' for name in lost)}}}]'"
@@ -96,18 +97,21 @@ def _defaults(module: ast.Module) -> dict[str, ast.expr | None]:
 def _literal(file: Path, name: str, node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"{file}: {name} is computed; give problem.cases=[...]") from error
 
 
 def _case(case: Mapping[str, Any], usual: Mapping[str, ast.expr | None]) -> tuple[Params, int]:
     """In the order of `generate_input`, so that what a kernel is called with is the same whatever a case names."""
     if not isinstance(case, Mapping):
-        raise ConfigError(f"problem.cases: {case!r} is not a case such as {{m: 64, seed: 1}}")
+        raise ConfigError(f"{case!r} is not a case such as {{m: 64, seed: 1}} (problem.cases, or CASES)")
     given = {str(key): value for key, value in case.items() if key != "seed"}
     left = {name: value.value for name, value in usual.items() if isinstance(value, ast.Constant)}
     known = {name: given.get(name, left.get(name)) for name in usual if name in given or name in left}
-    return {**known, **given}, int(case.get("seed", 0))
+    seed = case.get("seed", 0)
+    if type(seed) is not int:
+        raise ConfigError(f"a case's seed is a whole number, not {seed!r}")
+    return {**known, **given}, seed
 
 
 def _read(file: Path, beside: Path, module: ast.Module, timed: Sequence[tuple[Params, int]], bounds: Json) -> Read:

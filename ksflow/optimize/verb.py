@@ -205,8 +205,7 @@ class _Work:
         with self._metered():
             after = school.examine(made, parts.held_out)
         compared = Comparison(tuple(before), tuple(after), self.settings.seed)
-        path = self._save(made, base, compared, remark)
-        (folder / "result.json").write_text(json.dumps({"prompt": str(path)}) + "\n")
+        path = self._save(made, base, compared, remark, folder / "result.json")
         console.print(f"held out: {compared}", markup=False, soft_wrap=True)
         console.print(
             f"written to {path}, with a card beside it; use it with {self.stage}.prompt={path.stem}; "
@@ -282,13 +281,15 @@ class _Work:
     def _path(self, name: str) -> Path:
         return Path(self.settings.folder, self.stage, f"{name}.json")
 
-    def _save(self, made: Any, base: Any, compared: Comparison, remark: str) -> Path:
+    def _save(self, made: Any, base: Any, compared: Comparison, remark: str, result: Path) -> Path:
+        """The prompt last: while it is not there, the same command ends here again."""
         name = self.settings.name or _free(Path(self.settings.folder, self.stage), self.optimizer)
         path = self._path(name)
-        self.school.save(made, path)
         before, after = self.school.instruction(base), self.school.instruction(made)
         text = card(f"{self.stage}.prompt={name}", self._rows(made, remark), compared, before, after)
         path.with_suffix(".md").write_text(self.transcript.redact(text), encoding="utf-8")
+        result.write_text(json.dumps({"prompt": str(path)}) + "\n")
+        self.school.save(made, path)
         return path
 
     def _rows(self, made: Any, remark: str) -> list[tuple[str, str]]:

@@ -184,7 +184,7 @@ class LlmDigester:
         """Before a prompt is sent. StageError where it would be sent again and there is no room for that."""
         size += tokens(refused) if refused else 0
         if refused and (why := self._limit(work, size)):
-            raise StageError("digester=llm", f"{why} leaves no room to ask again; refused: {refused[:_TELL]}")
+            raise StageError("digester=llm", f"{why} leaves no room to ask again; raise it; refused: {refused[:_TELL]}")
         work.tokens += size
 
     def _piece(self, work: _Work, piece: tuple[Shown, ...], inputs: dict[str, str], which: tuple[int, int]) -> Progress:

@@ -37,7 +37,9 @@ def save(predict: dspy.Predict, stage: str, path: Path) -> None:
         "state": state,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.replace(path)
 
 
 def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
