@@ -3,7 +3,7 @@
     __main__, desk                 zygotes first, then torch, then one request after another
     cases, stock                   a case -> packed tensors and what the oracle expects; contents made ahead of time
     bound                          the derived tolerance, and the comparison
-    box                            the handle on one box: slots, messages, watchdog, log
+    box, area, log                 the handle on one box: messages, watchdog; its slots; what it says
     check                          one call of a box, and whether what it left is right
     timing, overhead, awake        one kernel's clocks, one case's race
     figures, statistics            what the samples say

@@ -1,12 +1,10 @@
-"""The judge's handle on one box: slots in shared memory, messages, watchdog, log, and its end.
+"""The judge's handle on one box: its slots, messages, watchdog, and its end.
 
-Every message carries a number drawn for it, and the answer must repeat it: an answer given ahead of time cannot. The
-shared memory is sealed against a change of its size, which would otherwise be a way to kill the judge.
+Every message carries a number drawn for it, and the answer must repeat it: an answer given ahead of time cannot.
 """
 
 import contextlib
 import json
-import mmap
 import os
 import secrets
 import select
@@ -15,7 +13,6 @@ import signal
 import socket
 import tempfile
 import time
-import weakref
 from dataclasses import dataclass, field
 
 import torch
@@ -23,13 +20,13 @@ import torch
 from ksflow.stages.evaluator.box import native
 from ksflow.stages.evaluator.box.confine import PREFIX
 from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
+from ksflow.stages.evaluator.judge.area import Area
 from ksflow.stages.evaluator.judge.cases import Layout
+from ksflow.stages.evaluator.judge.log import Log, plain
 
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
-_DRAINS = 64
 _ENDINGS = 20
 _LONGEST_WORD = 1 << 14
-_LOG_PART = 2000
 _GONE_S = 15.0
 
 
@@ -60,69 +57,6 @@ class Start:
     """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
     devices: tuple[str, ...] = ()
     """The GPU's files."""
-
-
-@dataclass(frozen=True)
-class Room:
-    """How much shared memory a box gets: the largest case decides."""
-
-    inputs_bytes: int
-    outputs_bytes: int
-
-
-def plain(text: bytes) -> str:
-    """What a box said, without anything that a terminal would act upon."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.decode("utf-8", "replace"))
-
-
-class Area:
-    """Shared memory for one box at a time. Whoever gets it next finds nothing of the last one's in it."""
-
-    def __init__(self, room: Room) -> None:
-        self.room = room
-        self.spoiled = False
-        """Whether a box that had it may still be there."""
-        self.inputs, inputs = _memory("inputs", room.inputs_bytes)
-        self.outputs, outputs = _memory("outputs", room.outputs_bytes)
-        self.fds: tuple[int, ...] = (inputs, outputs)
-        for fd in self.fds:
-            weakref.finalize(self, os.close, fd)
-
-    def clear(self) -> None:
-        """Forget."""
-        for region in (self.inputs, self.outputs):
-            region.zero_()
-
-    def fits(self, wanted: Room) -> bool:
-        """Whether it holds so much."""
-        return self.room.inputs_bytes >= wanted.inputs_bytes and self.room.outputs_bytes >= wanted.outputs_bytes
-
-
-class Log:
-    """A pipe that is drained while waiting; its head and tail are kept."""
-
-    def __init__(self) -> None:
-        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self.reader, False)
-        self.head, self.tail, self.total = b"", b"", 0
-
-    def drain(self) -> None:
-        """Read what is there."""
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(_DRAINS):
-                chunk = os.read(self.reader, 1 << 16)
-                self.total += len(chunk)
-                room = _LOG_PART - len(self.head)
-                self.head += chunk[:room]
-                self.tail = (self.tail + chunk[max(room, 0) :])[-_LOG_PART:]
-                if len(chunk) < 1 << 16:
-                    return
-
-    def text(self) -> str:
-        """Head and tail, with what is missing between them."""
-        lost = self.total - len(self.head) - len(self.tail)
-        gap = f"\n... {lost} bytes ...\n".encode() if lost else b""
-        return plain(self.head + gap + self.tail)
 
 
 class Box:
@@ -388,9 +322,3 @@ _CAUSES = {
     "disk": "filled its disk",
     "stopped": "stopped itself",
 }
-
-
-def _memory(name: str, size: int) -> tuple[torch.Tensor, int]:
-    """Shared memory as bytes, and its descriptor."""
-    fd = native.sealed_memory(name, size)
-    return torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8), fd

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.stages.evaluator.judge import figures
-from ksflow.stages.evaluator.judge.box import Area, Box, Failure
+from ksflow.stages.evaluator.judge.area import Area
+from ksflow.stages.evaluator.judge.box import Box, Failure
 from ksflow.stages.evaluator.judge.check import Rejected
 from ksflow.stages.evaluator.judge.figures import Lap, Laps
 from ksflow.stages.evaluator.judge.gear import Gear

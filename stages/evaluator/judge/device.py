@@ -26,7 +26,8 @@ from ksflow.stages.evaluator.box.driver import Driver, DriverError, open_driver,
 from ksflow.stages.evaluator.box.shim import DONE, GO, NONCE
 from ksflow.stages.evaluator.box.torch_shim import device_bytes
 from ksflow.stages.evaluator.judge.amdgpu import Amdgpu
-from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Room, Start
+from ksflow.stages.evaluator.judge.area import Area, Room
+from ksflow.stages.evaluator.judge.box import Box, Failure, Start
 from ksflow.stages.evaluator.judge.card import card
 from ksflow.stages.evaluator.judge.nvml import Nvml
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ksflow.stages.evaluator.judge import statistics
-from ksflow.stages.evaluator.judge.box import Box, Failure, Room, Start
+from ksflow.stages.evaluator.judge.area import Room
+from ksflow.stages.evaluator.judge.box import Box, Failure, Start
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.device import Device, DeviceArea, DeviceBox, Turn
 from ksflow.stages.evaluator.judge.gear import Gear, Json

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ksflow.stages.evaluator.judge.box import Area, Box, Room, Start
+from ksflow.stages.evaluator.judge.area import Area, Room
+from ksflow.stages.evaluator.judge.box import Box, Start
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.overhead import Overhead
 from ksflow.stages.evaluator.judge.stock import Shelf, Shelves

@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ksflow.stages.evaluator.judge.box import Area, Box, Failure, Room, Start
+from ksflow.stages.evaluator.judge.area import Area, Room
+from ksflow.stages.evaluator.judge.box import Box, Failure, Start
 from ksflow.stages.evaluator.judge.cases import Layout
 
 _TURNS = 21

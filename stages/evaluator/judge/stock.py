@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.stages.evaluator.judge.box import Area, Room
+from ksflow.stages.evaluator.judge.area import Area, Room
 from ksflow.stages.evaluator.judge.cases import Entry, Layout, Reference
 
 _FEWEST, _MOST = 2, 1024

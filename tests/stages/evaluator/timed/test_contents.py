@@ -9,7 +9,7 @@ import pytest
 
 from evaluator import toy
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
-from ksflow.stages.evaluator.judge.box import Area
+from ksflow.stages.evaluator.judge.area import Area
 from ksflow.stages.evaluator.judge.stock import Shelves, Stock
 from ksflow.stages.evaluator.local import LocalEvaluator
 
