@@ -6,60 +6,33 @@ import os
 import queue
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ksflow import home
 from ksflow.children import environment
 from ksflow.errors import ConfigError
-from ksflow.records import Case, Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.roofline import rows as roofline
 from ksflow.stages.evaluator import compiler, seats, shipped, toolchain
 from ksflow.stages.evaluator.box.levels import LEVELS, probe
+from ksflow.stages.evaluator.brief import describe, source
 from ksflow.stages.evaluator.client import Judge
 from ksflow.stages.evaluator.compiler import compile_kernel
 from ksflow.stages.evaluator.judge import VERSION
+from ksflow.stages.evaluator.places import EMULATED, Place, gpus, platform
 from ksflow.stages.evaluator.profile.watch import Watch
 from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
-from ksflow.target import fits, here, only, torch_for, visible
-from ksflow.work import floor_us
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
 _GRACE_S = 600.0
 """For the judge's own work: contents of a case that fills a device may take half a minute each."""
-_EMULATED = "emulated"
-"""A GPU that this machine's CPU plays, for tests."""
 _ON_DEVICE = ("python", "triton", "cuda", "hip")
-_LANGUAGES = {"": ("python", "cpp"), _EMULATED: ("python",), "cuda": _ON_DEVICE, "hip": _ON_DEVICE}
+_LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",), "cuda": _ON_DEVICE, "hip": _ON_DEVICE}
 _SEATS = 2
 """Cores for the judge and its boxes."""
 _CONTROLS = ("claims", "always")
-
-
-class Place:
-    """Where one kernel at a time is judged: the CPU, or one of the GPUs, with a judge of its own."""
-
-    def __init__(self, target: Target, index: int | None) -> None:
-        self.environment = {**target.environment, **({} if index is None else only(index))}
-        self._gpu = _platform(target)
-
-    @cached_property
-    def judge(self) -> Judge:
-        """Started when it is first needed."""
-        return Judge(self.environment, self._gpu)
-
-    @property
-    def started(self) -> bool:
-        """Whether it was needed."""
-        return "judge" in self.__dict__
-
-    def wake(self) -> None:
-        """Have a living judge."""
-        if not self.judge.alive:
-            self.judge.restart()
 
 
 class LocalEvaluator:
@@ -94,13 +67,13 @@ class LocalEvaluator:
             raise ConfigError(
                 f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
-        numbers = _gpus(target)[:devices] if target.kind == "gpu" else [None]
+        numbers = gpus(target)[:devices] if target.kind == "gpu" else [None]
         self.devices = len(numbers)
         self._places = [Place(target, number) for number in numbers]
         self._free: queue.LifoQueue[Place] = queue.LifoQueue()
         for place in reversed(self._places):
             self._free.put(place)
-        self.languages = _LANGUAGES[_platform(target)]
+        self.languages = _LANGUAGES[platform(target)]
         self.target = target
         self.attempts = attempts
         self.control = control
@@ -125,7 +98,7 @@ class LocalEvaluator:
         if kernel.language not in problem.languages or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._place() as place:
-            description = _describe(problem, self.target)
+            description = describe(problem, self.target)
             place.wake()
             place.judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
@@ -136,7 +109,7 @@ class LocalEvaluator:
             request = {
                 "op": "evaluate",
                 "problem": description,
-                "kernel": _source(problem, kernel, built),
+                "kernel": source(problem, kernel, built),
                 "against": others,
                 "control": self.control,
                 **more,
@@ -171,8 +144,8 @@ class LocalEvaluator:
                 return self._verdict(Verdict.COMPILE, built.reason, {"log": built.log})
             request = {
                 "op": "evaluate",
-                "problem": _describe(problem, self.target),
-                "kernel": {**_source(problem, kernel, built), "interpret": interpret or {}},
+                "problem": describe(problem, self.target),
+                "kernel": {**source(problem, kernel, built), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
                 "show": show,
@@ -194,7 +167,7 @@ class LocalEvaluator:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
         as soon as it is known."""
         with self._place() as place:
-            answer = self._ask(place, problem, {"op": "probe", "problem": _describe(problem, self.target)})
+            answer = self._ask(place, problem, {"op": "probe", "problem": describe(problem, self.target)})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
         yield from rows or [("reference", False, answer["reason"])]
         for seed in problem.seeds:
@@ -269,7 +242,7 @@ class LocalEvaluator:
             if built.reason:
                 skipped[trial.id] = built.reason
                 continue
-            others.append({**_source(problem, trial.kernel, built), "id": trial.id})
+            others.append({**source(problem, trial.kernel, built), "id": trial.id})
         return others, skipped
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: dict[str, Any]) -> Evaluation:
@@ -308,57 +281,9 @@ def _keep(secret: dict[str, str] | None) -> None:
             out.write(secret["salt"])
 
 
-def _platform(target: Target) -> str:
-    """Of a GPU, as the judge calls it: `hip`, `cuda`, or `emulated`, which needs none; "" for a CPU."""
-    if target.kind != "gpu":
-        return ""
-    return _EMULATED if target.march == _EMULATED else "hip" if target.march.startswith("gfx") else "cuda"
-
-
-def _gpus(target: Target) -> list[int | None]:
-    """Which of the GPUs that can be seen here are the target's. Raises ConfigError when none is."""
-    if _platform(target) == _EMULATED:
-        return [0]
-    found = visible()
-    numbers: list[int | None] = [number for number, one in enumerate(found) if fits(target, one)]
-    if not numbers:
-        chips = ", ".join(dict.fromkeys(one.chip for one in found or (here(),)))
-        raise ConfigError(
-            f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
-            "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
-        )
-    if why := torch_for(target.march):
-        raise ConfigError(f"{why}; or judge on the CPU: target=cpu")
-    return numbers
-
-
 def _compilers(target: Target) -> str:
     """The compilers' names, for a fingerprint."""
     if target.kind == "cpu":
         found = compiler.find()
         return found.name if found else "nocompiler"
     return "-".join(filter(None, toolchain.versions(target).values())) or "nocompiler"
-
-
-def _source(problem: Problem, kernel: Kernel, built: Made) -> dict[str, Any]:
-    files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
-    source = {"language": kernel.language, "files": files, "artefact": built.artefact}
-    return {**source, "mode": built.mode}
-
-
-def _describe(problem: Problem, target: Target) -> dict[str, Any]:
-    """What the judge needs to know of a problem."""
-    return {
-        "root": problem.root,
-        "digest": problem.digest,
-        "args": [asdict(arg) for arg in problem.args],
-        "dims": list(problem.dims),
-        "tests": [_case(case) for case in problem.tests],
-        "benchmarks": [{**_case(case), "floor": floor_us(problem, case, target)} for case in problem.benchmarks],
-        "check": {**asdict(problem.check), "unit": problem.check.unit(target.march)},
-        "limits": asdict(problem.limits),
-    }
-
-
-def _case(case: Case) -> dict[str, Any]:
-    return {"name": case.name, "params": dict(case.params), "seed": case.seed}
