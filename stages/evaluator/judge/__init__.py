@@ -3,7 +3,7 @@
     __main__, desk                 zygotes first, then torch, then one request after another
     cases, stock                   a case -> packed tensors and what the oracle expects; contents made ahead of time
     bound                          the derived tolerance, and the comparison
-    box, area, log                 the handle on one box: messages, watchdog; its slots; what it says
+    box, area, log, failure        the handle on one box: messages, watchdog; its slots; what it says; how it fails
     check                          one call of a box, and whether what it left is right
     timing, overhead, awake        one kernel's clocks, one case's race
     figures, statistics            what the samples say

@@ -22,21 +22,13 @@ from ksflow.stages.evaluator.box.confine import PREFIX
 from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
 from ksflow.stages.evaluator.judge.area import Area
 from ksflow.stages.evaluator.judge.cases import Layout
+from ksflow.stages.evaluator.judge.failure import CAUSES, Failure, ended
 from ksflow.stages.evaluator.judge.log import Log, plain
 
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _ENDINGS = 20
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
-
-
-class Failure(Exception):
-    """The box did not do what it was told: `kind` is error, wrong, exit, timeout, cheat or harness."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
-        self.text = text
 
 
 @dataclass(frozen=True)
@@ -263,7 +255,7 @@ class Box:
         """What follows from a word of the keeper's. Raises Failure."""
         self._note(word)
         if self._cause.startswith("stopped"):
-            raise Failure("timeout", _CAUSES["stopped"])
+            raise Failure("timeout", CAUSES["stopped"])
         return self._last_word() if self.exit is not None else b""
 
     def _last_word(self) -> bytes:
@@ -303,22 +295,4 @@ class Box:
             if select.select([self.keeper], [], [], 0.1)[0]:
                 self._note(self._keeper_word())
         self.log.drain()
-        if self._cause:
-            return Failure("exit", _CAUSES[self._cause.partition(" ")[0]])
-        if self.exit is None:
-            return Failure("exit", "closed its socket")
-        if self.exit >= 0:
-            return Failure("exit", f"exited with status {self.exit}")
-        number = -self.exit
-        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        if name in ("SIGXCPU",):
-            return Failure("timeout", "used up its CPU time")
-        hint = ", perhaps for its memory" if name == "SIGKILL" else ""
-        return Failure("exit", f"killed by {name}{hint}")
-
-
-_CAUSES = {
-    "memory": "used up its memory",
-    "disk": "filled its disk",
-    "stopped": "stopped itself",
-}
+        return ended(self._cause, self.exit)

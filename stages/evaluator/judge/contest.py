@@ -13,8 +13,9 @@ from typing import Any
 
 from ksflow.stages.evaluator.judge import figures
 from ksflow.stages.evaluator.judge.area import Area
-from ksflow.stages.evaluator.judge.box import Box, Failure
+from ksflow.stages.evaluator.judge.box import Box
 from ksflow.stages.evaluator.judge.check import Rejected
+from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.figures import Lap, Laps
 from ksflow.stages.evaluator.judge.gear import Gear
 from ksflow.stages.evaluator.judge.stock import Stock

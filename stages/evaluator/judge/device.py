@@ -27,8 +27,9 @@ from ksflow.stages.evaluator.box.shim import DONE, GO, NONCE
 from ksflow.stages.evaluator.box.torch_shim import device_bytes
 from ksflow.stages.evaluator.judge.amdgpu import Amdgpu
 from ksflow.stages.evaluator.judge.area import Area, Room
-from ksflow.stages.evaluator.judge.box import Box, Failure, Start
+from ksflow.stages.evaluator.judge.box import Box, Start
 from ksflow.stages.evaluator.judge.card import card
+from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.nvml import Nvml
 
 _FLUSH = 2

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 from ksflow.stages.evaluator.judge import statistics
 from ksflow.stages.evaluator.judge.area import Room
-from ksflow.stages.evaluator.judge.box import Box, Failure, Start
+from ksflow.stages.evaluator.judge.box import Box, Start
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.device import Device, DeviceArea, DeviceBox, Turn
+from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.gear import Gear, Json
 from ksflow.stages.evaluator.judge.session import Host
 from ksflow.stages.evaluator.judge.stock import Shelf, Shelves

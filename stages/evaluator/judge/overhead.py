@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ksflow.stages.evaluator.judge.area import Area, Room
-from ksflow.stages.evaluator.judge.box import Box, Failure, Start
+from ksflow.stages.evaluator.judge.box import Box, Start
 from ksflow.stages.evaluator.judge.cases import Layout
+from ksflow.stages.evaluator.judge.failure import Failure
 
 _TURNS = 21
 _FRESH_S = 60.0

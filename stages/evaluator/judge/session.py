@@ -11,9 +11,10 @@ from typing import Any
 
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.area import Area
-from ksflow.stages.evaluator.judge.box import Box, Failure, Start
+from ksflow.stages.evaluator.judge.box import Box, Start
 from ksflow.stages.evaluator.judge.check import Patience, Rejected, check
 from ksflow.stages.evaluator.judge.contest import Contest, Outcome
+from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.gear import Gear
 from ksflow.stages.evaluator.judge.stock import RETIRED, Shelf, Stock
 

@@ -18,9 +18,10 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from ksflow.stages.evaluator.judge import statistics
-from ksflow.stages.evaluator.judge.box import Box, Failure
+from ksflow.stages.evaluator.judge.box import Box
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.check import Caller, Patience, Rejected
+from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.overhead import Null, Overhead
 from ksflow.stages.evaluator.judge.stock import Shelf
 

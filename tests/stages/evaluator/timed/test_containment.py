@@ -286,7 +286,8 @@ sys.modules["ksflow.stages.evaluator.box.torch_shim"] = None
 from ksflow.stages.evaluator.box import zygote
 control = zygote.spawn()
 from ksflow.stages.evaluator.judge.area import Area, Room
-from ksflow.stages.evaluator.judge.box import Box, Failure, Start
+from ksflow.stages.evaluator.judge.box import Box, Start
+from ksflow.stages.evaluator.judge.failure import Failure
 with Box(Start(control, "python", {"kernel.py": "raise ImportError"}), Area(Room(4096, 4096))) as box:
     try:
         box.ready(300)
