@@ -92,15 +92,18 @@ def honest_time(result: Evaluation) -> None:
 
 
 def test_honest_kernel_is_accepted_at_its_true_time_by_its_events(judge: Judge) -> None:
+    """Long enough for what else is done on the machine to be a small part of it."""
+    true_us = 100_000
 
     def true(result: Evaluation) -> bool:
         honest_time(result)
         (row,) = result.evidence["timed"]
         assert result.evidence["device"] == "emulated GPU"
-        short = 0 < result.evidence["transfer"]["null_turn_us"] < TRUE_US and (result.score_us or 0) < 3 * TRUE_US
-        return bool(row["gated"]) and row["clock"] == "device events" and short
+        short = 0 < result.evidence["transfer"]["null_turn_us"] < true_us
+        events = bool(row["gated"]) and row["clock"] == "device events"
+        return short and events and 0.9 * true_us < (result.score_us or 0) < 1.5 * true_us
 
-    in_the_end(lambda: judge(HONEST), true)
+    in_the_end(lambda: judge(kernel(us=true_us)), true)
 
 
 def test_short_kernel_has_many_calls_in_a_turn(judge: Judge) -> None:
