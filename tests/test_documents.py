@@ -173,6 +173,13 @@ def test_nobody_waits_at_a_pipe(tmp_path):
         documents.read([tmp_path / "pipe.md"])
 
 
+def test_a_file_that_would_fill_the_memory_is_refused(tmp_path):
+    with (tmp_path / "dump.txt").open("wb") as file:
+        file.truncate(600 << 20)
+    with pytest.raises(ConfigError, match="is over 512 MB; cut it into parts"):
+        documents.read([tmp_path / "dump.txt"])
+
+
 def test_scans_and_locked_pdfs_name_the_remedy(tmp_path):
     scan = FPDF()
     scan.add_page()

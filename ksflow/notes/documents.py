@@ -20,6 +20,8 @@ from ksflow.records import Document, Note, Passage
 _MOST_MB = 4
 """Of a text or source file in a folder."""
 _MOST_PAGED_MB = 128
+_MOST_GIVEN_MB = 512
+"""Of a file that was named: it is held in memory."""
 _PAGED = {".pdf", ".html", ".htm", ".xhtml"}
 _DATA = {".csv", ".tsv", ".json", ".jsonl", ".lock", ".svg", ".ipynb", ".log", ".map", ".po", ".xml"}
 _BUILT = {"build", "dist", "node_modules", "__pycache__", "venv", "env", "site-packages", "CMakeFiles"}
@@ -81,11 +83,7 @@ def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
     found: dict[Path, File] = {}
     names: Counter[str] = Counter()
     for given in paths:
-        path = Path(given).expanduser()
-        if not path.exists():
-            raise ConfigError(f"no file or folder {given}; digest takes the paths of documents")
-        if not (path.is_dir() or path.is_file()):
-            raise ConfigError(f"{given} is a pipe or a device; save what it gives as a file and digest that")
+        path = _there(given)
         for file in _walk(path.resolve(), notice) if path.is_dir() else (File(path.name, path.resolve()),):
             if file.path not in found:
                 found[file.path] = file
@@ -95,6 +93,18 @@ def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
     if twice := [name for name, count in names.items() if count > 1]:
         raise ConfigError(f"two documents are named {twice[0]}, so sources could mean either; rename one")
     return tuple(found.values())
+
+
+def _there(given: str | Path) -> Path:
+    """ConfigError for what cannot be read."""
+    path = Path(given).expanduser()
+    if not path.exists():
+        raise ConfigError(f"no file or folder {given}; digest takes the paths of documents")
+    if not (path.is_dir() or path.is_file()):
+        raise ConfigError(f"{given} is a pipe or a device; save what it gives as a file and digest that")
+    if path.is_file() and path.stat().st_size > _MOST_GIVEN_MB * 1_000_000:
+        raise ConfigError(f"{given} is over {_MOST_GIVEN_MB} MB; cut it into parts and digest those that matter")
+    return path
 
 
 def load(file: File, notice: Notice = lambda text: None) -> Document | None:
