@@ -25,7 +25,7 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ksflow import compose, report
+from ksflow import compose, home, report
 from ksflow.children import ending_with_this
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
@@ -240,10 +240,7 @@ class Session:
     def _keep(self, member: Member, row: Json) -> None:
         words = {"member": member.key, "variant": member.variant, "words": list(member.words)}
         member.row = {**row, **words, "folder": compose.PLAIN.sub("_", member.variant)}
-        file = self.folder / member.folder / "row.json"
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(member.row, indent=1) + "\n")
-        partial.replace(file)
+        home.write(self.folder / member.folder / "row.json", json.dumps(member.row, indent=1) + "\n")
 
     def _end(self, waiting: Sequence[Member]) -> int:
         """The table and the files."""

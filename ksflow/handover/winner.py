@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ksflow.handover.loader import Facts, loader
-from ksflow.importers.apart import asked
+from ksflow.importers.apart import Unanswered, asked
 from ksflow.importers.solutions import params, solution, traces, write_lines
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
@@ -159,12 +159,11 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     }
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
-            done = asked(_CHILD, order, _TIMEOUT_S, home=folder)
+            found = asked(_CHILD, order, _TIMEOUT_S, home=folder)
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
-    if done.returncode or not done.stdout.strip():
-        raise ValueError((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300])
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+        except Unanswered as error:
+            raise ValueError(str(error)[:300]) from error
     return Facts(found["rows"], found["sources"])
 
 

@@ -10,13 +10,17 @@ from ksflow.children import bare, ending_with_this
 from ksflow.records import Json
 
 
-def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -> "subprocess.CompletedProcess[str]":
-    """What a module answers to an order in JSON; home: a folder that it has to itself, and starts in.
+class Unanswered(Exception):
+    """It ended without an answer: its last words."""
 
-    Raises subprocess.TimeoutExpired.
+
+def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -> Any:
+    """What a module answers to an order, both in JSON; home: a folder that it has to itself, and starts in.
+
+    Raises Unanswered, subprocess.TimeoutExpired.
     """
     own: dict[str, Any] = {"env": bare() | ({"HOME": home} if home else {}), "cwd": home}
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-P", "-m", module],
         input=json.dumps(order),
         capture_output=True,
@@ -25,3 +29,6 @@ def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -
         preexec_fn=ending_with_this(signal.SIGKILL),
         **own,
     )
+    if done.returncode or not done.stdout.strip():
+        raise Unanswered((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.importers.apart import asked
+from ksflow.importers.apart import Unanswered, asked
 from ksflow.importers.cases import Chosen, ladder, listed, number, record, whole_numbers
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 from ksflow.target import here
@@ -118,9 +117,7 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
     folder.mkdir(parents=True, exist_ok=True)
     reference = folder / "reference.py"
     if not reference.exists():
-        partial = folder / f"reference.{os.getpid()}"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(reference)
+        home.write(reference, text)
     absent = device == "cuda" and here().kind == "cpu"
     if absent:  # another machine judges: a small case on this one tells what arguments there are
         chosen, limit = _listed(read, number(cap)), number(cap)
@@ -229,18 +226,15 @@ def _described(reference: Path, ladder: list[list[Json]], device: str, fit: Fit)
         found: Json = json.loads(kept.read_text())
         return found
     try:
-        done = asked(_DESCRIBE, order, _TIMEOUT_S)
+        found = asked(_DESCRIBE, order, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
-    if done.returncode or not done.stdout.strip():
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    except Unanswered as error:
+        last = str(error)
         hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
-        raise ConfigError(f"the reference does not load: {last[:300]}{hint}")
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+        raise ConfigError(f"the reference does not load: {last[:300]}{hint}") from error
     if found["step"] is not None:
-        partial = kept.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps(found))
-        partial.replace(kept)
+        home.write(kept, json.dumps(found))
     return found
 
 

@@ -9,10 +9,8 @@ at small sizes, to tell what a kernel is given; `problem.local=false` leaves tha
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -139,15 +137,9 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
         raise ConfigError(f"{service}: leaderboard {leaderboard} has no task")
     board = {key: row.get(key) for key in ("name", "deadline", "description", "gpu_types")}
     board["task"] = {key: row["task"][key] for key in _KEPT if key in row["task"]}
-    _keep(kept, json.dumps(board, default=str))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    home.write(kept, json.dumps(board, default=str))
     return board
-
-
-def _keep(file: Path, text: str) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(file)
 
 
 def _asked(service: str) -> list[Any]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.importers.apart import asked
+from ksflow.importers.apart import Unanswered, asked
 from ksflow.importers.gpumode import provenance
 from ksflow.importers.made import Fit, Read, problem, slug, text
 from ksflow.problem import suggest
@@ -135,13 +135,12 @@ def _calls(source: Path, files: Mapping[str, str], spec: Json, target: Target | 
 def _ask(source: Path, order: Json, triton: bool) -> list[Json]:
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S
     try:
-        done = asked(_FIND, order, most_s)
+        found: list[Json] = asked(_FIND, order, most_s)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{source}: its tests ran for {most_s:g} s{_remedy(triton)}") from error
-    if done.returncode or not done.stdout.strip():
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise ConfigError(f"{source}: its tests do not run here: {last[:300]}{_remedy(triton, last)}")
-    found: list[Json] = json.loads(done.stdout.strip().splitlines()[-1])
+    except Unanswered as error:
+        last = str(error)
+        raise ConfigError(f"{source}: its tests do not run here: {last[:300]}{_remedy(triton, last)}") from error
     if not any(not row["why"] for row in found):
         why = found[0]["why"] if found else "they make none"
         raise ConfigError(f"{source}: none of its tests' calls can be a case: {why}{_remedy(triton, why)}")

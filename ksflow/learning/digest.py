@@ -5,7 +5,6 @@ that were paid for come from the model's cache. What this does not do: read outc
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ksflow import compose, report, schema
+from ksflow import compose, home, report, schema
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
 from ksflow.learning.errand import errand
 from ksflow.learning.sources import RECORD, Row, recorded
@@ -145,10 +144,7 @@ class Shelf:
 
 
 def _write(path: Path, value: Any) -> None:
-    """All of it or nothing."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-    draft.replace(path)
+    home.write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 class Show:

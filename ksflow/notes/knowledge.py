@@ -20,7 +20,6 @@ shipped one of the same title and folder. What this does not do: make notes (tha
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -30,8 +29,8 @@ from typing import NamedTuple
 
 import yaml
 
+from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.home import shipped
 from ksflow.records import Note, Status, Target
 
 LINEAGE = "runs/lineage.git"
@@ -90,7 +89,7 @@ def handbook(target: Target, problem: str = "", folder: str | None = None, linea
 
 def shelf(folder: str | None = None, lineage: str = LINEAGE) -> Shelf:
     """Every note on disk; those of the user's that replace shipped ones stand in their places."""
-    root = Path(folder).expanduser() if folder else shipped("knowledge")
+    root = Path(folder).expanduser() if folder else home.shipped("knowledge")
     if not root.is_dir():
         raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
     broken: list[str] = []
@@ -126,7 +125,7 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)
-        _put(file, _text(note, origin or (_read(file)[1] if file.exists() else "")))
+        home.write(file, _text(note, origin or (_read(file)[1] if file.exists() else "")))
         write_index(folder)
     except OSError as error:
         raise ConfigError(f"{folder}: a note cannot be written ({error.strerror}); name another folder") from error
@@ -138,7 +137,7 @@ def write_index(folder: Path) -> None:
     index = folder / INDEX
     prose = index.read_text(encoding="utf-8").partition(_MARK)[0] if index.exists() else f"# {folder.name}\n"
     lines = [_line(entry) for entry in _entries(folder, [], deep=False)]
-    _put(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
+    home.write(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
 
 
 def slug(title: str) -> str:
@@ -207,7 +206,7 @@ def _means(word: str, target: Target) -> bool:
 @cache
 def _architecture(name: str) -> str:
     """Of a GPU that ships as a target; empty for anything else."""
-    sheet = shipped("conf", "target", f"{name}.yaml")
+    sheet = home.shipped("conf", "target", f"{name}.yaml")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
         return ""
     found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(), re.MULTILINE)
@@ -274,13 +273,6 @@ def _file(title: str, folder: Path) -> Path:
             return entry.file
     file = folder / f"{slug(title)}.md"
     return folder / f"{slug(title)}-{_digest(title)}.md" if file.exists() else file
-
-
-def _put(file: Path, text: str) -> None:
-    """All of it or nothing."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_bytes(text.encode("utf-8", "replace"))
-    draft.replace(file)
 
 
 def _line(entry: Entry) -> str:

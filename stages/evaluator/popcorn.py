@@ -86,7 +86,7 @@ class PopcornEvaluator:
             raise ConfigError("evaluator.poll_s, timeout_s and pause_s must be positive, min_interval_s not negative")
         self.url, self.gpu, self.leaderboard, self.mode = service, gpu, leaderboard, mode
         self.poll_s, self.timeout_s, self.pause_s = poll_s, timeout_s, pause_s
-        place = Path(folder).expanduser().absolute() if folder else home.cache("popcorn")
+        place = Path(folder).expanduser().absolute() if folder else home.cache("popcorn", "submissions")
         self.desk = Desk(place, min_interval_s)
         self.fingerprint = "-".join(["popcorn", gpu, mode, *([leaderboard] if leaderboard else [])])
 

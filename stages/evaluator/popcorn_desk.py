@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
+
+from ksflow.home import write
 
 _LOOK_S = 0.5
 
@@ -84,9 +85,7 @@ class Desk:
 
     def _kept(self, ticket: Ticket) -> Ticket:
         self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / f"{ticket.key}.{os.getpid()}"
-        partial.write_text(json.dumps(asdict(ticket)))
-        partial.replace(self._file(ticket.key))
+        write(self._file(ticket.key), json.dumps(asdict(ticket)))
         return ticket
 
     def _file(self, key: str) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from ksflow.errors import ConfigError
+from ksflow.home import write
 from ksflow.stages.lm.attempt import Abandoned, current
 from ksflow.stages.lm.model import Model
 
@@ -98,9 +99,7 @@ def _page(stage: str, answer: str, prompt: str) -> str:
 def _write(path: Path, text: str) -> None:
     """At once: nobody reads half a question."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8", errors="replace", newline="")
-    os.replace(draft, path)
+    write(path, text)
 
 
 def _wait(answer: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
-from ksflow.home import shipped
+from ksflow.home import shipped, write
 
 FOLDER = Path("runs", "prompts")
 """Where the working folder's compiled prompts are: `<stage>/<name>.json`. They go before those that ship."""
@@ -37,9 +37,7 @@ def save(predict: dspy.Predict, stage: str, path: Path) -> None:
         "state": state,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
