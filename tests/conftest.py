@@ -2,8 +2,10 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +70,12 @@ def plant(lineage: Lineage, text: str, us: float) -> Trial:
     done = replace(seed, evaluation=accepted(us))
     lineage.evaluate(done)
     return done
+
+
+def until(seen: Callable[[], Any], seconds: float = 300.0) -> Any:
+    """What it says, once it says something."""
+    deadline = time.monotonic() + seconds
+    while not (found := seen()):
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.01)
+    return found

@@ -8,13 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, draft, kernel
+from conftest import accepted, draft, kernel, until
 from rich.console import Console
 
 from ksflow import verbs
@@ -264,13 +263,6 @@ def branches(store: Path, pattern: str) -> str:
     """Those that there are."""
     command = ["git", "-C", store, "for-each-ref", pattern]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout if store.exists() else ""
-
-
-def until(seen: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 300
-    while not seen():
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -3,15 +3,14 @@
 import os
 import subprocess
 import sys
-import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from conftest import accepted, rejected
+from conftest import accepted, rejected, until
 
 from ksflow.compose import build, compose
 from ksflow.errors import ConfigError
@@ -163,16 +162,9 @@ def test_a_tasks_files_see_no_key_and_end_with_the_program(tmp_path: Path) -> No
     folder = write(tmp_path, SPYING.format(told=told))
     environment = {**os.environ, "GEMINI_API_KEY": "secret", "KSFLOW_CACHE": str(tmp_path / "cache")}
     with subprocess.Popen([sys.executable, "-c", LOADS, str(folder)], env=environment) as program:
-        until(lambda: told.exists() and told.read_text() != "")
+        until(lambda: told.exists() and told.read_text() != "", seconds=30)
         program.kill()
-    until(lambda: not Path("/proc", told.read_text()).exists())
-
-
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    until(lambda: not Path("/proc", told.read_text()).exists(), seconds=30)  # by itself it ends in 60
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted
+from conftest import accepted, until
 from test_suite import at_work
 
 from ksflow import target
@@ -100,15 +100,6 @@ def asking(tmp_path: Path) -> SpoolEvaluator:
     evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"))
     evaluator.start()
     return evaluator
-
-
-def until(seen: Callable[[], Any], seconds: float = 300.0) -> Any:
-    """What it says, once it says something."""
-    deadline = time.monotonic() + seconds
-    while not (found := seen()):
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.01)
-    return found
 
 
 def posted(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -> str:

@@ -1,6 +1,5 @@
 """A small world for the llm stages, and a server that stands in for a provider."""
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -115,12 +114,3 @@ def choice(population) -> Choice:
 def select(problem, population) -> Callable[..., Choice]:
     """Asks a model, as the selector does."""
     return lambda model, **settings: LlmSelector(model, **settings)(problem, population)
-
-
-def until(true: Callable[[], object], seconds: float = 300) -> None:
-    """Wait for it, no longer than that."""
-    for _ in range(int(seconds * 100)):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")

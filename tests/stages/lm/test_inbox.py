@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from conftest import until
 
 from ksflow.compose import build, compose
 from ksflow.errors import ConfigError, StageError
@@ -13,7 +14,6 @@ from ksflow.stages.lm import inbox
 from ksflow.stages.lm.answers import answer
 from ksflow.stages.lm.inbox import inbox_model
 from ksflow.stages.selector.llm import LlmSelector
-from lm.conftest import until
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from conftest import until
 
 from ksflow.errors import BudgetError, StageError
 from ksflow.protocols import metered_by
@@ -16,7 +17,6 @@ from ksflow.stages.lm import attempt, client, limits
 from ksflow.stages.lm.answers import answer
 from ksflow.stages.lm.limits import Window
 from ksflow.stages.lm.prices import price
-from lm.conftest import until
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 PERIOD_S = 0.5

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from conftest import until
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
 from ksflow.protocols import about, metered_by, transcript_to
@@ -15,7 +16,6 @@ from ksflow.stages.lm.answers import answer
 from ksflow.stages.lm.replay import Replay
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
-from lm.conftest import until
 from lm.server import Reply
 
 
