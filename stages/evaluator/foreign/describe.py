@@ -9,14 +9,16 @@ taken).
 """
 
 import contextlib
-import importlib.util
 import json
 import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from ksflow.stages.evaluator.judge.cases import loaded
 
 Json = dict[str, Any]
 _FAILURES = (Exception, SystemExit)
@@ -37,7 +39,7 @@ def describe(order: Json) -> Json:
     torch.set_grad_enabled(False)
     if order["device"] == "cpu" and order["memory"]:
         resource.setrlimit(resource.RLIMIT_AS, (order["memory"] + (8 << 30), resource.RLIM_INFINITY))
-    module = _load(order["reference"])
+    module = loaded("ksflow_described", Path(order["reference"]))
     found: Json = {"step": None, "cases": [], "tried": []}
     for step, cases in enumerate(order["ladder"]):
         rows, why = _rows(module, cases, order)
@@ -103,15 +105,6 @@ def _row(module: Any, case: Json, device: str) -> Json:
         "plain": bool(data.bind["plain"]),
         "inout": len(data.bind["inout"]),
     }
-
-
-def _load(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location("ksflow_described", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ row; else nothing and null. Where the device is not here, cases are made on the 
 """
 
 import contextlib
-import importlib.util
 import inspect
 import json
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 
 from ksflow.stages.evaluator.box.tree import Flat, Tensors
+from ksflow.stages.evaluator.judge.cases import loaded
 from ksflow.stages.evaluator.recipe import Plan, assigned, parse, plans
 
 Json = dict[str, Any]
@@ -51,23 +51,13 @@ def _facts(order: Json) -> Json:
 
 
 def _reference(order: Json) -> ModuleType:
-    return _load("reference_of_problem", order["root"] + "/reference.py")
+    sys.path.insert(0, order["root"])
+    return loaded("reference_of_problem", Path(order["root"], "reference.py"))
 
 
 def _device(order: Json) -> str:
     """The one that is wanted, if it is here."""
     return str(order["device"]) if torch.cuda.is_available() else "cpu"
-
-
-def _load(name: str, path: str) -> ModuleType:
-    sys.path.insert(0, str(Path(path).parent))
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _data(reference: ModuleType, case: Json, device: str) -> Tensors:

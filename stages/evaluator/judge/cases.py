@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -104,13 +105,7 @@ class Reference:
 
     def __init__(self, problem: dict[str, Any], where: str = "cpu") -> None:
         path = Path(problem["root"]) / "reference.py"
-        name = f"ksflow_reference_{abs(hash(str(path)))}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+        module = loaded(f"ksflow_reference_{abs(hash(str(path)))}", path)
         self.problem = problem
         self.where = where
         self.outputs = sum(arg["role"] == "out" for arg in problem["args"])
@@ -161,3 +156,14 @@ class Reference:
         check = self.problem["check"]
         moved = [{**row, "expected": row["expected"].to(self.where)} for row in rows]
         return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))
+
+
+def loaded(name: str, path: Path) -> ModuleType:
+    """A problem's own Python, run: in processes for that only."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
