@@ -1,10 +1,12 @@
-"""The candidate's process on a GPU: queue calls behind a gate, say when they are queued and how long they took.
+"""The candidate's process on a GPU: queue calls behind gates, say when they are queued and how long they took.
 
-Inputs and outputs are device memory that the judge made for this box alone. In a turn the default stream waits at a
-word of memory shared with the judge, then runs the calls with an event around each, then writes another word. So what
-the host has to do is done before the inputs exist, and the judge's clock sees the device's work only.
+Inputs and outputs are device memory that the judge made for this box alone. Every call has a number. On the default
+stream it waits until the judge's word, in memory that both processes and the device see, has reached that number; then
+comes an event, the call, another event, and the same number as this box's word. The judge writes the inputs of a call
+only after the word of the call before it. So what the host has to do is done before any inputs exist, the clocks see
+the device's work only, and no call finds the inputs of another one.
 
-Messages are those of `shim`, with GO + number + turn + slots, and QUEUED + number before DONE + number + times.
+Messages are those of `shim`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
 """
 
 import base64
@@ -16,14 +18,14 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NoReturn, Protocol
 
 from ksflow.stages.evaluator.box.driver import Driver, Pointer, open_driver, torch_device
 from ksflow.stages.evaluator.box.shim import DONE, GO, LARGEST_MESSAGE, NONCE, answering, speak
 
 QUEUED = b"qu"
-TURN = struct.Struct("=I")
+FIRST = struct.Struct("=I")
+"""The number of an order's first call."""
 TIME = struct.Struct("=d")
 GATE_BYTES = 4096
 FLAG = 64
@@ -50,7 +52,7 @@ def run(order: Json, fds: list[int]) -> NoReturn:
     judge = socket.socket(fileno=socket_fd)
     platform = order["device"]["platform"]
     with answering(judge):
-        if order["device"]["mode"] == "torch":
+        if order["device"]["mode"].endswith("torch"):
             import torch
 
             torch.zeros(1, device=torch_device(platform))  # the context, as torch wants it
@@ -73,24 +75,23 @@ class Gate:
         self._page = mmap.mmap(fd, GATE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
         self.word = driver.show(address, GATE_BYTES)
-        self._events = [driver.event()]
+        self._events: list[tuple[Any, Any]] = []
 
-    def queue(self, turn: int, calls: Sequence[Call]) -> None:
-        """Put calls on the stream, behind the judge's word, with this process's word after them."""
-        while len(self._events) <= len(calls):
-            self._events.append(self.driver.event())
-        self.driver.wait(self.word, turn)
-        self.driver.record(self._events[0])
-        for call, event in zip(calls, self._events[1:], strict=False):
+    def queue(self, first: int, calls: Sequence[Call]) -> None:
+        """Put calls on the stream, each behind the judge's word for it, with this process's word after it."""
+        while len(self._events) < len(calls):
+            self._events.append((self.driver.event(), self.driver.event()))
+        for number, (call, (before, after)) in enumerate(zip(calls, self._events, strict=False), first):
+            self.driver.wait(self.word, number)
+            self.driver.record(before)
             self.driver.submit(call)
-            self.driver.record(event)
-        self.driver.write(self.word + FLAG, turn)
+            self.driver.record(after)
+            self.driver.write(self.word + FLAG, number)
 
     def times_us(self, count: int) -> list[float]:
-        """How long each of the calls took, once all are done."""
+        """How long each of the latest calls took, once all are done."""
         self.driver.synchronize()
-        events = self._events[: count + 1]
-        return [self.driver.elapsed_us(*pair) for pair in pairwise(events)]
+        return [self.driver.elapsed_us(*pair) for pair in self._events[:count]]
 
 
 def _serve(judge: socket.socket, gate: Gate, runner: Runner, regions: tuple[Pointer, Pointer]) -> None:
@@ -99,9 +100,9 @@ def _serve(judge: socket.socket, gate: Gate, runner: Runner, regions: tuple[Poin
         word, nonce, body = message[:2], message[2 : 2 + NONCE], message[2 + NONCE :]
         answer = b""
         if word == GO:
-            slots = body[TURN.size :]
-            (turn,) = TURN.unpack_from(body)
-            gate.queue(turn, [calls[slot] for slot in slots])
+            slots = body[FIRST.size :]
+            (first,) = FIRST.unpack_from(body)
+            gate.queue(first, [calls[slot] for slot in slots])
             judge.send(QUEUED + nonce)
             answer = b"".join(map(TIME.pack, gate.times_us(len(slots))))
         else:
@@ -115,8 +116,8 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
         case "launch":
             with open(artefact[0], "rb") as file:
                 return Launcher(driver, json.load(file))
-        case "null":
-            return Fill(driver)
+        case "null" | "null torch":
+            return Null(driver)
         case "native":
             return Native(f"/proc/self/fd/{artefact[0]}")
     from ksflow.stages.evaluator.box.torch_shim import DeviceRunner
@@ -172,21 +173,71 @@ class Launcher:
         return self._modules[index]
 
 
-class Fill:
-    """The null kernel: it writes zeros over the outputs, as fast as the device can, so that what follows finds them
-    where any kernel leaves them. What its own calls take is known from its events, which can be trusted.
+_THROUGH = b"""
+.version 7.0
+.target sm_52
+.address_size 64
+.visible .entry through(.param .u64 source, .param .u64 read, .param .u64 target, .param .u64 written) {
+.reg .pred %p<3>; .reg .b32 %r<12>; .reg .b64 %rd<10>;
+ld.param.u64 %rd1, [source]; ld.param.u64 %rd2, [read]; ld.param.u64 %rd3, [target]; ld.param.u64 %rd4, [written];
+mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mov.u32 %r4, %nctaid.x;
+mad.lo.u32 %r5, %r1, %r2, %r3; mul.lo.u32 %r6, %r4, %r2;
+mul.wide.u32 %rd5, %r5, 16; mul.wide.u32 %rd6, %r6, 16;
+mov.u64 %rd7, %rd5; mov.u32 %r11, 1;
+READ:
+setp.ge.u64 %p1, %rd7, %rd2;
+@%p1 bra WRITE;
+add.u64 %rd8, %rd1, %rd7;
+ld.global.v4.u32 {%r7, %r8, %r9, %r10}, [%rd8];
+and.b32 %r11, %r11, %r7; and.b32 %r11, %r11, %r8; and.b32 %r11, %r11, %r9; and.b32 %r11, %r11, %r10;
+add.u64 %rd7, %rd7, %rd6;
+bra READ;
+WRITE:
+setp.ge.u64 %p2, %rd5, %rd4;
+@%p2 bra END;
+add.u64 %rd9, %rd3, %rd5;
+st.global.v4.u32 [%rd9], {%r11, %r11, %r11, %r11};
+add.u64 %rd5, %rd5, %rd6;
+bra WRITE;
+END:
+ret;
+}
+\0"""
+"""Reads `read` bytes, then writes `written` bytes: whole vectors of 16."""
+_GRID = [1024, 1, 1, 256, 1, 1]
+
+
+class Null:
+    """The null kernel: it reads the inputs and writes over the outputs, as fast as the device can, so that what follows
+    finds the caches as any kernel leaves them. What its own calls take is known from its events, which can be trusted.
+
+    Where there is no compiler for its text (HIP), it only writes.
     """
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
+        self._through = driver.function(driver.load(_THROUGH), "through", 0) if type(driver) is Driver else None
 
     def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
         """One ready call per slot."""
-        size = sum(piece["bytes"] for piece in case["pieces"] if piece["out"])
-        return [self._call(outputs + slot * case["pitch"][1], size) for slot in range(case["slots"])]
+        return [
+            self._call((inputs + slot * case["pitch"][0], outputs + slot * case["pitch"][1]), case["pitch"])
+            for slot in range(case["slots"])
+        ]
 
-    def _call(self, pointer: Pointer, size: int) -> Call:
-        return lambda: self.driver.clear(pointer, size)
+    def _call(self, places: tuple[Pointer, Pointer], sizes: list[int]) -> Call:
+        if self._through is None:
+            return lambda: self.driver.clear(places[1], sizes[1])
+        kept = [ctypes.c_uint64(value) for pair in zip(places, sizes, strict=True) for value in pair]
+        arguments = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
+
+        through = self._through
+
+        def call() -> None:
+            assert kept  # what the addresses are of
+            self.driver.launch(through, _GRID, 0, arguments)
+
+        return call
 
 
 class Native:

@@ -17,6 +17,8 @@ _READ_WRITE = 3
 _REGISTER = 3
 """For every context, and with an address on the device."""
 _AT_LEAST = 0
+_NOT_READY = 600
+"""What both drivers answer while work goes on."""
 _SHARED_LIMIT = 8
 """The function attribute that says how much dynamic shared memory a block may have. Unless it is set, that is 48 KiB
 less what the kernel declares itself."""
@@ -164,6 +166,10 @@ class Driver:
         self.call("MemHostGetDevicePointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
         return pointer.value
 
+    def hide(self, address: int) -> None:
+        """Undo `show`."""
+        self.call("MemHostUnregister", ctypes.c_void_p(address))
+
     # -- the default stream ----------------------------------------------------------------------
 
     def submit(self, call: Callable[[], None]) -> None:
@@ -203,6 +209,13 @@ class Driver:
     def record(self, event: ctypes.c_void_p) -> None:
         """Note the time on the stream."""
         self.call("EventRecord", event, None)
+
+    def reached(self, event: ctypes.c_void_p) -> bool:
+        """Whether all that was on the stream before an event's record is done. Raises DriverError where it failed."""
+        status = getattr(self._library, self.prefix + "EventQuery")(event)
+        if status not in (0, _NOT_READY):
+            raise DriverError(f"EventQuery: {self._text(status)}")
+        return not status
 
     def elapsed_us(self, before: ctypes.c_void_p, after: ctypes.c_void_p) -> float:
         """Between two events that have happened."""
@@ -254,6 +267,7 @@ class Hip(Driver):
     prefix = "hip"
     names: ClassVar[dict[str, str]] = {
         "MemHostRegister": "HostRegister",
+        "MemHostUnregister": "HostUnregister",
         "MemHostGetDevicePointer": "HostGetDevicePointer",
         "MemAlloc": "Malloc",
         "MemFree": "Free",

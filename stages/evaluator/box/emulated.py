@@ -60,6 +60,9 @@ class Emulated(Driver):
     def show(self, address: int, size: int) -> Pointer:
         return address
 
+    def hide(self, address: int) -> None:
+        """Nothing was done."""
+
     # -- the default stream ----------------------------------------------------------------------
 
     def submit(self, call: Work) -> None:
@@ -97,10 +100,18 @@ class Emulated(Driver):
         return _Event()
 
     def record(self, event: Any) -> None:
+        event.at = 0.0
+
         def note() -> None:
             event.at = time.perf_counter()
 
         self.submit(note)
+
+    def reached(self, event: Any) -> bool:
+        """Raises what a call raised."""
+        if self._fault is not None:
+            raise self._fault
+        return bool(event.at)
 
     def elapsed_us(self, before: Any, after: Any) -> float:
         return float(after.at - before.at) * 1e6

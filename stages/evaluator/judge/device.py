@@ -1,27 +1,37 @@
-"""One GPU, from the judge's side: its own context, memory for boxes, boxes behind a gate, the device's state.
+"""One GPU, from the judge's side: its own context, memory for boxes, boxes behind gates, the device's state.
 
-A turn: the box queues K calls behind a gate; the judge poisons the outputs, starts its clock, writes the inputs,
-empties the cache, opens the gate, waits for the box's word, copies the outputs and stops its clock. From that a null
-kernel's turn on the same contents is taken off. Inputs are written, and outputs copied, by kernels of the judge's own
-context, which shares the device's processors with the box's by turns: work done ahead of the gate or after the word
-delays them, and is paid for. A box's own device events count only where they agree with that clock.
+A turn has several calls, queued by the box before any of their inputs exist, each behind a gate of its own. The judge
+has queued its side of every call on its own stream: write the inputs, empty the cache, open the gate; wait for the
+box's word, have the device again, copy the outputs; then the inputs of the next call. So no call finds the inputs of
+another one, and no time of a host is in any clock.
+
+The two processes' contexts have the device by turns. The judge's own events say how long the box had it, from the
+opening of a gate until the judge has it again; a null kernel's call on the same contents says how much of that is the
+turning over (about 0.3 ms on an H200, which moves by 2 us). Work done while the inputs appear, or after the word, makes
+the judge's own work around the call longer, and is added. What a box's events say of a call counts as far as it agrees.
+
+It costs a third of a millisecond a call, and every call is cold: cache, address translation and instructions.
 """
 
 import contextlib
+import ctypes
+import fcntl
 import mmap
 import os
 import socket
 import struct
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 
 from ksflow.stages.evaluator.box import native
-from ksflow.stages.evaluator.box.device import FLAG, GATE_BYTES, QUEUED, TIME, TURN
+from ksflow.stages.evaluator.box.device import FIRST, FLAG, GATE_BYTES, QUEUED, TIME
 from ksflow.stages.evaluator.box.driver import Driver, DriverError, open_driver, torch_device
 from ksflow.stages.evaluator.box.shim import DONE, GO, NONCE
 from ksflow.stages.evaluator.box.torch_shim import device_bytes
@@ -37,18 +47,37 @@ _FLUSH = 2
 _LOOK_S = 0.002
 _QUEUE_S = 0.5
 """A call that is not queued by then waits for the device itself."""
+_LEASE_S = 1800.0
+_ALONE = 9
+"""How often the cache is emptied to learn how long that takes while nobody else is on the device."""
+_BUSY, _BUSY_US = 2.0, 200.0
+"""So many times as long, and so much more, says that somebody is: contexts take turns of a millisecond or more."""
+_QUIET_S = 1.0
 _WORD = struct.Struct("=I")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn as the judge saw it."""
+    """One turn: what was found of each of its calls, in the order of the calls."""
 
-    seconds: float
-    """From before the inputs were written until the outputs were taken."""
+    brackets_us: tuple[float, ...]
+    """By the judge's own events: from the opening of the gate until the judge had the device again."""
+    around_us: tuple[float, ...]
+    """The judge's own work before and after that: writing the inputs, emptying the cache, copying the outputs. Whatever
+    anybody else does on the device meanwhile makes it longer."""
     events_us: tuple[float, ...]
-    """What the box says of each call."""
+    """What the box says that the call took."""
     gated: bool
+    """Whether the calls were queued before any of their inputs existed."""
+
+    @classmethod
+    def of(cls, parts: "Sequence[Turn]") -> "Turn":
+        """One turn of several whose calls were told one at a time."""
+        brackets, around, events = (
+            tuple(chain.from_iterable(getattr(part, name) for part in parts))
+            for name in ("brackets_us", "around_us", "events_us")
+        )
+        return cls(brackets, around, events, gated=False)
 
 
 class Device:
@@ -65,8 +94,25 @@ class Device:
         self.driver: Driver = open_driver(platform)
         self._torch = torch.get_device_module(self.where)
         self._scratch = torch.empty(_FLUSH * found.cache // 8, dtype=torch.int64, device=self.where)
+        self._small = torch.zeros(64, dtype=torch.int64, device=self.where)
         self._marks = 0
+        self._events: list[Any] = []
+        self._used = 0
+        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        self._word = self.driver.show(ctypes.addressof(ctypes.c_char.from_buffer(self._page)), mmap.PAGESIZE)
+        self._queues = 0
+        self._load()
+        self._own = self.driver.event(), self.driver.event()
+        self._alone_us = min(self._flush_us() for _ in range(_ALONE))
         self._state = Amdgpu(self.driver.address()) if platform == "hip" else Nvml(self.uuid)
+
+    def _load(self) -> None:
+        """Have the code of the judge's own kernels on the device: loading it may wait for a stream that is held."""
+        copy(self._small, self._small.clone())
+        self._small.view(torch.uint8).fill_(1)
+        self.flush()
+        self.touch()
+        self.finish()
 
     @property
     def slot_memory(self) -> int:
@@ -83,9 +129,32 @@ class Device:
         self._marks += 1
         self._scratch.fill_(self._marks)
 
+    def touch(self) -> None:
+        """The least that makes the device turn to this process: no event after it is early."""
+        self._small.add_(1)
+
     def finish(self) -> None:
         """Wait for this process's work."""
-        self._torch.synchronize()
+        self.driver.synchronize()
+
+    def hold_queue(self, events: int) -> None:
+        """What follows on the stream waits for `start_queue`, so that no gap between two of its parts is the host's.
+
+        events: how many of them `events` may give out meanwhile.
+        """
+        self._events += [self.driver.event() for _ in range(events - len(self._events))]
+        self._used = 0
+        self._queues += 1
+        self.driver.wait(self._word, self._queues)
+
+    def start_queue(self) -> None:
+        """Let the stream go on."""
+        _WORD.pack_into(self._page, 0, self._queues)
+
+    def events(self, count: int) -> list[Any]:
+        """Events that nobody else has had since the queue was last held."""
+        self._used += count
+        return self._events[self._used - count : self._used]
 
     def release(self) -> None:
         """Give the memory of tensors that are gone back to the device."""
@@ -98,16 +167,31 @@ class Device:
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[None]:
-        """Nobody else judges on this device meanwhile, whatever process they run in."""
-        name = f"\0ksflow-device-{self.uuid}"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as lock:
-            while True:
-                try:
-                    lock.bind(name)
-                    break
-                except OSError:
-                    time.sleep(0.02)
+        """Nobody else judges on this device meanwhile, whatever process they run in. Raises RuntimeError after a while.
+
+        By a lock on a file, which its holder's end releases, and which the kernel knows the holder of.
+        """
+        file = f"/tmp/ksflow-device-{self.uuid}.lock"
+        with _opened(file) as lock:
+            end = time.monotonic() + _LEASE_S
+            while not _locked(lock):
+                if time.monotonic() > end:
+                    raise RuntimeError(f"another process holds {file} for {_LEASE_S:g} s: end it (fuser -v {file})")
+                time.sleep(0.02)
             yield
+
+    def quiet(self) -> bool:
+        """Whether nobody but this process works on the device: its own work takes as long as it does alone."""
+        return self._flush_us() < self._alone_us * _BUSY + _BUSY_US
+
+    def _flush_us(self) -> float:
+        """How long emptying the cache takes now."""
+        before, after = self._own
+        self.driver.record(before)
+        self.driver.submit(self.flush)
+        self.driver.record(after)
+        self.finish()
+        return self.driver.elapsed_us(before, after)
 
     def probe(self) -> None:
         """Raise RuntimeError unless the device still computes: asked after a box that ended badly."""
@@ -115,6 +199,29 @@ class Device:
         found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
         if found != 32 * 1023 * 512:
             raise RuntimeError(f"the device computes wrongly after a kernel that failed: {found}")
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[int]:
+    """A file that every user of this machine can lock, made where it is not there."""
+    try:
+        found = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        found = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(found, 0o666)
+    try:
+        yield found
+    finally:
+        os.close(found)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class DeviceArea(Area):
@@ -129,19 +236,42 @@ class DeviceArea(Area):
         shared = [device.driver.share(size) for size in sizes]
         pairs = zip((pointer for pointer, _ in shared), sizes, strict=True)
         self.inputs, self.outputs = (device_bytes(*pair, device.where) for pair in pairs)
-        gate = native.sealed_memory("gate", GATE_BYTES)
-        self.gate = mmap.mmap(gate, GATE_BYTES)
-        self.fds = (shared[0][1], shared[1][1], gate)
+        self.shared = shared[0][1], shared[1][1]
         for (pointer, fd), size in zip(shared, sizes, strict=True):
             weakref.finalize(self, _free, device.driver, pointer, size, fd)
-        weakref.finalize(self, os.close, gate)
+        self._gate = _GatePage(device.driver)
 
     def clear(self) -> None:
-        """Forget."""
+        """Forget. The page is a new one for every box: attributes of a file would outlast what is written in it."""
         for region in (self.inputs, self.outputs):
             region.zero_()
         self.device.finish()
-        self.gate[:] = bytes(GATE_BYTES)
+        self._gate.close()
+        self._gate = _GatePage(self.device.driver)
+        self.gate, self.word = self._gate.page, self._gate.word
+        self.fds = (*self.shared, self._gate.fd)
+
+
+class _GatePage:
+    """The page with the words of the judge and of one box, as both and the device see it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.fd = native.sealed_memory("gate", GATE_BYTES)
+        self.page = mmap.mmap(self.fd, GATE_BYTES)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
+        self.word = driver.show(address, GATE_BYTES)
+        self.close = weakref.finalize(self, _hide, driver, address, self.fd)
+
+
+def _hide(driver: Driver, address: int, fd: int) -> None:
+    with contextlib.suppress(DriverError):
+        driver.hide(address)
+    os.close(fd)
+
+
+def copy(source: torch.Tensor, target: torch.Tensor) -> None:
+    """By a kernel, not by a copy engine, which would work beside a box instead of in turns with it."""
+    torch.bitwise_or(source, 0, out=target)
 
 
 def _free(driver: Driver, pointer: int, size: int, fd: int) -> None:
@@ -159,6 +289,20 @@ class _Pending:
     poison: int
 
 
+_MARKS = 4
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """The judge's own events around one call."""
+
+    start: Any
+    opened: Any
+    back: Any
+    """The judge has the device again."""
+    taken: Any
+
+
 class DeviceBox(Box):
     """A box on the device."""
 
@@ -166,13 +310,16 @@ class DeviceBox(Box):
         super().__init__(start, area)
         self.area = area
         self.device = area.device
+        self.loaded = "torch" if start.device.get("mode", "").endswith("torch") else ""
+        """What its process has loaded beside the driver."""
         self.trusted = start.device.get("mode") in ("launch", "null")
         """Whether no code of the kernel's runs on the host, so that its events can be believed."""
         self.gated = False
         """Whether calls are queued before their inputs exist."""
         self.waits = False
         """Whether the kernel waits for the device inside its calls, so that no gate can be put before them."""
-        self._turn = 0
+        self._numbered = 0
+        """The number of the latest call that the box was told of."""
         self._pending: list[_Pending] = []
         self._taken: dict[int, torch.Tensor] = {}
 
@@ -189,42 +336,70 @@ class DeviceBox(Box):
         self._taken.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """One turn; see `turn`."""
-        return self.turn(slots, timeout_s).seconds
+        """One turn's seconds; see `turn`."""
+        return sum(self.turn(slots, timeout_s).brackets_us) * 1e-6
 
     def turn(self, slots: bytes, timeout_s: float) -> Turn:
         """Have the kernel called on these slots. Raises Failure."""
         deadline = time.monotonic() + timeout_s
         try:
-            return self._one(slots, deadline)
+            self._silent()
+            if self.gated and not self.waits:
+                turn = self._run(slots, self._pending, deadline, ahead=True)
+            else:
+                pairs = zip(slots, self._pending, strict=True)
+                alone = [self._run(bytes([slot]), [pending], deadline, ahead=False) for slot, pending in pairs]
+                turn = Turn.of(alone)
+            self._leave_device()
+            return turn
         except torch.OutOfMemoryError as error:
             raise Failure("error", "leaves too little of the device's memory for the judge") from error
         finally:
-            self._pending.clear()
+            self._pending = []
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _one(self, slots: bytes, deadline: float) -> Turn:
-        """Queued first, or told to go once the gate is open."""
-        ahead = self.gated and not self.waits
-        self._silent()
-        self._turn += 1
-        order = TURN.pack(self._turn) + slots
-        nonce = self._say(GO, order) if ahead else b""
+    def _leave_device(self) -> None:
+        """Whoever comes next has the device alone. Raises Failure for a box that keeps it at work."""
+        if self._quiet_soon():
+            return
+        self.close()
+        if self._quiet_soon():
+            raise Failure("cheat", "keeps the device at work after its calls have ended")
+        raise Failure("harness", "another program is at work on this device: end it (nvidia-smi, rocm-smi)")
+
+    def _quiet_soon(self) -> bool:
+        end = time.monotonic() + _QUIET_S
+        while not (quiet := self.device.quiet()) and time.monotonic() < end:
+            pass
+        return quiet
+
+    def _run(self, slots: bytes, pending: list[_Pending], deadline: float, ahead: bool) -> Turn:
+        """Calls one after another, each on inputs that appear once the call before it is over.
+
+        ahead: wait until the box has queued them all before the first inputs appear.
+        """
+        first = self._numbered + 1
+        self._numbered += len(slots)
+        self._poison(pending)
+        nonce = self._say(GO, FIRST.pack(first) + slots)
         queued = ahead and self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
-        self._poison()
-        started = time.perf_counter()
-        self._write()
-        self._let_go()
-        if not ahead:
-            nonce = self._say(GO, order)
-        if not queued:
-            self.waits |= ahead  # where it was told ahead, it waits for what the gate held back
-            self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
-        self._await(deadline)
-        self._take(slots)
-        seconds = time.perf_counter() - started
-        return Turn(seconds, self._times(nonce, deadline, len(slots)), gated=queued)
+        try:
+            marks = [self._queue(*pair) for pair in enumerate(pending, first)]
+            self.device.start_queue()
+            if not queued:
+                self.waits |= ahead  # told ahead, it waits for what the gate holds back
+                self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
+            self._await(marks[-1].taken, deadline)
+        except BaseException:
+            self._let_all_through()
+            raise
+        self.device.finish()
+        claims = self._times(nonce, deadline, len(slots))
+        elapsed = self.device.driver.elapsed_us
+        brackets = tuple(elapsed(mark.opened, mark.back) for mark in marks)
+        around = tuple(elapsed(mark.start, mark.opened) + elapsed(mark.back, mark.taken) for mark in marks)
+        return Turn(brackets, around, claims, gated=queued)
 
     def _queued(self, nonce: bytes, until: float) -> bool:
         try:
@@ -235,27 +410,42 @@ class DeviceBox(Box):
             raise
         return True
 
-    def _poison(self) -> None:
-        for pending in self._pending:
-            self.region(pending.slot, out=True).fill_(pending.poison)
-            self._kept(pending.slot)
+    def _poison(self, pending: list[_Pending]) -> None:
+        for one in pending:
+            self.region(one.slot, out=True).fill_(one.poison)
+            self._kept(one.slot)
+        self.device.finish()
+        self.device.hold_queue(_MARKS * len(pending))
+
+    def _queue(self, number: int, pending: _Pending) -> _Marks:
+        """Put the judge's side of a call on its own stream: inputs, cache, gate, the box's word, outputs."""
+        driver = self.device.driver
+        marks = _Marks(*self.device.events(_MARKS))
+        inputs, outputs = (self.region(pending.slot, out=out).view(torch.int64) for out in (False, True))
+        kept = self._kept(pending.slot).view(torch.int64)
+        driver.record(marks.start)
+        driver.submit(partial(copy, pending.packed.view(torch.int64), inputs))
+        driver.submit(self.device.flush)
+        driver.record(marks.opened)
+        driver.write(self.area.word, number)
+        driver.wait(self.area.word + FLAG, number)
+        driver.submit(self.device.touch)
+        driver.record(marks.back)
+        driver.submit(partial(copy, outputs, kept))
+        driver.record(marks.taken)
+        return marks
+
+    def _let_all_through(self) -> None:
+        """Nothing of the judge's may wait for a box that is done with."""
+        self.device.start_queue()
+        for word in (0, FLAG):
+            _WORD.pack_into(self.area.gate, word, self._numbered)
         self.device.finish()
 
-    def _write(self) -> None:
-        """By a kernel, not by a copy engine, which would work beside the box instead of in turns with it."""
-        for pending in self._pending:
-            region = self.region(pending.slot, out=False).view(torch.int64)
-            torch.bitwise_or(pending.packed.view(torch.int64), 0, out=region)
-        self.device.flush()
-        self.device.finish()
-
-    def _let_go(self) -> None:
-        _WORD.pack_into(self.area.gate, 0, self._turn)
-
-    def _await(self, deadline: float) -> None:
-        """The box's word, as its stream writes it. Raises Failure."""
+    def _await(self, last: Any, deadline: float) -> None:
+        """Until the judge's stream has passed an event. Raises Failure."""
         look = time.perf_counter() + _LOOK_S
-        while _WORD.unpack_from(self.area.gate, FLAG)[0] != self._turn:
+        while not self.device.driver.reached(last):
             if time.perf_counter() > look:
                 self._watch(deadline)
                 look = time.perf_counter() + _LOOK_S
@@ -275,12 +465,6 @@ class DeviceBox(Box):
         self.log.drain()
         if self.keeper.fileno() in ready and (word := self._heard(self._keeper_word())):
             self._judge(word, b"", b"")
-
-    def _take(self, slots: bytes) -> None:
-        for slot in slots:
-            region = self.region(slot, out=True).view(torch.int64)
-            torch.bitwise_or(region, 0, out=self._kept(slot).view(torch.int64))
-        self.device.finish()
 
     def _kept(self, slot: int) -> torch.Tensor:
         """Where a slot's outputs are copied to: memory that is made before the clock starts."""

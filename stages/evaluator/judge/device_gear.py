@@ -4,7 +4,7 @@ import math
 import statistics as plain
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ksflow.stages.evaluator.judge import statistics
@@ -18,13 +18,27 @@ from ksflow.stages.evaluator.judge.session import Host
 from ksflow.stages.evaluator.judge.stock import Shelf, Shelves
 from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race, Samples
 
-_SLACK = 0.05
-"""A box's events may say so much less than the judge's clock less the median null turn."""
-_SLACK_US = 120.0
-"""And so much less for a whole turn."""
+_SLACK, _SLACK_US = 0.01, 1.0
+"""A box's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
+_TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
+"""The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
 _PATIENCE_S = 60.0
 _FEWEST_ROUNDS = 3
+
+
+@dataclass
+class NullCalls:
+    """What was found of calls of the null kernel, in us."""
+
+    beside: list[float] = field(default_factory=list)
+    """What each call's bracket has beside the call."""
+    around: list[float] = field(default_factory=list)
+    """The judge's own work around each call."""
+
+    def add(self, more: "NullCalls") -> None:
+        self.beside += more.beside
+        self.around += more.around
 
 
 class DeviceGear(Gear):
@@ -38,7 +52,8 @@ class DeviceGear(Gear):
         slots = self.device.slot_memory
         self.memory = Shelves(self.where, self.device.stock_memory, slots, 64, large=slots)
         self.latest_null_us = 0.0
-        self._null_box: DeviceBox | None = None
+        self._null_boxes: dict[str, DeviceBox] = {}
+        """By what their process has loaded: a device's context costs more to turn to where torch made it."""
 
     def area(self, wanted: Room) -> DeviceArea:
         return DeviceArea(self.device, wanted)
@@ -74,43 +89,43 @@ class DeviceGear(Gear):
     def probe(self) -> None:
         self.device.probe()
 
-    def null_turn(self, shelf: Shelf, entries: list[Entry], gated: bool) -> float:
-        """What a turn on these contents takes beside its calls, in seconds. Raises Failure."""
+    def null_turn(self, shelf: Shelf, entries: list[Entry], like: DeviceBox) -> NullCalls:
+        """Calls of the null kernel on these contents, in a box like this. Raises Failure."""
         try:
-            box = self._null(shelf)
-            box.gated = gated
+            box = self._null(shelf, like.loaded)
+            box.gated = not like.waits
             for slot, entry in enumerate(entries):
                 box.fill(slot, entry.packed, 0)
             turn = box.turn(bytes(range(len(entries))), _PATIENCE_S)
         except Failure as failure:  # the next turn has a new box, which owes no answer
-            self._end_null()
+            self._end_null(like.loaded)
             if failure.kind == "exit":
                 raise Failure("harness", f"the null kernel's box: {failure.text}") from failure
             raise
-        seconds = turn.seconds - sum(turn.events_us) * 1e-6
-        self.latest_null_us = round(seconds * 1e6, 1)
+        found = [whole - call for whole, call in zip(turn.brackets_us, turn.events_us, strict=True)]
+        self.latest_null_us = round(plain.median(found), 1)
         if shelf.large:
             box.forget()
-        return seconds
+        return NullCalls(found, list(turn.around_us))
 
-    def _null(self, shelf: Shelf) -> DeviceBox:
+    def _null(self, shelf: Shelf, loaded: str) -> DeviceBox:
         """The null kernel's box, turned to a case."""
         wanted = Room(shelf.layout.input_bytes * shelf.slots, shelf.layout.output_bytes * shelf.slots)
-        if self._null_box is None or not self._null_box.area.fits(wanted):
-            self._null_box = self._open_null(wanted)
-        if self._null_box.layout is not shelf.layout:
-            self._null_box.stage("", shelf.layout, shelf.dims, shelf.slots)
-        return self._null_box
+        box = self._null_boxes.get(loaded)
+        if box is None or not box.area.fits(wanted):
+            box = self._null_boxes[loaded] = self._open_null(wanted, loaded)
+        if box.layout is not shelf.layout:
+            box.stage("", shelf.layout, shelf.dims, shelf.slots)
+        return box
 
-    def _end_null(self) -> None:
-        if self._null_box is not None:
-            self._null_box.close()
-        self._null_box = None
+    def _end_null(self, loaded: str) -> None:
+        if box := self._null_boxes.pop(loaded, None):
+            box.close()
 
-    def _open_null(self, wanted: Room) -> DeviceBox:
-        self._end_null()
+    def _open_null(self, wanted: Room, loaded: str) -> DeviceBox:
+        self._end_null(loaded)
         limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
-        start = self.host.start(_NULL, limits)
+        start = self.host.start(_NULL | {"mode": loaded}, limits)
         box = DeviceBox(start, DeviceArea(self.device, wanted))
         box.ready(_PATIENCE_S)
         return box
@@ -122,8 +137,8 @@ class DeviceContestant(Contestant):
     def __init__(self, name: str, box: DeviceBox, reference: Reference, limit_s: float) -> None:
         super().__init__(name, box, reference, limit_s)
         self.device_box = box
-        self.nulls: dict[bool, list[float]] = {}
-        """Seconds of the null turns that came with this case's turns, by whether they were gated."""
+        self.nulls: dict[tuple[str, bool], NullCalls] = {}
+        """By what the null kernel's process had loaded, and whether its calls were queued ahead."""
         self._turns: list[Turn] = []
 
     def begin(self, shelf: Shelf, null: Any) -> None:
@@ -162,22 +177,26 @@ class DeviceContestant(Contestant):
         """Nothing is booked late."""
 
     def _conclude(self) -> None:
+        """The box's own times, and on top of them what the judge's clock saw beyond the slack."""
         gated = self._turns[-1].gated
-        null = self.nulls.get(gated) or self.nulls[not gated]
-        low, middle, _ = plain.quantiles(null, n=4, method="inclusive") if len(null) > 1 else null * 3
-        walls = [max(turn.seconds - low, 1e-8) / len(turn.events_us) * 1e6 for turn in self._turns]
-        least = plain.median((turn.seconds - middle) / len(turn.events_us) * 1e6 for turn in self._turns)
-        claim = plain.median(plain.fmean(turn.events_us) for turn in self._turns)
-        agrees = least <= claim * (1 + _SLACK) + _SLACK_US / len(self._turns[-1].events_us)
-        believed = agrees or self.device_box.trusted
-        self.samples.wall = [wall for wall, turn in zip(walls, self._turns, strict=True) for _ in turn.events_us]
-        if not believed:
-            self.samples.us = list(self.samples.wall)
+        null = self.nulls.get((self.device_box.loaded, gated)) or next(iter(self.nulls.values()))
+        usual, most_around = plain.median(null.beside), max(null.around)
+        seen = [
+            max(bracket - usual + max(around - most_around, 0.0), 1e-2)
+            for turn in self._turns
+            for bracket, around in zip(turn.brackets_us, turn.around_us, strict=True)
+        ]
+        share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_box.trusted else (_SLACK, _SLACK_US)
+        least, claim = plain.median(seen), plain.median(self.samples.us)
+        excess = max(least - claim * (1 + share) - more, 0.0) if gated else max(least - claim, 0.0)
+        self.samples.wall = seen
+        self.samples.us = [us + excess for us in self.samples.us]
         self.samples.notes = {
-            "clock": "device events" if believed else "the judge's, because the box's events say less",
+            "clock": "device events" if not excess else "device events and what the judge's clock saw beyond them",
             "trusted": self.device_box.trusted,
             "events_us": round(claim, 3),
-            "bracket_us": round(plain.median(walls), 3),
+            "bracket_us": round(least, 3),
+            "added_us": round(excess, 3),
             "gated": gated,
         }
 
@@ -188,16 +207,14 @@ class DeviceRace(Race):
     case_s = 0.4
     rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 5, 3: 4}
     turn_us = 1e3
-    long_turn_us = 3e3
-    """Where a kernel's own host code keeps the events, so that the slack is a small part of a turn."""
-    most_calls, most_in_long = 24, 64
+    most_calls = 16
 
     def __init__(
         self, gear: DeviceGear, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg
     ) -> None:
         super().__init__(shelf, racers, feed, None, leg)
         self._gear = gear
-        self._nulls: dict[bool, list[float]] = {}
+        self._nulls: dict[tuple[str, bool], NullCalls] = {}
 
     def run(self) -> None:
         for contestant in self.racing:
@@ -219,14 +236,11 @@ class DeviceRace(Race):
     def _turns(self, entries: list[Entry]) -> None:
         """And a null turn of each kind that is needed, on the same contents."""
         super()._turns(entries)
-        boxes = [contestant.box for contestant in self.racing]
-        for gated in {not box.waits for box in boxes if isinstance(box, DeviceBox)}:
-            self._nulls.setdefault(gated, []).append(self._gear.null_turn(self.shelf, entries, gated))
+        boxes = [contestant.box for contestant in self.racing if isinstance(contestant.box, DeviceBox)]
+        for kind, box in {(box.loaded, not box.waits): box for box in boxes}.items():
+            self._nulls.setdefault(kind, NullCalls()).add(self._gear.null_turn(self.shelf, entries, box))
 
     def _room(self, fastest: float) -> int:
-        boxes = [contestant.box for contestant in self.racing]
-        trusted = all(isinstance(box, DeviceBox) and box.trusted for box in boxes)
-        wanted = math.ceil((self.turn_us if trusted else self.long_turn_us) * 1e-6 / fastest)
-        calls = max(min(wanted, self.most_calls if trusted else self.most_in_long, self.shelf.slots - 1), 1)
+        calls = max(min(math.ceil(self.turn_us * 1e-6 / fastest), self.most_calls, self.shelf.slots - 1), 1)
         self.wanted_rounds = max(self.wanted_rounds * self.most_calls // max(calls, self.most_calls), _FEWEST_ROUNDS)
         return calls

@@ -25,7 +25,7 @@ _OFF = 0.02
 """A kernel that differs from itself by more than this says that nothing can be ranked now."""
 _CONTROLS = 2
 """Contests at most: another one where the first does not decide."""
-_MODES = {"": "null", "host": "native", "strong": "launch"}
+_MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
 """What a GPU's driver and libraries take of the host's memory beside the kernel."""
@@ -50,7 +50,7 @@ class Host:
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
         on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
         return Start(
-            zygote=self.light if native else self.torch,
+            zygote=self.light if native and not mode.endswith("torch") else self.torch,
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
