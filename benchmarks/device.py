@@ -5,6 +5,7 @@
     python benchmarks/device.py seeds  --problem problem.json KERNEL ...
     python benchmarks/device.py agree  --problem problem.json KERNEL ...
     python benchmarks/device.py repeat --problem problem.json KERNEL [--times 10]
+    python benchmarks/device.py discern [--times 20]
 
 All but `describe` need the standard library, torch and what the kernels are made with. The exit status is 1 where
 something is off: a verdict that the corpus does not expect, a kernel that is not accepted, a time that is too good.
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from ksflow.target import here  # noqa: E402
 
 _SLACK = 0.97
 """A trick that is accepted may look this much faster than the plain kernel: two runs of one kernel differ."""
+_AGREES, _AGREES_SHORT, _SHORT_US = 0.03, 0.05, 10.0
 _WIDTH = 110
 _MISTAKES = ("NameError", "SyntaxError", "ImportError", "ModuleNotFoundError", "AttributeError", "TypeError")
 
@@ -152,7 +154,12 @@ def seeds(problem: Problem, kernels: dict[str, Kernel]) -> bool:
 
 
 def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
-    """The judge's times beside those that a plain script measures in the same run."""
+    """The judge's times beside those that a plain script measures in the same run, in its two ways.
+
+    Between calls the script empties the cache; and in its second way it also runs a long kernel, after which the
+    processors hold no instruction of the one that is timed, as between the judge's calls. A time agrees when it is
+    within 3 % of what lies between the two, or within 5 % below 10 us.
+    """
     judge = LocalEvaluator(here())
     fine = True
     for name, kernel in kernels.items():
@@ -162,14 +169,56 @@ def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
             print(f"{name}: {result.verdict} {result.reason}", flush=True)
             continue
         other = _measured(problem, kernel)
-        rows = [(timing.case, timing.us, other[timing.case]) for timing in result.timings]
-        print(f"{name}: judge us, script us, ratio")
-        for case, ours, theirs in rows:
-            print(f"  {case:30} {ours:10.2f} {theirs:10.2f} {ours / theirs:7.3f}")
-        ratio = math.exp(statistics.fmean(math.log(ours / theirs) for _, ours, theirs in rows))
-        print(f"  geomean ratio {ratio:.4f}", flush=True)
+        print(f"{name}: judge us, script us, with cold code, ratio to each, off")
+        rows = [(timing.us, *other[timing.case]) for timing in result.timings]
+        for timing, (ours, warm, chilled) in zip(result.timings, rows, strict=True):
+            off = max(ours / max(warm, chilled), min(warm, chilled) / ours, 1.0) - 1
+            agrees = off <= (_AGREES if ours > _SHORT_US else _AGREES_SHORT)
+            fine &= agrees
+            figures = f"{ours:9.2f} {warm:9.2f} {chilled:9.2f} {ours / warm:7.3f} {ours / chilled:7.3f} {off:6.1%}"
+            print(f"  {timing.case:30} {figures}{'' if agrees else '  OFF'}")
+        means = [math.exp(statistics.fmean(math.log(row[0] / row[place]) for row in rows)) for place in (1, 2)]
+        print(f"  geomean ratios {means[0]:.4f} {means[1]:.4f}", flush=True)
     judge.close()
     return fine
+
+
+def discern(times: int) -> bool:
+    """A kernel against one with 3 % more work, and against itself: how often it is called faster."""
+    judge = LocalEvaluator(here(), control="always", sanitize=False)
+    problem = problems()["norm"]
+    problem = replace(problem, benchmarks=problem.benchmarks[:1], digest="discern")
+    fine = True
+    kernels = {more: Kernel("cuda", {"kernel.cu": _again(more)}) for more in (0, 3)}
+    for more, wanted in ((3, times), (0, 0)):
+        rival = Trial("00001", Origin.SEED, kernel=kernels[more])
+        results = [judge(problem, kernels[0], (rival,)) for _ in range(times)]
+        claims = [result.evidence.get("claim", {}) for result in results]
+        faster = sum(bool(claim.get("faster")) for claim in claims)
+        fine &= faster == wanted and all(result.accepted for result in results)
+        speedups = sorted(claim.get("speedup", 0.0) for claim in claims)
+        ranked = sum(bool(claim.get("ranked")) for claim in claims)
+        print(
+            f"{more} % more work: called faster {faster} of {times}, ranked {ranked}, accepted "
+            f"{sum(result.accepted for result in results)}, speed-up {speedups[0]:.3f} to {speedups[-1]:.3f}",
+            flush=True,
+        )
+    judge.close()
+    return fine
+
+
+def _again(percent: int) -> str:
+    """The plain kernel of `norm` in strong mode, with so many percent of the rows done twice."""
+    text = plain("norm", Kernel("cuda", {"kernel.cu": "// launch: "})).main
+    head = f"// launch: norm_again [rows + rows * {percent} // 100] [256] (x, w, out, rows, cols)"
+    body = """
+extern "C" __global__ void __launch_bounds__(256)
+    norm_again(const float *x, const float *w, float *out, int64_t rows, int64_t cols) {
+  int64_t i = blockIdx.x % rows;
+  normalise(x + i * cols, w, out + i * cols, cols);
+}
+"""
+    return f"{head}\n{text.partition(chr(10))[2]}{body}"
 
 
 def repeat(problem: Problem, kernels: dict[str, Kernel], times: int) -> bool:
@@ -217,8 +266,8 @@ def read_problem(file: Path) -> Problem:
     return Problem(**{**fields, **made})
 
 
-def _measured(problem: Problem, kernel: Kernel, cold: bool = False) -> dict[str, float]:
-    """Case -> median time in us, by a script that knows nothing of the judge."""
+def _measured(problem: Problem, kernel: Kernel) -> dict[str, tuple[float, float]]:
+    """Case -> median times in us, usual and with cold code, by a script that knows nothing of the judge."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, next(iter(kernel.files)))
         source.write_text(kernel.main)
@@ -230,7 +279,6 @@ def _measured(problem: Problem, kernel: Kernel, cold: bool = False) -> dict[str,
             "outputs": sum(arg.role == "out" for arg in problem.args),
             "dims": problem.dims,
             "defines": dict(problem.defines),
-            "cold": cold,
             "cases": {case.name: [dict(case.params), case.seed] for case in problem.benchmarks},
         }
         script = str(Path(__file__).with_name("device_clock.py"))
@@ -248,7 +296,7 @@ def _kernel(file: Path) -> Kernel:
 def main() -> None:
     """One command."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=[*CATEGORIES, "all", "describe", "seeds", "agree", "repeat"])
+    parser.add_argument("command", choices=[*CATEGORIES, "all", "describe", "seeds", "agree", "repeat", "discern"])
     parser.add_argument("names", nargs="*", help="kernel files, or the problem to describe")
     parser.add_argument("--filter", default="")
     parser.add_argument("--problem", type=Path)
@@ -256,6 +304,8 @@ def main() -> None:
     given = parser.parse_intermixed_args()
     if given.command in (*CATEGORIES, "all"):
         sys.exit(not corpus(given.command, given.filter))
+    if given.command == "discern":
+        sys.exit(not discern(given.times))
     if given.command == "describe":
         sys.exit(not describe(given.names[0]))
     if given.problem is None:

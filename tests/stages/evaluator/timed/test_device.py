@@ -1,4 +1,4 @@
-"""The judge of GPU kernels, whole, on a GPU that the CPU plays: gate, turns, two clocks, claims, containment.
+"""The judge of GPU kernels, whole, on a GPU that the CPU plays: gates, turns, two clocks, claims, containment.
 
 What a real chip does is judged on one: `benchmarks/device.py` with `tests/corpus/device`.
 """
@@ -162,6 +162,14 @@ def instead(how):
         how(call, data[0]) if data else submit(call)
     driver.submit = queue
 """
+_BATCH = """
+queue = type(gate).queue
+staged = []
+def first_serves_all(self, first, calls):
+    queue(self, first, [lambda: [call() for call in calls], *[lambda: None] * (len(calls) - 1)])
+def last_serves_all(self, first, calls):
+    queue(self, first, [*[lambda: None] * (len(calls) - 1), lambda: [call() for call in calls]])
+"""
 _EARLY = """
 import ctypes
 def word(turn):
@@ -181,6 +189,8 @@ INCORRECT = {
         before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), submit(lambda: word(turn)))"
     ),
     "computed before the inputs are there": kernel(before=_AHEAD + "instead(early)"),
+    "first call serves all": kernel(before=_BATCH + "type(gate).queue = first_serves_all", us=50),
+    "last call serves all": kernel(before=_BATCH + "type(gate).queue = last_serves_all", us=50),
 }
 
 
@@ -192,11 +202,14 @@ def test_wrong_answer_is_rejected(judge: Judge, cheat: Kernel) -> None:
 
 
 def test_forged_times_do_not_count(danger: Judge) -> None:
-    forged = kernel(before="driver.elapsed_us = lambda before, after: 1.0")
-    result = danger(forged, HONEST)
-    honest_time(result)
+    """Long enough for what turning to the box takes here to be a small part of it."""
+    true_us = 30_000
+    forged = kernel(before="driver.elapsed_us = lambda before, after: 1.0", us=true_us)
+    result = danger(forged, kernel(us=true_us))
+    assert result.accepted, result.reason
+    assert (result.score_us or 0) > 0.9 * true_us
     assert "judge" in result.evidence["timed"][0]["clock"]
-    assert result.evidence["timed"][0]["events_us"] < TRUE_US / 10
+    assert result.evidence["timed"][0]["events_us"] < true_us / 10
     assert not result.evidence["claim"]["faster"]
 
 
