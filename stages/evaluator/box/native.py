@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import mmap
 import os
 import signal
 
@@ -22,6 +23,7 @@ _HERE = -100
 _RECURSIVE = 0x8000
 _READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
 _DETACH = 2
+_FIXED = 0x10
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -66,6 +68,12 @@ def sealed_memory(name: str, size: int) -> int:
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return fd
+
+
+def map_over(address: int, size: int, fd: int) -> None:
+    """Put a file's memory, all of it present, in the place of a mapping of the same size. Raises OSError."""
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE | _FIXED
+    call("mmap", address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
 
 
 def keep_capabilities() -> None:

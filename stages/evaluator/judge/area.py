@@ -22,29 +22,34 @@ class Room:
 
 
 class Area:
-    """Shared memory for one box at a time. Whoever gets it next finds nothing of the last one's in it."""
+    """Shared memory for one box at a time. `clear` gives the next box a new file at the same addresses of this process:
+    a file's attributes, policies and offsets would tell a box what an earlier one has left in them.
+    """
 
     def __init__(self, room: Room) -> None:
         self.room = room
         self.spoiled = False
         """Whether a box that had it may still be there."""
-        self.inputs, inputs = _memory("inputs", room.inputs_bytes)
-        self.outputs, outputs = _memory("outputs", room.outputs_bytes)
-        self.fds: tuple[int, ...] = (inputs, outputs)
-        for fd in self.fds:
-            weakref.finalize(self, os.close, fd)
+        self.fds: tuple[int, ...] = ()
+        """What the next box gets; nothing before the first `clear`."""
+        self._places = [mmap.mmap(-1, size) for size in (room.inputs_bytes, room.outputs_bytes)]
+        self.inputs, self.outputs = (torch.frombuffer(place, dtype=torch.uint8) for place in self._places)
+        self._close = weakref.finalize(self, _close, ())
 
     def clear(self) -> None:
-        """Forget."""
-        for region in (self.inputs, self.outputs):
-            region.zero_()
+        """Forget: new memory, which is sealed against a change of its size and holds zeros."""
+        self._close()
+        pairs = zip(("inputs", "outputs"), self._places, strict=True)
+        self.fds = tuple(native.sealed_memory(name, len(place)) for name, place in pairs)
+        self._close = weakref.finalize(self, _close, self.fds)
+        for region, fd in zip((self.inputs, self.outputs), self.fds, strict=True):
+            native.map_over(region.data_ptr(), region.numel(), fd)
 
     def fits(self, wanted: Room) -> bool:
         """Whether it holds so much."""
         return self.room.inputs_bytes >= wanted.inputs_bytes and self.room.outputs_bytes >= wanted.outputs_bytes
 
 
-def _memory(name: str, size: int) -> tuple[torch.Tensor, int]:
-    """Shared memory as bytes, and its descriptor."""
-    fd = native.sealed_memory(name, size)
-    return torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8), fd
+def _close(fds: tuple[int, ...]) -> None:
+    for fd in fds:
+        os.close(fd)
