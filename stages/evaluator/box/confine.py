@@ -96,8 +96,8 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
         landlock.restrict(
             readable, (folder, *root.devices(), *order.get("devices", ()), *order.get("writable", ())), artefacts
         )
-    watched = order["language"] != "tool"
-    listener = seccomp.restrict(private, watched) if seccomp.supported() else None
+    kind = "tool" if order["language"] == "tool" else "device" if order.get("devices") else "kernel"
+    listener = seccomp.restrict(private, kind != "tool", kind) if seccomp.supported() else None
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = folder
     os.environ |= _COMPILING

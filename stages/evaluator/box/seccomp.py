@@ -1,8 +1,7 @@
-"""The system call filter: what no kernel needs is refused, what would move it from its core is accepted and ignored.
+"""The system call filter: what `policy` lists is allowed, everything else is refused or answered without being made.
 
-Covered: tracing and reading other processes, mounts and namespaces, sockets other than local ones, keys, modules,
-clocks, io_uring, bpf, perf, userfaultfd, foreign ABIs, calls newer than those looked at. NOT covered: anything that
-the remaining calls reach by their arguments; that is for the other layers.
+NOT covered: what arguments point to (the filter sees numbers only), and what an allowed call reaches by them; that is
+for the other layers.
 
 Starting a process (a thread is none) is asked for: whoever holds the listener that `restrict` returns says yes or no,
 so a box can be told at any time to start no more, and nothing inside can undo that.
@@ -17,95 +16,17 @@ import struct
 from functools import cache
 
 from ksflow.stages.evaluator.box import native, syscalls
+from ksflow.stages.evaluator.box.policy import KINDS, Check, policy
 
-_REFUSED = (
-    "acct",
-    "add_key",
-    "adjtimex",
-    "bpf",
-    "chroot",
-    "clock_adjtime",
-    "clock_settime",
-    "create_module",
-    "delete_module",
-    "fanotify_init",
-    "fanotify_mark",
-    "finit_module",
-    "fsconfig",
-    "fsmount",
-    "fsopen",
-    "fspick",
-    "init_module",
-    "io_uring_enter",
-    "io_uring_register",
-    "io_uring_setup",
-    "ioperm",
-    "iopl",
-    "kcmp",
-    "kexec_file_load",
-    "kexec_load",
-    "keyctl",
-    "lookup_dcookie",
-    "migrate_pages",
-    "modify_ldt",
-    "mount",
-    "mount_setattr",
-    "move_mount",
-    "move_pages",
-    "name_to_handle_at",
-    "nfsservctl",
-    "open_by_handle_at",
-    "open_tree",
-    "open_tree_attr",
-    "perf_event_open",
-    "pidfd_getfd",
-    "pivot_root",
-    "process_madvise",
-    "process_vm_readv",
-    "process_vm_writev",
-    "ptrace",
-    "quotactl",
-    "quotactl_fd",
-    "reboot",
-    "request_key",
-    "setdomainname",
-    "sethostname",
-    "setns",
-    "settimeofday",
-    "swapoff",
-    "swapon",
-    "syslog",
-    "umount2",
-    "unshare",
-    "uselib",
-    "userfaultfd",
-    "vhangup",
-    "_sysctl",
-)
-_SHARED_IPC = ("mq_open", "msgget", "semget", "shmget")
-"""What outlives its maker, where there is no namespace for it."""
-_SOCKETS = ("bind", "connect", "socket")
-"""The machine's own services listen on local sockets that no list of files covers. Pairs of sockets remain."""
-_IGNORED = (
-    "ioprio_set",
-    "sched_setaffinity",
-    "sched_setattr",
-    "sched_setparam",
-    "sched_setscheduler",
-    "setpriority",
-)
-"""The judge says where a box runs; a thread pool that pins its threads is told that it worked."""
 _NEW_NAMESPACES = 0x7E020000
 _THREAD = 0x00010000
-_LOCAL = 1
-_SAME_PERSONALITY = 0xFFFFFFFF
 
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000
 _ERRNO = 0x00050000
 _ASK = 0x7FC00000
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_LOAD, _EQUAL, _MORE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _EACH_ARGUMENT = 0, 4, 16, 8
 
 _SET_FILTER, _IS_AVAILABLE = 1, 2
 _FULL_SPEED, _LISTENER = 4, 8
@@ -136,16 +57,18 @@ def prepare() -> None:
     """Write the filters, for the processes that will be forked from this one."""
     if supported():
         for private in (True, False):
-            _main(private, watched=_can_ask())
+            for kind in KINDS:
+                _main(private, _can_ask() and kind != "tool", kind)
 
 
-def restrict(private: bool, watched: bool = False) -> int | None:
+def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int | None:
     """Filter this process and all that it will start. `private`: it has namespaces of its own. Raises OSError.
 
-    `watched`: its starting of processes is asked for; the descriptor on which, where this kernel can.
+    `kind`: one of `policy.KINDS`. `watched`: its starting of processes is asked for; what is returned is the descriptor
+    on which, where this kernel can.
     """
     watched = watched and _can_ask()
-    found = _install(_main(private, watched), _FULL_SPEED | (_LISTENER if watched else 0))
+    found = _install(_main(private, watched, kind), _FULL_SPEED | (_LISTENER if watched else 0))
     return found if watched else None
 
 
@@ -171,18 +94,48 @@ def _can_ask() -> bool:
 
 
 @cache
-def _main(private: bool, watched: bool) -> bytes:
-    refused = [*_REFUSED, *(() if private else _SHARED_IPC + _SOCKETS)]
-    program = _head()
-    program += _when(syscalls.numbers(*refused), _errno(errno.EPERM))
-    program += _when(syscalls.numbers(*_IGNORED), _errno(0))
-    program += _when(syscalls.numbers("clone3"), _errno(errno.ENOSYS))
+def _main(private: bool, watched: bool, kind: str) -> bytes:
+    rules = policy(kind, private)
     start = _ASK if watched else _ALLOW
+    program = _head()
+    program += _opened("open", 1, rules.direct) + _opened("openat", 2, rules.direct)
+    program += _ranges(sorted(syscalls.numbers(*rules.allowed)))
     program += _when(syscalls.numbers("fork", "vfork"), start)
     program += _clone(start)
-    program += _argument("socket", _EQUAL, _LOCAL, _ALLOW, _errno(errno.EPERM))
-    program += _argument("personality", _EQUAL, _SAME_PERSONALITY, _ALLOW, _errno(errno.EPERM))
-    return b"".join([*program, _step(_RETURN, _ALLOW)])
+    for check in rules.checks:
+        program += _checked(check)
+    for error in sorted(set(rules.answers.values())):
+        program += _when(
+            syscalls.numbers(*(call for call, other in rules.answers.items() if other == error)), _errno(error)
+        )
+    return b"".join([*program, _step(_RETURN, _errno(errno.EPERM))])
+
+
+def _opened(call: str, argument: int, refused: int) -> Program:
+    """No file is opened with a flag."""
+    numbers = syscalls.numbers(call)
+    return [
+        step
+        for number in numbers
+        for step in (
+            _step(_EQUAL, number, 0, 4),
+            _load(argument),
+            _step(_ANY_BIT, refused, 0, 1),
+            _step(_RETURN, _errno(errno.EINVAL)),
+            _step(_RETURN, _ALLOW),
+        )
+    ]
+
+
+def _ranges(numbers: list[int]) -> Program:
+    """Allow them: most lie side by side."""
+    program: Program = []
+    first = 0
+    for place, number in enumerate(numbers):
+        if number + 1 not in numbers[place + 1 : place + 2]:
+            program += [_step(_AT_LEAST, numbers[first], 0, 2), _step(_MORE, number, 1, 0), _step(_RETURN, _ALLOW)]
+            first = place + 1
+    return program
 
 
 def _clone(start: int) -> Program:
@@ -190,7 +143,7 @@ def _clone(start: int) -> Program:
     (number,) = syscalls.numbers("clone")
     return [
         _step(_EQUAL, number, 0, 6),
-        _step(_LOAD, _FIRST_ARGUMENT),
+        _load(0),
         _step(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
         _step(_RETURN, _errno(errno.EPERM)),
         _step(_ANY_BIT, _THREAD, 0, 1),
@@ -221,16 +174,21 @@ def _when(numbers: list[int], action: int) -> Program:
     return steps
 
 
-def _argument(name: str, test: int, value: int, then: int, otherwise: int) -> Program:
-    """Decide one call by its first argument."""
-    (number,) = syscalls.numbers(name)
-    return [
-        _step(_EQUAL, number, 0, 4),
-        _step(_LOAD, _FIRST_ARGUMENT),
-        _step(test, value, 0, 1),
-        _step(_RETURN, then),
-        _step(_RETURN, otherwise),
-    ]
+def _checked(check: Check) -> Program:
+    """Decide one call by one argument."""
+    (number,) = syscalls.numbers(check.call)
+    found = {_ALLOW: check.allowed, _errno(0): check.ignored}
+    inside = [_load(check.argument)]
+    for action, values in found.items():
+        for value in values:
+            inside += [_step(_EQUAL, value, 0, 1), _step(_RETURN, action)]
+    inside.append(_step(_RETURN, _errno(check.otherwise)))
+    return [_step(_EQUAL, number, 0, len(inside)), *inside]
+
+
+def _load(argument: int) -> bytes:
+    """The lower half of an argument: what the kernel looks at, where it takes a number of 32 bits."""
+    return _step(_LOAD, _FIRST_ARGUMENT + _EACH_ARGUMENT * argument)
 
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
