@@ -2,8 +2,8 @@
 
 Words to the judge: `layers JSON` (what was put on this box), `pid N K` (the candidate's process, the root of its
 tree), `stopped N`, `disk`, `memory`, `exit N`, `fault TEXT` (the box could not be made: not the candidate's doing),
-`gone`, and in answer to its `lock`, `locked N`: nothing in the box starts a process from now on (1), or this cannot be
-had here (0).
+`gone`, and in answer to its `lock`, `locked N` + what went wrong, if anything: the box has one process and starts no
+other from now on (1), or it could still start one, as the kernel here does not ask (0).
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import tempfile
 import time
 from typing import Any, NoReturn
 
-from ksflow.stages.evaluator.box import cgroup, init, layers, levels, native, seccomp
+from ksflow.stages.evaluator.box import alone, cgroup, init, layers, levels, native, seccomp
 from ksflow.stages.evaluator.box.confine import PREFIX, PROCESSES, own_uid, shared_bytes
 
 _PATIENCE_S = 10.0
@@ -133,6 +133,7 @@ class _Watch:
         self.ended = False
         self.listener = -1
         self.locked = False
+        self.candidate = 0
 
     def run(self) -> None:
         poller = self.poller = select.poll()
@@ -157,7 +158,8 @@ class _Watch:
         if self.judge.recv(_LONGEST_WORD) != b"lock":
             return False
         self.locked = True
-        self.judge.send(b"locked %d" % (self.listener >= 0))
+        fault = alone.leave_alone(self.root, self.candidate)
+        self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
 
     def _asked(self) -> None:
@@ -184,12 +186,15 @@ class _Watch:
                 raise OSError(text)
             case "here":
                 pid, _, _ = _CREDENTIALS.unpack(_sent(ancillary, socket.SCM_CREDENTIALS)[: _CREDENTIALS.size])
+                self.candidate = pid
                 self.judge.send(f"pid {pid} {self.root}".encode())
             case "ask":
                 (self.listener,) = struct.unpack("=i", _sent(ancillary, socket.SCM_RIGHTS)[:4])
                 self.poller.register(self.listener, select.POLLIN)
             case "exit":
                 self._exit(text)
+            case "stopped" if self.locked and alone.running(self.candidate):
+                pass  # that was when it was left alone
             case "":
                 if not self.ended:
                     self._exit(str(os.waitstatus_to_exitcode(os.waitpid(self.root, 0)[1])))

@@ -9,15 +9,15 @@ import os
 import secrets
 import select
 import shutil
-import signal
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
-from ksflow.stages.evaluator.box import native
+from ksflow.stages.evaluator.box.alone import KEEPS_STARTING
 from ksflow.stages.evaluator.box.confine import PREFIX
 from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
 from ksflow.stages.evaluator.judge.area import Area
@@ -26,9 +26,10 @@ from ksflow.stages.evaluator.judge.failure import CAUSES, Failure, ended
 from ksflow.stages.evaluator.judge.log import Log, plain
 
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
-_ENDINGS = 20
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
+_KEEPER_S = 60.0
+"""A keeper that says nothing for so long has a fault."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Box:
         self.layers: dict[str, str] = {}
         self.locked: bool | None = None
         self._cause = ""
+        self._others = ""
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             with open(os.path.join(self.folder, name), "w") as file:
@@ -110,8 +112,7 @@ class Box:
     def ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
         self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
-        while not self.pid:
-            self._note(self._keeper_word())
+        self._until(lambda: bool(self.pid), "its keeper does not say which process it is")
 
     def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
         """Tell the box how a case's tensors lie. Raises Failure."""
@@ -134,19 +135,11 @@ class Box:
         """
         with contextlib.suppress(OSError):
             self.keeper.send(b"lock")
-        while self.locked is None:
-            if not (word := self._keeper_word()):
-                raise self._ended()
-            self._note(word)
-        for _ in range(_ENDINGS):
-            others = set(native.descendants(self.root, dead=False)) - {self.pid, self.root}
-            if not others:
-                return self.locked
-            for pid in others:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.001)
-        raise Failure("cheat", "keeps starting processes")
+        self._until(lambda: self.locked is not None, "its keeper does not answer")
+        if self._others:
+            kind = "cheat" if self._others == KEEPS_STARTING else "timeout"
+            raise Failure(kind, self._others)
+        return bool(self.locked)
 
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Put contents into a slot, and poison into its outputs."""
@@ -265,6 +258,16 @@ class Box:
                 return message
         raise self._ended()
 
+    def _until(self, known: Callable[[], bool], missing: str) -> None:
+        """Listen to the keeper until something is known. Raises Failure; the keeper's own trouble is not the box's."""
+        end = time.monotonic() + _KEEPER_S
+        while not known():
+            if not select.select([self.keeper], [], [], max(end - time.monotonic(), 0))[0]:
+                raise Failure("harness", missing)
+            if not (word := self._keeper_word()):
+                raise self._ended()
+            self._note(word)
+
     def _keeper_word(self) -> bytes:
         try:
             return self.keeper.recv(_LONGEST_WORD)
@@ -278,7 +281,8 @@ class Box:
         elif word == "exit":
             self.exit = int(value)
         elif word == "locked":
-            self.locked = value == "1"
+            number, _, self._others = value.partition(" ")
+            self.locked = number == "1"
         elif word == "fault":
             raise Failure("harness", value)
         elif word == "layers":
