@@ -33,6 +33,8 @@ from ksflow.stages.evaluator.wire import Closed
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
 _SOURCES = (".cpp", ".cc", ".c")
 _UNFINISHED = "tmp-"
+_PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")
+_PARTS = ("include", "lib", "lib32", "lib64", "libexec", "*-*-*")
 _LOG = 4000
 _FILE_MB, _DISK_MB = 256, 512
 _ZIG_USER = 61183
@@ -149,7 +151,7 @@ def _compile(
         "cpu_s": int(limit) + 5,
         "file_mb": _FILE_MB,
         "disk_mb": _DISK_MB,
-        "extra": [str(Path(compiler.command[0]).resolve().parents[1])],
+        "extra": _parts(Path(compiler.command[0])),
     }
     if zig:
         order |= _zig_order(order["environment"])
@@ -158,6 +160,14 @@ def _compile(
     if zig and not answer["timed_out"]:
         warm.touch()  # its own C++ library is compiled on first use, once for each -march
     return outcome(answer, str(made), limit, order["memory_mb"])
+
+
+def _parts(command: Path) -> list[str]:
+    """What a compiler may read of where it is installed: its programs, libraries and headers. That may be a home."""
+    program = command.resolve()
+    found = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
+    found += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
+    return sorted({str(path) for path in (command, program, *found) if path.exists()})
 
 
 def _zig_order(environment: dict[str, str]) -> dict[str, Any]:

@@ -74,6 +74,32 @@ def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
     assert list(own_cache.rglob("tmp-*")) == []
 
 
+@pytest.mark.skipif(probe().level not in ("full", "userns", "landlock"), reason="a box sees the user's files here")
+def test_of_a_compiler_in_a_home_only_its_own_parts_are_shown(
+    problem: Problem, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("g++") or pytest.skip("needs g++")
+    with tempfile.TemporaryDirectory(prefix="ksflow-test-", dir="/var/tmp") as name:
+        at_home = Path(name, "bin", "g++")
+        at_home.parent.mkdir()
+        at_home.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+        Path(name, "include").mkdir()
+        for place, text in (("bin/token", "word"), ("token", "word"), ("include/own.h", "#define OWN 1")):
+            Path(name, place).write_text(text)
+        for path in (Path(name), at_home, *Path(name).iterdir()):
+            path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(at_home.parent), prepend=os.pathsep)
+        compiler.find.cache_clear()
+        try:
+            assert build(problem, toy.cpp(toy.LOOP, f'#include "{name}/include/own.h"')).artefact
+            for hidden in ("token", "bin/token"):
+                built = build(problem, toy.cpp(toy.LOOP, f'#include "{name}/{hidden}"'))
+                assert "No such file" in built.reason or "denied" in built.reason, built
+        finally:
+            monkeypatch.undo()
+            compiler.find.cache_clear()
+
+
 HIDDEN = {
     "include": '#include "{path}"',
     "incbin": 'asm(".incbin \\"{path}\\"");',
