@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from ksflow.stages.evaluator.box import cgroup, landlock, levels, native, root, seccomp
+from ksflow.stages.evaluator.box import cgroup, counters, landlock, levels, native, root, seccomp
 
 _FIRST_UID, _UIDS = 61184, 4336
 """systemd's range for throw-away users."""
@@ -53,6 +53,8 @@ def prepare() -> None:
     cgroup.places()
     landlock.version()
     root.readable()
+    counters.texts()
+    counters.folders()
     seccomp.prepare()
     _closed_home()
 

@@ -1,7 +1,7 @@
 """A root directory of a box's own: what its programs need, read-only, and nothing else of the machine.
 
-System folders, the interpreter and its packages, a handful of devices, a new /proc, and small private /tmp and
-/dev/shm. Whatever is not listed here does not exist inside: homes, keys, the project, other boxes.
+System folders, the interpreter and its packages, a handful of devices, a new /proc without the machine's counters, and
+small private /tmp and /dev/shm. What is not listed here does not exist inside: homes, keys, the project, other boxes.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from ksflow.stages.evaluator.box import native
+from ksflow.stages.evaluator.box import counters, native
 
 INSIDE = "/tmp/box"
 """The box's own folder."""
@@ -101,6 +101,7 @@ def build(wishes: Wishes) -> None:
     _devices(f"{root}/dev", wishes.devices)
     os.mkdir(f"{root}/proc")
     native.mount("proc", f"{root}/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+    counters.cover(root)
     native.change_root(root)
     _own(sources, wishes.user)
     native.mount("", "/", None, _AGAIN | _BIND | _READ_ONLY | _NO_SUID)
@@ -157,6 +158,8 @@ def _devices(folder: str, more: tuple[str, ...]) -> None:
         if not os.path.isdir(path):
             open(target, "w").close()
         native.mount(path, target, None, _BIND)
+        if path not in more:  # or the times of a file that anybody may write to could be set
+            native.seal(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")
     _temporary(f"{folder}/shm", _SHARED_MB)

@@ -18,7 +18,7 @@ from evaluator import boxes, toy
 from ksflow import children, target
 from ksflow.errors import ConfigError
 from ksflow.records import Kernel, Problem
-from ksflow.stages.evaluator.box import levels
+from ksflow.stages.evaluator.box import levels, seccomp
 from ksflow.stages.evaluator.client import Child
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -360,3 +360,105 @@ def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeyp
         evaluator.close()
     finally:
         levels.probe.cache_clear()
+
+
+TELLS = """
+import ctypes, fcntl, json, os, platform, struct, sys
+from ksflow.stages.evaluator.box import native, seccomp, syscalls
+libc = ctypes.CDLL(None, use_errno=True)
+def error_of(name, *arguments):
+    wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return ctypes.get_errno() if libc.syscall(syscalls.number(name), *wide) < 0 else 0
+made = os.memfd_create("made")
+shared = os.open(sys.executable, os.O_RDONLY)
+native.no_new_privileges()
+seccomp.restrict(private=True, kind=sys.argv[1])
+lock = struct.pack("hhqqi", fcntl.F_RDLCK, 0, 1 << 40, 1, 0)
+room = ctypes.create_string_buffer(4096)
+page = ctypes.create_string_buffer(8192)
+print(json.dumps({
+    "read lock": error_of("fcntl", shared, fcntl.F_SETLK, lock), "who locks": error_of("fcntl", shared, 5, room),
+    "open lock": error_of("fcntl", shared, 37, lock), "lease": error_of("fcntl", shared, 1024, 0),
+    "notify": error_of("fcntl", shared, 1026, 1), "hint": error_of("fcntl", made, 1036, room),
+    "flock": error_of("flock", shared, 2), "attribute": error_of("fsetxattr", made, b"user.a", b"b", 1, 0),
+    "its value": error_of("fgetxattr", made, b"user.a", room, 1), "watch": error_of("inotify_init1", 0),
+    "cache": error_of("cachestat", shared, room, room, 0), "mincore": error_of("mincore", page, 1, room),
+    "no wait": error_of("preadv2", shared, 0, 0, 0, 0, 8), "direct": error_of("openat", -100, b"/bin/sh", os.O_DIRECT),
+    "advice": error_of("fadvise64", shared, 0, 0, 4), "merge": error_of("madvise", 0, 4096, 12),
+    "all merge": error_of("prctl", 67, 1, 0, 0, 0), "policy": error_of("mbind", 0, 0, 99, 0, 0, 99),
+    "timer": error_of("timer_create", 1, 0, room), "interval": error_of("setitimer", 0, room, 0),
+    "timer file": error_of("timerfd_create", 1, 0), "own filter": error_of("seccomp", 1, 0, room),
+    "asynchronous": error_of("io_setup", 1, room), "device": error_of("ioctl", made, 0xC0104600, room),
+    "duplicate": error_of("fcntl", made, 0, 0), "flags": error_of("fcntl", made, 2, 1),
+    "event": error_of("eventfd2", 0, 0),
+    "seals": error_of("fcntl", made, 1034, 0), "huge": error_of("madvise", 0, 0, 14),
+    "rename": error_of("prctl", 15, b"me"),
+    "pair": error_of("socketpair", 1, 1, 0, room), "other pair": error_of("socketpair", 30, 1, 0, room),
+}))
+"""
+REFUSED = {
+    "who locks": errno.EINVAL,
+    "lease": errno.EINVAL,
+    "notify": errno.EINVAL,
+    "hint": errno.EINVAL,
+    "attribute": errno.EOPNOTSUPP,
+    "its value": errno.EOPNOTSUPP,
+    "watch": errno.ENOSYS,
+    "cache": errno.ENOSYS,
+    "mincore": errno.ENOSYS,
+    "no wait": errno.ENOSYS,
+    "direct": errno.EINVAL,
+    "merge": errno.EINVAL,
+    "all merge": errno.EINVAL,
+    "timer": errno.ENOSYS,
+    "interval": errno.ENOSYS,
+    "timer file": errno.ENOSYS,
+    "own filter": errno.ENOSYS,
+    "asynchronous": errno.ENOSYS,
+    "device": errno.ENOTTY,
+    "other pair": errno.EAFNOSUPPORT,
+}
+"""Calls by which boxes could tell each other something, or work while another is timed -> what they get."""
+
+
+@pytest.mark.skipif(not seccomp.supported(), reason="needs a kernel that filters system calls")
+def test_a_kernel_can_leave_word_for_nobody() -> None:
+    done = subprocess.run([sys.executable, "-c", TELLS, "kernel"], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout or "{}")
+    assert {name: error for name, error in found.items() if error} == REFUSED, done.stderr
+
+
+@pytest.mark.skipif(not seccomp.supported(), reason="needs a kernel that filters system calls")
+def test_tools_may_lock_files_and_devices_are_spoken_to() -> None:
+    errors = {}
+    for kind in ("tool", "device"):
+        done = subprocess.run([sys.executable, "-c", TELLS, kind], capture_output=True, text=True, check=False)
+        errors[kind] = json.loads(done.stdout or "{}")
+    assert not errors["tool"]["read lock"]
+    assert not errors["tool"]["watch"]
+    assert errors["tool"]["policy"] == errors["device"]["policy"] == errno.EINVAL  # asked, and wrong
+    assert errors["device"]["lease"] == errno.EINVAL
+    assert errors["device"]["timer"] == errno.ENOSYS
+
+
+COUNTERS = """
+import os
+numbers = ("/proc/meminfo", "/proc/stat", "/proc/vmstat", "/proc/sys/fs/file-nr", "/proc/uptime", "/proc/loadavg")
+before = [open(name).read() for name in numbers]
+kept = [os.memfd_create("one") for _ in range(100)]
+moved = bytearray(b"x") * (32 << 20)
+print(before == [open(name).read() for name in numbers], all(before), os.path.exists("/proc/self/status"))
+try:
+    os.utime("/dev/null")
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+@pytest.mark.parametrize("level", [level for level in ("full", "userns") if level in (HERE, "userns")])
+@pytest.mark.skipif(HERE not in levels.PRIVATE, reason="needs a /proc of the box's own")
+def test_counters_of_the_machine_stand_still(level: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="ksflow-test-", dir="/var/tmp") as name:
+        Path(name).chmod(0o755)
+        done = boxes.run({"look": boxes.order(level, COUNTERS)}, level == "userns", Path(name))
+    assert done["look"]["log"].splitlines() == ["True True True", os.strerror(errno.EROFS)]
