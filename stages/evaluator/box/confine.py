@@ -55,6 +55,7 @@ def prepare() -> None:
     root.readable()
     counters.texts()
     counters.folders()
+    counters.system()
     seccomp.prepare()
     _closed_home()
 

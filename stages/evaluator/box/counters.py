@@ -5,6 +5,7 @@ stay, for libraries that parse them; folders of such numbers are empty. What can
 """
 
 import contextlib
+import ctypes
 import glob
 import os
 import stat
@@ -38,6 +39,7 @@ _FOLDERS = (
 )
 _LONGEST = 1 << 16
 _BIND = 0x1000
+_SYSTEM_BYTES = 112
 
 
 @cache
@@ -58,6 +60,14 @@ def folders() -> tuple[str, ...]:
     """Those that are empty in a box."""
     own = [_PROC + name for name in os.listdir(_PROC) if not name.isdigit() and name not in _OWN]
     return (*(path for path in own if os.path.isdir(path) and not os.path.islink(path)), *_all(_FOLDERS))
+
+
+@cache
+def system() -> bytes:
+    """What the call `sysinfo` said at the first call of this function."""
+    found = ctypes.create_string_buffer(_SYSTEM_BYTES)
+    native.call("sysinfo", found)
+    return found.raw
 
 
 def cover(root: str) -> None:

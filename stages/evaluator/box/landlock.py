@@ -1,5 +1,6 @@
 """Landlock: files by an allow-list, no TCP, no signals to the outside, for machines where no namespace can be had."""
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -46,7 +47,8 @@ def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterab
     for path in writable:
         _allow(rules, path, handled)
     for fd in artefacts:
-        _add(rules, fd, read & _FOR_FILES)
+        with contextlib.suppress(OSError):  # files that are in memory only may always be read
+            _add(rules, fd, read & _FOR_FILES)
     native.call("landlock_restrict_self", rules, 0)
     os.close(rules)
 

@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import shutil
 import signal
 
 from ksflow.stages.evaluator.box import syscalls
@@ -67,6 +68,22 @@ def sealed_memory(name: str, size: int) -> int:
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+def sealed_copy(path: str) -> int:
+    """A file's contents as a file of nobody else's, by its descriptor; nobody can change it. Raises OSError."""
+    fd = os.memfd_create("copy", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with open(path, "rb") as source, open(fd, "wb", closefd=False) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(
+            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+        )
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 

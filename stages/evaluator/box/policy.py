@@ -33,7 +33,7 @@ _PROCESSES = """
 arch_prctl set_tid_address set_robust_list get_robust_list rseq futex sched_yield sched_getaffinity sched_getattr
 sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval getcpu getpid
 getppid gettid getpgid getpgrp getsid setsid setpgid getuid geteuid getgid getegid getresuid getresgid getgroups
-capget getpriority ioprio_get getrlimit setrlimit prlimit64 getrusage times sysinfo uname execve execveat exit
+capget getpriority ioprio_get getrlimit setrlimit prlimit64 getrusage times uname execve execveat exit
 exit_group wait4 waitid kill tgkill tkill pidfd_open pidfd_send_signal rt_sigaction rt_sigprocmask rt_sigpending
 rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo sigaltstack pause restart_syscall
 clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer getrandom

@@ -4,7 +4,8 @@ NOT covered: what arguments point to (the filter sees numbers only), and what an
 for the other layers.
 
 Starting a process (a thread is none) is asked for: whoever holds the listener that `restrict` returns says yes or no,
-so a box can be told at any time to start no more, and nothing inside can undo that.
+so a box can be told at any time to start no more, and nothing inside can undo that. The same one answers `sysinfo`,
+with what that said before.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import os
 import struct
 from functools import cache
 
-from ksflow.stages.evaluator.box import native, syscalls
+from ksflow.stages.evaluator.box import counters, native, syscalls
 from ksflow.stages.evaluator.box.policy import KINDS, Check, policy
 
 _NEW_NAMESPACES = 0x7E020000
@@ -31,8 +32,8 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _EACH_ARGUMENT = 0, 4, 16, 8
 _SET_FILTER, _IS_AVAILABLE = 1, 2
 _FULL_SPEED, _LISTENER = 4, 8
 """Without the brake against speculation that older kernels put on filtered processes; with someone to ask."""
-_RECEIVE, _SEND = 0xC0502100, 0xC0182101
-_QUESTION = struct.Struct("=QII64x")
+_RECEIVE, _SEND, _STILL_ASKED = 0xC0502100, 0xC0182101, 0x40082102
+_QUESTION = struct.Struct("=QIIi12xQ40x")
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
 
@@ -73,13 +74,27 @@ def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int 
 
 
 def answer(listener: int, allowed: bool) -> None:
-    """Answer one question about starting a process."""
+    """Answer one question: about starting a process, or what the machine's memory and load are."""
     question = bytearray(_QUESTION.size)
     with contextlib.suppress(OSError):  # whoever asked may be gone
         fcntl.ioctl(listener, _RECEIVE, question)
-        number, _, _ = _QUESTION.unpack(question)
-        verdict = (0, _CONTINUE) if allowed else (-errno.EAGAIN, 0)
+        number, thread, _, call, address = _QUESTION.unpack(question)
+        if [call] == syscalls.numbers("sysinfo"):
+            verdict = _told(listener, number, thread, address)
+        else:
+            verdict = (0, _CONTINUE) if allowed else (-errno.EAGAIN, 0)
         fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, *verdict))
+
+
+def _told(listener: int, number: int, thread: int, address: int) -> tuple[int, int]:
+    """Write what `sysinfo` once said to where the thread wants it. What to answer it."""
+    with open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
+        fcntl.ioctl(listener, _STILL_ASKED, struct.pack("=Q", number))  # so it is the thread's memory that is open
+        try:
+            os.pwrite(memory.fileno(), counters.system(), address)
+        except (OSError, OverflowError):
+            return -errno.EFAULT, 0
+    return 0, 0
 
 
 @cache
@@ -100,7 +115,7 @@ def _main(private: bool, watched: bool, kind: str) -> bytes:
     program = _head()
     program += _opened("open", 1, rules.direct) + _opened("openat", 2, rules.direct)
     program += _ranges(sorted(syscalls.numbers(*rules.allowed)))
-    program += _when(syscalls.numbers("fork", "vfork"), start)
+    program += _when(syscalls.numbers("fork", "vfork", "sysinfo"), start)
     program += _clone(start)
     for check in rules.checks:
         program += _checked(check)

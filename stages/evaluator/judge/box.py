@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ksflow.stages.evaluator.box import native
 from ksflow.stages.evaluator.box.alone import KEEPS_STARTING
 from ksflow.stages.evaluator.box.confine import PREFIX
 from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
@@ -75,7 +76,7 @@ class Box:
         self.socket, box = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = [keeper.detach(), box.detach(), *map(os.dup, area.fds), self.log.writer]
         if start.artefact:
-            fds.append(os.open(start.artefact, os.O_RDONLY))
+            fds.append(native.sealed_copy(start.artefact))  # its owner could set its times, its mode
         order = {
             **start.extra,
             "language": start.language,

@@ -150,7 +150,7 @@ class Stock:
         self.benchmarks = [Shelf(self.reference, case, memory, self.salt, shelves) for case in problem["benchmarks"]]
 
     def areas(self, count: int) -> list[Area]:
-        """Memory for so many boxes: the same each time, because where it lies moves the times."""
+        """Memory for so many boxes: at the same addresses each time, because where it lies moves the times."""
         self._areas = [area for area in self._areas if not area.spoiled]
         while len(self._areas) < count:
             self._areas.append(self._area(room(self.benchmarks)))

@@ -462,3 +462,26 @@ def test_counters_of_the_machine_stand_still(level: str) -> None:
         Path(name).chmod(0o755)
         done = boxes.run({"look": boxes.order(level, COUNTERS)}, level == "userns", Path(name))
     assert done["look"]["log"].splitlines() == ["True True True", os.strerror(errno.EROFS)]
+
+
+MEMORY_BY_CALL = """
+import ctypes
+import torch
+libc = ctypes.CDLL(None)
+def asked():
+    room = ctypes.create_string_buffer(112)
+    assert libc.sysinfo(room) == 0
+    return room.raw
+said = asked()
+moved = bytearray(b"x") * (64 << 20)
+print(said == asked(), any(said), libc.sysinfo(ctypes.c_void_p(8)))
+def custom_kernel(data):
+    return torch.add(data[0], data[1], out=data[2])
+"""
+
+
+@pytest.mark.skipif(HERE not in levels.PRIVATE, reason="needs a kernel that asks about calls")
+def test_memory_and_load_of_the_machine_stand_still(evaluator: LocalEvaluator, problem: Problem) -> None:
+    result = evaluator(problem, Kernel("python", {"k.py": MEMORY_BY_CALL}), ())
+    assert result.accepted, result.reason
+    assert result.evidence["log"].splitlines()[0] == "True True -1"
