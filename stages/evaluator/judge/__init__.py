@@ -13,7 +13,8 @@
 What holds it up:
  - Nothing computed in a process that imported the candidate is believed, except bytes at known offsets, then checked.
  - No box sees contents twice, and every call's outputs are compared, held, and compared again: no replay, no cache, no
-   late answer. Large outputs are compared at secret places, every eighth as a whole.
+   late answer. Large outputs are compared at secret places and at their very end, every eighth at up to
+   4 million elements, which is all of them for most problems.
  - Two clocks that a candidate cannot touch, of which the larger counts: the judge's wall clock, and the kernel's
    account of the box's CPU time, from before its inputs appear until those of the next turn do.
  - A box has one process by the time it is timed, and its threads share one core.

@@ -21,7 +21,7 @@ _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 ALL = 1 << 22
-"""Outputs of up to so many elements can be compared as a whole."""
+"""Outputs of up to so many elements can be compared as a whole; of larger ones, so many are compared each time."""
 _RUN = 64
 _STRIP = 1 << 24
 _ENOUGH = 1 << 16
@@ -35,7 +35,7 @@ class Expected:
     low: torch.Tensor
     high: torch.Tensor
     sample: torch.Tensor | None
-    """Which runs of 64 elements are compared; None for all elements."""
+    """Which whole runs of 64 elements are compared, beside the last `numel % 64` elements; None for all elements."""
     shape: tuple[int, ...]
     special: bool
     """Whether there is a NaN in it."""
@@ -171,7 +171,7 @@ def number(value: float) -> float | str:
 
 
 def _sample(total: int, count: int) -> torch.Tensor:
-    """Secret runs; the first and the last one are always among them."""
+    """Secret runs; the first and the last whole one are always among them (`_pick` adds what is left after that)."""
     secret = torch.Generator().manual_seed(secrets.randbits(62))
     runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
     runs[0], runs[-1] = 0, total // _RUN - 1
@@ -179,10 +179,12 @@ def _sample(total: int, count: int) -> torch.Tensor:
 
 
 def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
+    """The sampled runs, then the elements that are left after the last whole run: every sample has the very end."""
     if sample is None:
         return flat
     whole = flat.numel() // _RUN * _RUN
-    return flat[:whole].view(-1, _RUN).index_select(0, sample).view(-1)
+    runs = flat[:whole].view(-1, _RUN).index_select(0, sample).view(-1)
+    return runs if whole == flat.numel() else torch.cat((runs, flat[whole:]))
 
 
 def _bounded(value: torch.Tensor, room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -210,8 +212,7 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
 
 def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, Any]:
     place = int(bad.nonzero()[0])
-    position = place if want.sample is None else int(want.sample[place // _RUN]) * _RUN + place % _RUN
-    index = [int(i) for i in torch.unravel_index(torch.tensor(position), want.shape)]
+    index = [int(i) for i in torch.unravel_index(torch.tensor(_position(want, place)), want.shape)]
     return {
         "index": index,
         "got": number(float(flat[place])),
@@ -220,6 +221,16 @@ def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, A
         "bad": int(bad.sum()),
         "of": bad.numel(),
     }
+
+
+def _position(want: Expected, place: int) -> int:
+    """Where in the whole output the compared element number `place` lies."""
+    if want.sample is None:
+        return place
+    sampled = want.sample.numel() * _RUN
+    if place >= sampled:
+        return math.prod(want.shape) // _RUN * _RUN + place - sampled
+    return int(want.sample[place // _RUN]) * _RUN + place % _RUN
 
 
 def _eps(dtype: str) -> float:

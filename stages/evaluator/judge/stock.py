@@ -43,8 +43,9 @@ class Shelves:
 class Shelf:
     """One case: how its tensors lie, and the contents at hand.
 
-    Where the outputs are large, most contents are checked at a secret sample of elements and every eighth at all of
-    them; nobody outside can tell which. A large case sees so few contents that all are checked at all elements.
+    Where the outputs are large, most contents are checked at a small secret sample of elements and every eighth at
+    `bound.ALL` elements, which is the whole of smaller outputs; nobody outside can tell which. A large case sees so
+    few contents that all of them are checked at so many elements.
     """
 
     def __init__(

@@ -147,6 +147,21 @@ def test_elementwise_knows_cancellation_and_condition() -> None:
     assert share(bounds.elementwise(x.double() + 3, 3.0), x + 3) < 0.5
 
 
+@pytest.mark.parametrize("most", [1 << 14, 1 << 22])
+@pytest.mark.parametrize("left", [0, 1, 63])
+def test_every_sample_of_a_large_output_has_its_very_end(most: int, left: int) -> None:
+    exact = torch.zeros((1 << 22) + 64 + left)
+    want = expected(bounds.exact(exact), exact, {"c1": 8.0, "accumulate": "float32"}, most)
+    assert want.sample is not None
+    assert compare(want, exact).right
+    for place in {0, len(exact) - 1, len(exact) - max(left, 1)}:
+        got = exact.clone()
+        got[place] = torch.nan
+        finding = compare(want, got)
+        assert not finding.right
+        assert finding.detail["index"] == [place]
+
+
 def test_helpers_leave_their_operands_alone() -> None:
     x = normal(8, 8)
     kept = x.clone()
