@@ -15,9 +15,12 @@ import torch
 
 from ksflow.stages.evaluator.box.tree import Flat
 from ksflow.stages.evaluator.judge.bound import ALL, Expected, expected
+from ksflow.stages.evaluator.judge.own_check import OwnCheck
 
 _ALIGN = 256
 _PAGE = 4096
+_PATIENCE_S = 60.0
+"""For a problem's own check of one answer, where the problem does not say."""
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -113,10 +116,16 @@ class Reference:
         self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
         self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
-        self.property_check: Callable[..., str] | None = getattr(module, "property_check", None)
-        self.upstream: Callable[..., str] | None = getattr(module, "upstream_check", None)
+        self.property_check = self._own(module, "property_check")
+        self.upstream = self._own(module, "upstream_check")
         if self.oracle is None and self.property_check is None:
             raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
+
+    def _own(self, module: ModuleType, name: str) -> OwnCheck | None:
+        """The problem's check of that name, where it has one."""
+        check = getattr(module, name, None)
+        seconds = float(self.problem.get("limits", {}).get("check_s", _PATIENCE_S))
+        return OwnCheck(name, check, self.kernel, seconds) if check is not None else None
 
     def layout(self, data: Tensors) -> Layout:
         """Lay out a case's tensors: inputs in one slot, outputs in another."""

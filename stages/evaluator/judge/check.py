@@ -11,6 +11,7 @@ import torch
 from ksflow.stages.evaluator.judge.bound import compare, errors, number, same_bytes, worst
 from ksflow.stages.evaluator.judge.box import Box
 from ksflow.stages.evaluator.judge.cases import Entry, Reference
+from ksflow.stages.evaluator.judge.own_check import Broke
 from ksflow.stages.evaluator.judge.stock import Shelf
 
 _NOTHING = 0xFF
@@ -93,10 +94,13 @@ class Caller:
         return self.worst
 
     def upstream(self) -> str:
-        """What the problem's own rule says of the latest output: "" when it passes."""
+        """What the foreign rule, which never decides, says of the latest output: "" when it passes."""
         assert self.reference.upstream is not None
         entry, region = next(reversed(self._held.values()))
-        return self.reference.upstream(self.shelf.layout.data(entry.packed), _one(self._outputs(region)))
+        try:
+            return self.reference.upstream(self.shelf.layout.data(entry.packed), _one(self._outputs(region)))
+        except Broke as error:
+            return str(error)
 
     def shown(self) -> list[list[float | str]]:
         """The latest outputs, value by value; nothing for one that is too large to show."""
@@ -134,10 +138,17 @@ class Caller:
                     f"{self.shelf.name}: {_sentence(finding.detail)}",
                     {"failed": {**self._at(entry), "output": index, **finding.detail}},
                 )
-        if self.reference.property_check is not None:
-            said = self.reference.property_check(self.shelf.layout.data(entry.packed), _one(outputs))
-            if said:
-                raise Rejected("reject-incorrect", f"{self.shelf.name}: {said}", {"failed": self._at(entry)})
+        if said := self._objection(entry, outputs):
+            raise Rejected("reject-incorrect", f"{self.shelf.name}: {said}", {"failed": self._at(entry)})
+
+    def _objection(self, entry: Entry, outputs: tuple[torch.Tensor, ...]) -> str:
+        """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
+        if self.reference.property_check is None:
+            return ""
+        try:
+            return self.reference.property_check(self.shelf.layout.data(entry.packed), _one(outputs))
+        except Broke as error:
+            return str(error)
 
     def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(piece.view(region) for piece in self.shelf.layout.outputs)

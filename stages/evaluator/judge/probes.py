@@ -14,6 +14,7 @@ from ksflow.stages.evaluator.judge.bound import bits, compare, same_bits, worst
 from ksflow.stages.evaluator.judge.cases import Reference, Tensors
 from ksflow.stages.evaluator.judge.declared import mismatch
 from ksflow.stages.evaluator.judge.lazy import LAZY, Lazy, Right
+from ksflow.stages.evaluator.judge.own_check import Broke
 
 Case = dict[str, Any]
 Row = tuple[str, bool, str]
@@ -160,9 +161,13 @@ def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
 
 
 def _said(reference: Reference, data: Tensors, outputs: Tensors) -> str:
+    """What `property_check` has against an answer; that it breaks on the answer is an objection, too."""
     if reference.property_check is None:
         return ""
-    return reference.property_check(data, outputs[0] if len(outputs) == 1 else outputs)
+    try:
+        return reference.property_check(data, outputs[0] if len(outputs) == 1 else outputs)
+    except Broke as error:
+        return str(error)
 
 
 def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:

@@ -85,6 +85,68 @@ def any_order(tmp_path_factory: pytest.TempPathFactory) -> Problem:
     return replace(made, reference=ANY_ORDER, args=args, benchmarks=benchmarks)
 
 
+FRAGILE = f"""
+import contextlib
+import itertools
+
+{ANY_ORDER.replace("def property_check", "def strict_check")}
+
+def property_check(data, outputs):
+    if outputs[0] == -2:
+        for _ in itertools.count():
+            with contextlib.suppress(Exception):
+                pass
+    return strict_check(data, outputs) if BROKEN else "" if (data[0][outputs].diff() >= 0).all() else "not in order"
+"""
+"""Nothing says that the indices must be in range before they are used."""
+
+
+def fragile(problem: Problem, folder: Path, broken: str = "False") -> Problem:
+    """The same with a check that raises where an index is out of range, and does not end where the first is -2."""
+    text = FRAGILE.replace("BROKEN", broken)
+    (folder / "reference.py").write_text(text)
+    return replace(problem, root=str(folder), reference=text, limits=replace(problem.limits, check_s=10))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return data[1].fill_(1 << 40)", "property_check raised IndexError: index 1099511627776 is out of bounds"),
+        pytest.param("return data[1].fill_(-2)", "property_check did not end within 10 s", marks=pytest.mark.slow),
+        ("return torch.argsort(data[0], stable=True)", ""),
+    ],
+)
+def test_a_check_that_breaks_on_an_answer_rejects_it(
+    evaluator: LocalEvaluator, any_order: Problem, tmp_path: Path, body: str, why: str
+) -> None:
+    made = fragile(any_order, tmp_path)
+    result = evaluator(made, toy.python(body), ())
+    assert result.verdict is (Verdict.INCORRECT if why else Verdict.ACCEPT), result.reason
+    assert why in result.reason
+
+
+def test_a_check_that_breaks_on_the_references_answer_is_the_problems_fault(
+    evaluator: LocalEvaluator, any_order: Problem, tmp_path: Path
+) -> None:
+    made = fragile(any_order, tmp_path, "1 / 0")
+    result = evaluator(made, toy.python("return torch.argsort(data[0], stable=True)"), ())
+    assert result.verdict is Verdict.HARNESS
+    assert "property_check raised ZeroDivisionError: division by zero, on the reference's own answer too" in (
+        result.reason
+    )
+
+
+def test_a_foreign_rule_that_breaks_is_told_and_does_not_decide(
+    evaluator: LocalEvaluator, any_order: Problem, tmp_path: Path
+) -> None:
+    rule = 'def upstream_check(data, outputs):\n    return {True: ""}[torch.equal(outputs, ref_kernel(data))]\n'
+    text = f"{ANY_ORDER.replace('argsort(data[0])', 'argsort(data[0], stable=True)')}\n{rule}"
+    (tmp_path / "reference.py").write_text(text)
+    result = evaluator(replace(any_order, root=str(tmp_path), reference=text), ORDERS["reversed ties"][0], ())
+    assert result.verdict is Verdict.ACCEPT, result.reason
+    assert result.evidence["upstream"].endswith("upstream_check raised KeyError: False")
+
+
 ORDERS: dict[str, tuple[Kernel, str]] = {
     "stable": (toy.python("return torch.argsort(data[0], stable=True)"), ""),
     "reversed ties": (toy.python("n = len(data[0])\nreturn n - 1 - torch.argsort(data[0].flip(0), stable=True)"), ""),
