@@ -14,6 +14,7 @@ Outputs of integers and truth values are compared exactly, whatever the magnitud
 float32 products underflow, and answers that are not unique (see `property_check` in problems/README.md).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,12 @@ Row = dict[str, Any]
 
 _CHUNK, _DEVICE_CHUNK = 1 << 15, 1 << 24
 """Elements that stay in a core's cache with their temporaries; on a GPU, so many that launches cost nothing."""
+_LONG = 1 << 14
+"""Terms of a sum that is bounded by what is in it."""
+_LONG_CHUNK = 1 << 22
+_LANES = (1024, 64, 8, 2)
+_EXPONENT = 0x7F800000
+"""Bits of a float32."""
 _VANISHES = 800.0
 """e to the minus this is 0 in fp64."""
 _PICKS: dict[str, Callable[..., torch.Tensor]] = {
@@ -57,7 +64,9 @@ def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", ke
     """`sum`, `mean`, `max`, `min`, `argmax` or `argmin` of x along `dim` (argmax and argmin: one dimension).
 
     A sum of n terms errs like a dot product with ones: magnitude Σ|x|, terms n. A mean divides both by n, and its one
-    rounding more is at most eps/2·|mean|, below what n = 1 is given already. A sum of integers is exact. The largest,
+    rounding more is at most eps/2·|mean|, below what n = 1 is given already. Where more than 16,384 terms are added up,
+    that estimate is so wide that a part of them could be left out; there `long_sums` looks at the terms themselves. It
+    counts on float32 (or wider) sums. A sum of integers is exact. The largest,
     the smallest and their places are picked, not computed: exact. Of equal elements the first counts; where another is
     as good, use `property_check`.
     """
@@ -71,8 +80,32 @@ def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", ke
     expected = wide.sum(dim, keepdim=keepdim)
     terms = max(x.numel() // max(expected.numel(), 1), 1)
     share = terms if kind == "mean" else 1
-    magnitude = wide.abs().sum(dim, keepdim=keepdim) / share
-    return {"expected": expected / share, "magnitude": magnitude, "terms": terms}
+    magnitude = wide.abs().sum(dim, keepdim=keepdim)
+    if terms > _LONG:
+        magnitude = long_sums(x, dim).view_as(magnitude).fmin(magnitude)
+    return {"expected": expected / share, "magnitude": magnitude / share, "terms": terms}
+
+
+def long_sums(x: torch.Tensor, dim: int | tuple[int, ...]) -> torch.Tensor:
+    """The magnitude, for c1 = 8 and float32, that the rounding errors of long sums of x along `dim` have.
+
+    Each addition rounds by at most half a unit of the partial sum at hand, so what counts is how large partial sums
+    become, not how large the terms are together: Σ|x|·sqrt(n) stands for it only while all terms have one sign, and is
+    64 standard deviations even then. Three summands, for sums in any order that kernels use:
+
+    - c1·eps·Σ|x|: sums by pairs, by blocks, by atomic additions of blocks, whose errors hardly grow with n;
+    - half of eps·sqrt(n)·H for one accumulator, or a few that take turns. H is the root of the squares of the largest
+      partial sum in memory's order, of the terms' root of the sum of squares (partial sums in random order), and of what
+      2 to 1024 accumulators end with. A term's rounding has a standard deviation of 0.22 eps times the partial sum, so
+      one accumulator has 0.13·eps·sqrt(n)·|Σx| where all terms have one sign;
+    - twice the error that one accumulator in memory's order makes: its roundings may all go one way. It adds each term
+      rounded to a unit of the partial sum, which can be computed for all terms at once.
+    """
+    dims = [dim] if isinstance(dim, int) else list(dim)
+    last = x.movedim(dims, list(range(-len(dims), 0)))
+    n = math.prod(last.shape[x.ndim - len(dims) :])
+    rows = last.reshape(-1, n).float()
+    return torch.cat([_long_sums(part) for part in rows.split(max(_LONG_CHUNK // n, 1))])
 
 
 def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.dtype = torch.float32) -> Row:
@@ -125,6 +158,22 @@ def exact(value: torch.Tensor) -> Row:
 def portion(tensor: torch.Tensor) -> int:
     """How many elements of it to work on at once."""
     return _DEVICE_CHUNK if tensor.is_cuda else _CHUNK
+
+
+def _long_sums(x: torch.Tensor) -> torch.Tensor:
+    """Of some rows in float32, each summed up. What is computed here needs few digits."""
+    n = x.shape[1]
+    growth, eps = math.sqrt(n), torch.finfo(x.dtype).eps
+    lanes = x[:, : n // _LANES[0] * _LANES[0]].view(len(x), -1, _LANES[0]).sum(1)
+    most = torch.zeros(len(x), dtype=x.dtype, device=x.device)
+    for count in _LANES:
+        lanes = lanes.view(len(x), -1, count).sum(1)
+        most = most.maximum(lanes.square().mean(1))
+    partial = x.cumsum(1)
+    most = (most + partial.abs().amax(1).square() + torch.linalg.vecdot(x, x)).sqrt().double()
+    power = (partial.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(1.5)  # adding it rounds to a partial's unit
+    lost = (x + power).sub_(power).sub_(x).sum(1, dtype=torch.float64).abs()
+    return x.abs().sum(1, dtype=torch.float64) / growth + most / 16 + lost / (4 * eps * growth)
 
 
 def _softmax_rows(x: torch.Tensor, y: torch.Tensor, magnitude: torch.Tensor, c1: float, limits: torch.finfo) -> None:

@@ -1,5 +1,8 @@
 """The derived bounds let honest float32 kernels pass with room to spare and stop the shortcuts."""
 
+from collections.abc import Callable
+
+import numpy
 import pytest
 import torch
 
@@ -71,6 +74,60 @@ def test_sums(kind: str, dim: int | tuple[int, ...]) -> None:
     assert share(row, got) < 0.5
     assert share(row, got * 1.0001) == float("inf")
     assert share(row, getattr(torch, kind)(bf16(x), dim)) == float("inf")
+
+
+LONG: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "normal": lambda z: z,
+    "far from zero": lambda z: z + 10,
+    "squares": lambda z: z * z,
+    "half of them zero": lambda z: z.relu(),
+    "bf16": bf16,
+    "few bits": lambda z: (z * 4).round() / 4 + 3,
+    "sorted": lambda z: z.sort(dim=1).values,
+    "one sign, then the other": lambda z: z.abs() * torch.linspace(1, -1, z.shape[1]).sign(),
+    "alternating": lambda z: (z.abs() + 1) * (1 - 2 * (torch.arange(z.shape[1]) % 2)),
+    "a wave": lambda z: torch.linspace(0, 700, z.shape[1]).sin() + z / 10,
+}
+
+
+def in_order(x: torch.Tensor) -> torch.Tensor:
+    """One float32 accumulator for each row."""
+    return torch.from_numpy(numpy.add.accumulate(x.numpy(), axis=1)[:, -1].copy())
+
+
+HONEST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "the library's, by pairs": lambda x: x.sum(1),
+    "one accumulator": in_order,
+    "backwards": lambda x: in_order(x.flip(1)),
+    "two accumulators": lambda x: in_order(in_order(x.view(len(x), -1, 2).mT.reshape(-1, x.shape[1] // 2)).view(-1, 2)),
+    "vectors of 16": lambda x: in_order(in_order(x.view(len(x), -1, 16).mT.reshape(-1, x.shape[1] // 16)).view(-1, 16)),
+    "eight parts": lambda x: in_order(in_order(x.view(-1, x.shape[1] // 8)).view(-1, 8)),
+    "atomic additions of blocks": lambda x: in_order(
+        in_order(x.view(-1, 256)).view(len(x), -1)[:, torch.randperm(x.shape[1] // 256, generator=SEED)]
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [1 << 15, 1 << 19])
+@pytest.mark.parametrize("kind", LONG)
+def test_long_sums_in_any_order(kind: str, n: int) -> None:
+    x = LONG[kind](normal(2, n))
+    row = bounds.reduction(x, 1)
+    usual = 8 * 2**-23 * n**0.5 * x.double().abs().sum(1)
+    for name, add in HONEST.items():
+        off = (add(x).double() - row["expected"]).abs()
+        if bool((off < usual / 2).all()):  # what is so far off was never right
+            assert share(row, add(x)) < 0.9, name
+    assert share(bounds.reduction(x, 1, "mean"), add(x) / n) < 0.5
+
+
+@pytest.mark.parametrize("kind", ["normal", "far from zero", "half of them zero"])
+def test_a_mean_of_two_fifths_is_wrong(kind: str) -> None:
+    x = LONG[kind](normal(4, 1 << 20))
+    lazy = x[:, : x.shape[1] * 2 // 5].mean(1)
+    assert share(bounds.reduction(x, 1, "mean"), lazy) == float("inf")
+    assert share(bounds.reduction(x.view(4, 1024, 1024), (1, 2), "mean"), lazy) == float("inf")
+    assert share(bounds.reduction(x.T, 0, "mean"), lazy) == float("inf")
 
 
 def test_picks_and_integers_are_exact() -> None:
