@@ -1,6 +1,7 @@
 """Logs: one line of JSON per event in the run's folder. What a person sees on the terminal is `report`'s.
 
-Except for the questions that wait in a folder for a person's answer: nothing goes on without that person.
+Except for the questions that wait in a folder for a person's answer (nothing goes on without that person), and what
+in a lineage was damaged, passed over or healed.
 """
 
 import logging
@@ -37,7 +38,7 @@ def setup(folder: Path) -> None:
     handler.ksflow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for waiting in ("ksflow.inbox", "ksflow.spool"):
+    for waiting in ("ksflow.inbox", "ksflow.spool", "ksflow.lineage"):
         _tell_on_stderr(waiting)
     logging.captureWarnings(True)
     structlog.contextvars.clear_contextvars()

@@ -119,9 +119,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
             trial = replace(trial, kernel=kernel, form=forms.form(kernel))
         except StageError as error:
             trial = replace(trial, failure=str(error))
-    trial = replace(trial, cost=trial.cost + spent.cost)
-    lab.lineage.write(trial)
-    return trial
+    return lab.lineage.write(replace(trial, cost=trial.cost + spent.cost))
 
 
 def judge(lab: Lab, trial: Trial, remarks: Json | None = None) -> Trial:
@@ -160,11 +158,16 @@ def learn(lab: Lab, turn: Turn) -> tuple[Note, ...]:
 
 def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
     """What the experiment was designed for, and the attempt to repair where it is one."""
-    failed = first = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
-    while first and first.origin is Origin.REPAIR:
-        first = known.by_id[first.parents[0]]
-    parents = (first or trial).parents
-    return known.choose(parents[0], parents[-1], ""), failed
+    try:
+        failed = first = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
+        while first and first.origin is Origin.REPAIR:
+            first = known.by_id[first.parents[0]]
+        parents = (first or trial).parents
+        return known.choose(parents[0], parents[-1], ""), failed
+    except KeyError as error:
+        raise StageError(
+            "writer", f"kernel {error.args[0]}, which {trial.id} starts from, is no longer there"
+        ) from error
 
 
 def _again(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:

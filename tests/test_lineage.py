@@ -167,23 +167,6 @@ def test_a_mirror_is_a_lineage_too(lineage: Lineage, tmp_path: Path) -> None:
     mirror.close()
 
 
-def test_a_damaged_branch_is_named_with_its_remedy(lineage: Lineage) -> None:
-    plant(lineage, "int a;", 20.0)
-    tree = lineage.store.tree({"kernel.cpp": lineage.store.blob(b"x"), "trial.json": lineage.store.blob(b"{")})
-    commit = lineage.store.commit(tree, [], "broken", 1)
-    assert lineage.store.move([("refs/heads/toy/main/00009", commit, "0" * 40)])
-    with pytest.raises(LineageError, match=r"toy/main/00009 .*branch -D toy/main/00009"):
-        lineage.population()
-
-
-def test_a_missing_object_is_an_error_in_one_line(lineage: Lineage) -> None:
-    plant(lineage, "int a;", 20.0)
-    blob = git(lineage.store.path, "rev-parse", "toy/main/00001:kernel.cpp").strip()
-    (lineage.store.path / "objects" / blob[:2] / blob[2:]).unlink()
-    with pytest.raises(LineageError, match="missing or damaged"):
-        again(lineage).population()
-
-
 def _write_many(path: str, tag: str, count: int) -> None:
     lineage = Lineage(path, "toy")
     for number in range(count):

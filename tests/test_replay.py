@@ -4,10 +4,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import plant
 from test_cli import ksflow
 
-from ksflow.errors import BudgetError, LineageError
+from ksflow.errors import BudgetError, ConfigError, LineageError
 from ksflow.lineage import Lineage
+from ksflow.lineage.past import Past
 from ksflow.lineage.steps import Replayed, Step
 from ksflow.notes.knowledge import write
 from ksflow.records import Note
@@ -105,3 +107,18 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: L
             with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the stages"):
                 steps.turn("tree", "second\n", changed)
     assert steps.missing == "first"
+
+
+def test_a_recording_whose_branch_was_removed_lacks_that_kernel_and_no_other(lineage: Lineage) -> None:
+    """As the advice on a branch that cannot be read says: `git branch -D`."""
+    lineage.session("arguments:\n- a=b\n")
+    for text, us in (("int a;", 20.0), ("int b;", 10.0)):
+        trial = plant(lineage, text, us)
+        assert trial.evaluation
+        lineage.heard(trial, trial.evaluation)
+    remove = ["git", "-C", lineage.store.path, "branch", "-q", "-D", "toy/main/00002"]
+    subprocess.run(remove, check=True)
+    past = Past(lambda: Lineage(lineage.store.path, "toy"), "run main")
+    assert [said.score_us for _, said in past.evaluations()] == [20.0, 20.0]
+    with pytest.raises(ConfigError, match="has lost commits, so it cannot be replayed exactly"):
+        past.exactly(1)

@@ -1,14 +1,16 @@
 """A branch -> its trial: what the files of a commit say, and which of its verdicts holds."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ksflow import forms, schema
 from ksflow.errors import LineageError
 from ksflow.lineage.store import Store
-from ksflow.records import LANGUAGES, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Trial, language
+from ksflow.records import FILE_NAME, LANGUAGES, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Trial, language
 
 _DEEPEST = 100
+_LOG = logging.getLogger("ksflow.lineage")
 
 
 class Branches:
@@ -47,7 +49,7 @@ class Branches:
         except (LineageError, ValueError) as error:
             raise LineageError(
                 f"branch {self.prefix}{name} of {self.store.path} cannot be read: {error}; "
-                f"remove it with `git -C {self.store.path} branch -D {self.prefix}{name}`"
+                f"mend it, or remove it with `git -C {self.store.path} branch -D {self.prefix}{name}`"
             ) from error
 
     def _parse(self, name: str, commit: str) -> Trial:
@@ -66,20 +68,41 @@ class Branches:
         return replace(stored, kernel=kernel, evaluation=evaluation)
 
     def _pushed(self, name: str, commit: str, entries: Mapping[str, str]) -> Trial:
-        """A branch that a person made: its files are the kernel, its nearest ancestor with a trial the base."""
-        files = self._texts({k: v for k, v in entries.items() if k not in RESERVED_NAMES})
-        languages = list(filter(None, (language(file, text) for file, text in files.items())))
+        """A branch that a person made: its text files are the kernel, its nearest ancestor with a trial the base.
+
+        The first file in a kernel's language comes first; what cannot be a kernel's file is left out, and logged.
+        """
+        files = self._pushed_texts(name, entries)
+        languages = {file: found for file, text in files.items() if (found := language(file, text))}
         if not languages:
             raise ValueError(f"no kernel in it; a kernel's file ends in {' '.join(LANGUAGES)}")
+        main = next(iter(languages))
+        files = {main: files[main], **files}
         base = self._ancestor(commit, name)
         return Trial(
             name,
             Origin.PUSH,
             (base,) if base else (),
-            kernel=(kernel := Kernel(languages[0], files)),
+            kernel=(kernel := Kernel(languages[main], files)),
             name=name,
             form=forms.form(kernel),
         )
+
+    def _pushed_texts(self, name: str, entries: Mapping[str, str]) -> dict[str, str]:
+        """The files of a pushed commit that can be a kernel's: UTF-8 texts with plain names."""
+        found, left = dict[str, str](), list[str]()
+        for file, blob in entries.items():
+            if file in RESERVED_NAMES:
+                continue
+            try:
+                if not FILE_NAME.fullmatch(file):
+                    raise ValueError("no kernel's file has such a name")
+                found[file] = self.store.read(blob).decode()
+            except ValueError:  # it is no text either
+                left.append(file)
+        if left:
+            _LOG.warning("branch %s%s: left out %s, not a kernel's file", self.prefix, name, ", ".join(map(repr, left)))
+        return found
 
     def _ancestor(self, commit: str, name: str) -> str | None:
         for _ in range(_DEEPEST):

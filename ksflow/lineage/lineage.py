@@ -14,6 +14,7 @@ of a branch that two machines have judged, each sees its own newest verdict; a t
 threads may use it. What it does not do: judge, rank or display.
 """
 
+import logging
 import re
 import threading
 import time
@@ -39,6 +40,7 @@ from ksflow.records import RESERVED_NAMES, Call, Choice, Evaluation, Key, Note, 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_LOG = logging.getLogger("ksflow.lineage")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
@@ -312,25 +314,60 @@ class Lineage:
         raise LineageError(f"{self.store.path}: no id could be taken in {TRIES} tries")
 
     @_alone
-    def write(self, trial: Trial) -> None:
-        """Commit a dispatched trial's kernel, or the reason there is none."""
+    def write(self, trial: Trial) -> Trial:
+        """Commit a dispatched trial's kernel, or the reason there is none. Returns the trial as it is kept.
+
+        Its id is another one where somebody else has pushed a branch of that name meanwhile. Raises LineageError.
+        """
         opened = f"{self._side}open/{trial.id}"
         source = self.store.ref(opened)
         closing = [(opened, ZERO, source)] if source else []
         if not self._written(trial, closing):
-            raise LineageError(f"{self.branch_of(trial.id)} was written by somebody else; run again")
+            trial = self._renamed(trial, closing)
         if trial.failure:
             self._settle(trial.id)
+        return trial
+
+    def _renamed(self, trial: Trial, closing: Sequence[Ref]) -> Trial:
+        """Commit a trial whose branch exists already under the next free id."""
+        self._settle(trial.id)
+        for _ in range(TRIES):
+            self._memory.refresh()
+            made = replace(trial, id=self._free(1)[0])
+            if self._written(made, closing):
+                _LOG.warning("branch %s was pushed meanwhile: its experiment is %s", self.branch_of(trial.id), made.id)
+                self._memory.open.pop(trial.id, None)
+                return made
+            self._claims.give(made.id)
+        raise LineageError(f"{self.branch_of(trial.id)} was written by somebody else; run again")
 
     @_alone
     def evaluate(self, trial: Trial, label: str = "evaluated") -> None:
-        """Commit a verdict on top of the kernel it judges."""
+        """Commit a verdict on top of the kernel it judges, also where that branch has grown by another verdict.
+
+        Where a person has removed the branch or put another kernel on it, the verdict is about nothing that is there:
+        it is left out, which is logged. Raises LineageError.
+        """
         assert trial.evaluation is not None
-        head = self._memory.at[trial.id]
-        commit = self._commits.trial(trial, (head,), label)
-        if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
-            self._commits.stepped()
-            self._memory.keep(trial, commit)
+        for _ in range(TRIES):
+            if not self._holds(trial):
+                self._memory.refresh()
+            if not self._holds(trial):
+                _LOG.warning(
+                    "the verdict %s on %s is left out: its branch is gone, or holds another kernel",
+                    trial.evaluation.verdict.value,
+                    self.branch_of(trial.id),
+                )
+                break
+            head = self._memory.at[trial.id]
+            commit = self._commits.trial(trial, (head,), label)
+            if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
+                self._commits.stepped()
+                self._memory.keep(trial, commit)
+                break
+            self._memory.refresh()
+        else:
+            raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
         self._settle(trial.id)
         self.store.maintain()
 
@@ -384,7 +421,12 @@ class Lineage:
 
     def _free(self, count: int) -> list[str]:
         """The next ids nobody is known to have or to be working on, claimed."""
-        return self._claims.free(count, (*self._memory.at, *self._memory.open))
+        return self._claims.free(count, self._memory.used)
+
+    def _holds(self, trial: Trial) -> bool:
+        """Whether the trial's branch is there and has the trial's kernel, as last read."""
+        known = self._memory.trials.get(trial.id)
+        return bool(known and known.kernel and trial.kernel and known.kernel.files == trial.kernel.files)
 
     def _settle(self, trial: str) -> None:
         """This process has done with it."""

@@ -1,9 +1,15 @@
 """What a process has read of a run's trials: every branch once, and again only when it has grown."""
 
+import logging
+from collections.abc import Iterable
+
 from ksflow import schema
+from ksflow.errors import LineageError
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.store import Store
 from ksflow.records import Key, Population, Trial
+
+_LOG = logging.getLogger("ksflow.lineage")
 
 
 class Memory:
@@ -13,6 +19,7 @@ class Memory:
 
     def __init__(self, store: Store, heads: str, opened: str) -> None:
         self._store, self._heads, self._opened = store, heads, opened
+        self._prefixes = (heads, opened)
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
@@ -23,6 +30,8 @@ class Memory:
         """An id that has no branch yet -> the commit with its experiment; empty where it was not read."""
         self.known: Population | None = None
         """The finished trials; None when they are to be ranked anew."""
+        self.unread: dict[str, str] = {}
+        """A branch that is no trial, or an id without a readable experiment -> the commit that was found so."""
 
     def expect(self, key: Key) -> None:
         """Forget what was read: from now on a verdict under another key is stale."""
@@ -40,8 +49,32 @@ class Memory:
             del self.trials[name], self.at[name]
             self.known = None
         for name, commit in heads.items():
-            if self.at.get(name) != commit:
-                self.keep(self.branches.holding(self.branches.load(name, commit), commit), commit)
+            if commit not in (self.at.get(name), self.unread.get(name)):
+                self._read(name, commit)
+
+    def _read(self, name: str, commit: str) -> None:
+        """Keep the trial of a branch; one that cannot be read is passed over, which is logged once."""
+        try:
+            trial = self.branches.holding(self.branches.load(name, commit), commit)
+        except LineageError as error:
+            self._pass_over(name, commit, f"passed over: {error}")
+            if name in self.at:  # what it was before is no longer what it is
+                del self.trials[name], self.at[name]
+                self.known = None
+            return
+        self.unread.pop(name, None)
+        self.keep(trial, commit)
+
+    def _pass_over(self, name: str, commit: str, why: str) -> None:
+        if self.unread.get(name) != commit:
+            self.unread[name] = commit
+            _LOG.warning("%s", why)
+
+    @property
+    def used(self) -> Iterable[str]:
+        """Every name that a branch or an open id of the run has, readable or not."""
+        damaged = (ref.rpartition("/")[2] for ref in self._store.damaged if ref.startswith(self._prefixes))
+        return (*self.at, *self.open, *self.unread, *damaged)
 
     def keep(self, trial: Trial, commit: str) -> None:
         """A trial as it stands from now on."""
@@ -71,10 +104,19 @@ class Memory:
         self.refresh()
         undone: dict[str, Trial] = {}
         for name, commit in self.open.items():
+            if name not in self.at and name not in self.unread:
+                undone |= self._planned(name, commit)
+        return undone | {name: trial for name, trial in self.trials.items() if not finished(trial)}
+
+    def _planned(self, name: str, commit: str) -> dict[str, Trial]:
+        """The experiment that was given an id; none where it cannot be read, which is logged once."""
+        try:
             data = self._store.read(f"{commit}:trials.json")
             trials: tuple[Trial, ...] = schema.load("trials", data, tuple)
-            undone |= {trial.id: trial for trial in trials if trial.id == name}
-        return undone | {name: trial for name, trial in self.trials.items() if not finished(trial)}
+        except LineageError as error:
+            self._pass_over(name, commit, f"{self._opened}{name} passed over, nobody will write it: {error}")
+            return {}
+        return {trial.id: trial for trial in trials if trial.id == name}
 
 
 def finished(trial: Trial) -> bool:

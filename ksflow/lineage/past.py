@@ -64,13 +64,21 @@ class Past:
         return tuple(schema.load("call", data, Call) for _, data in self._files("call.json"))
 
     def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
-        """(the kernel's digest, the verdict) each time the judge was asked in the session, in their order."""
+        """(the kernel's digest, the verdict) each time the judge was asked in the session, in their order.
+
+        Verdicts on kernels whose branches were removed since are left out.
+        """
         digests = {trial.id: trial.kernel.digest for trial in self._trials() if trial.kernel}
         found = []
         for commit, data in self._files("evaluation.json"):
             trial = re.search(r"^Trial: (\S+)$", commit.text, re.MULTILINE)
             evaluation = schema.load("evaluation", data, Evaluation)
-            if trial and not _JUDGED_AGAIN.match(commit.text) and "repeat" not in evaluation.evidence:
+            if (
+                trial
+                and trial[1] in digests
+                and not _JUDGED_AGAIN.match(commit.text)
+                and "repeat" not in evaluation.evidence
+            ):
                 found.append((digests[trial[1]], evaluation))
         return tuple(found)
 

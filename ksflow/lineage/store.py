@@ -7,24 +7,32 @@ processes cannot overwrite each other. What it does not do: know anything about 
 
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import git
 
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage.helpers import Helpers, open_or_raise
+from ksflow.lineage.locks import clear_lock, lock_in
 from ksflow.lineage.repository import opened
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
 _PACK_EVERY = 1000
 """Loose objects written before they are packed."""
+
+_LOCKED_TRIES = 20
+"""Lock files that one change of refs may meet, each of which was waited for."""
+_CHANGED = ("reference already exists", "but expected", "unable to resolve reference")
+"""How git says that a ref is not where it was expected."""
+_LOG = logging.getLogger("ksflow.lineage")
 
 Ref = tuple[str, str, str]
 """(name, new, expected old). `ZERO` as new deletes, as old creates; an empty new only verifies."""
@@ -49,6 +57,8 @@ class Store:
         self._helpers = Helpers(path, self._repo)
         self._claims = os.open(path / "ksflow" / "claims", os.O_RDWR | os.O_CREAT, 0o644)
         self._held: set[str] = set()
+        self.damaged: set[str] = set()
+        """Refs whose files are damaged, as far as they were met."""
 
     # -- objects ---------------------------------------------------------------------------------
 
@@ -121,8 +131,15 @@ class Store:
     # -- refs ------------------------------------------------------------------------------------
 
     def refs(self, *prefixes: str) -> dict[str, str]:
-        """Every ref below the prefixes (which end in a slash): full name -> commit."""
-        out = self._git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
+        """Every ref below the prefixes (which end in a slash): full name -> commit.
+
+        Refs whose files are damaged are left out; `damaged` names those that were met.
+        """
+        out, said = self._told("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
+        for name in re.findall(r"^warning: ignoring broken ref (\S+)$", said, re.MULTILINE):
+            if name not in self.damaged:
+                self.damaged.add(name)
+                _LOG.warning("%s: ref %s is damaged and left out; %s", self.path, name, self._remedy(name))
         pairs = (line.split(" ", 1) for line in out.splitlines())
         return {name: commit for commit, name in pairs}
 
@@ -139,16 +156,43 @@ class Store:
         return found if isinstance(found, str) else found.decode()
 
     def move(self, changes: Iterable[Ref]) -> bool:
-        """All changes at once, or none: False when a ref was not at its expected value."""
+        """All changes at once, or none: False when a ref was not at its expected value.
+
+        A ref that another process has locked is waited for; a lock file whose process is dead is removed. Raises
+        LineageError, which names what stands in the way and the remedy.
+        """
         lines = "".join(
             f"update {name} {new} {old}\n" if new else f"verify {name} {old}\n" for name, new, old in changes
         )
-        problem = self._helpers.update(lines)
-        if problem is None:
-            return True
-        if "cannot lock ref" in problem or "reference already exists" in problem:
+        for _ in range(_LOCKED_TRIES):
+            problem = self._helpers.update(lines)
+            if problem is None:
+                return True
+            lock = lock_in(problem)
+            if lock is None:
+                return self._refused(problem)
+            clear_lock(lock, self.path)
+        raise LineageError(f"{lock} is made again and again by other processes; end them, and remove it if it stays")
+
+    def _refused(self, problem: str) -> bool:
+        """False where a ref was not at its expected value; LineageError where it cannot be moved at all."""
+        if broken := re.search(r"unable to resolve reference '(\S+)': reference broken", problem):
+            raise LineageError(f"{self.path}: ref {broken[1]} is damaged; {self._remedy(broken[1])}")
+        if other := re.search(r"'(refs/\S+)' exists; cannot create '(\S+)'", problem):
+            raise LineageError(
+                f"{self.path}: {other[1]} stands where the folder of {other[2]} must be; rename it, for example with "
+                f"`git -C {self.path} branch -m NEW`, or give this run another name with run="
+            )
+        if any(words in problem for words in _CHANGED):
             return False
         raise LineageError(f"{self.path}: git could not update its refs: {problem[-300:]}")
+
+    def _remedy(self, ref: str) -> str:
+        """How a person mends a ref whose file is damaged."""
+        return (
+            f"put it back with `rm {self.path / ref}; git -C {self.path} update-ref {ref} COMMIT` "
+            f"(`git -C {self.path} fsck --lost-found` lists commits that no ref holds), or remove the file alone"
+        )
 
     def diff(self, first: str, second: str, but: Iterable[str]) -> str:
         """A unified diff between two commits, without some files."""
@@ -217,11 +261,17 @@ class Store:
     # -- upkeep ----------------------------------------------------------------------------------
 
     def maintain(self, force: bool = False) -> None:
-        """Pack what is loose, now and then. Unreachable objects stay: another process may be about to use them."""
+        """Pack what is loose, now and then. Unreachable objects stay: another process may be about to use them.
+
+        Packing is a comfort: where it fails, that is logged and the repository stays as it is.
+        """
         if self._helpers.written >= (1 if force else _PACK_EVERY):
             self._helpers.written = 0
-            self._git("pack-refs", "--all")
-            self._git("repack", "-d", "-l", "-q")
+            try:
+                self._git("pack-refs", "--all")
+                self._git("repack", "-d", "-l", "-q")
+            except LineageError as error:
+                _LOG.info("%s; nothing is lost, the repository is larger than it need be", error)
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
@@ -232,8 +282,13 @@ class Store:
             self._claims = -1
 
     def _git(self, command: str, *arguments: str) -> str:
+        return self._told(command, *arguments)[0]
+
+    def _told(self, command: str, *arguments: str) -> tuple[str, str]:
+        """What a git command wrote to its output, and what it warned of. Raises LineageError when it fails."""
         try:
-            return str(self._repo.git._call_process(command, *arguments))
+            told: Any = self._repo.git._call_process(command, *arguments, with_extended_output=True)
+            return str(told[1]), str(told[2])
         except git.GitError as error:
             raise LineageError(f"{self.path}: git {command} failed: {str(error).splitlines()[-1]}") from error
 

@@ -1,0 +1,202 @@
+"""What killed processes, lost power and other people leave in a lineage: it is healed, passed over, or named."""
+
+import logging
+import os
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import accepted, draft, kernel, plant, rejected
+
+from ksflow.errors import LineageError
+from ksflow.lineage import Lineage
+from ksflow.records import Origin, Trial
+
+
+def git(path: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(path), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def again(lineage: Lineage) -> Lineage:
+    return Lineage(lineage.store.path, lineage.problem, lineage.run)
+
+
+def left_behind(lineage: Lineage, name: str, age_s: float = 3600) -> Path:
+    """A lock file that a git process left so many seconds ago."""
+    lock = lineage.store.path / name
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    os.utime(lock, (time.time() - age_s,) * 2)
+    return lock
+
+
+def push(lineage: Lineage, name: str, **files: bytes) -> None:
+    """A branch as a person pushes it: one commit that knows nothing of trials."""
+    path = lineage.store.path
+    blobs = {
+        file.replace("_", "."): subprocess.run(
+            ["git", "-C", str(path), "hash-object", "-w", "--stdin"], input=text, check=True, capture_output=True
+        ).stdout.decode()
+        for file, text in files.items()
+    }
+    rows = "".join(f"100644 blob {blob.strip()}\t{file}\n" for file, blob in blobs.items())
+    tree = subprocess.run(
+        ["git", "-C", str(path), "mktree"], input=rows, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    me = ["-c", "user.name=me", "-c", "user.email=me@example.org"]
+    commit = git(path, *me, "commit-tree", tree, "-m", "by hand").strip()
+    git(path, "update-ref", f"refs/heads/toy/main/{name}", commit)
+
+
+@pytest.mark.parametrize("name", ["refs/heads/toy/main/00001.lock", "packed-refs.lock", "packed-refs.new"])
+def test_a_lock_that_a_dead_process_left_is_removed_and_no_verdict_is_lost(
+    lineage: Lineage, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (seed,) = lineage.plant([Trial("", Origin.SEED, kernel=kernel("int a;"), name="seed.cpp")])
+    (opened,) = lineage.dispatch([draft("00001")])
+    lock = left_behind(lineage, name, age_s=5)  # younger than any transaction could be, but nobody is at work
+    lineage.evaluate(replace(seed, evaluation=accepted(20.0)))
+    lineage.write(replace(opened, kernel=kernel("int b;")))  # takes its open id away, for which git packs
+    lineage.store.maintain(force=True)
+    fresh = again(lineage)
+    assert [(t.id, t.verdict) for t in fresh.everything()] == [("00001", "accept"), ("00002", "written")]
+    fresh.close()
+    if lock.name != "packed-refs.new":  # which git makes anew each time
+        assert not lock.exists()
+        assert f"removed {lock}" in caplog.text
+
+
+def test_a_chain_whose_lock_was_left_behind_goes_on(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    left_behind(lineage, "refs/ksflow/toy/main/rounds.lock")
+    (opened,) = lineage.dispatch([draft("00001")])
+    assert opened.id == "00002"
+
+
+def test_a_lock_that_a_living_process_holds_is_waited_for(lineage: Lineage) -> None:
+    seed = plant(lineage, "int a;", 20.0)
+    head = lineage.commit_of("00001")
+    command = ["git", "-C", str(lineage.store.path), "update-ref", "--stdin"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin
+        assert holder.stdout
+        holder.stdin.write(f"start\nupdate refs/heads/toy/main/00001 {head} {head}\nprepare\n")
+        holder.stdin.flush()
+        assert [holder.stdout.readline() for _ in range(2)] == ["start: ok\n", "prepare: ok\n"]
+        waiting = threading.Thread(target=lineage.evaluate, args=(replace(seed, evaluation=rejected()),))
+        waiting.start()
+        waiting.join(4.0)  # longer than a lock without a holder is respected
+        assert waiting.is_alive()
+        holder.stdin.write("abort\n")
+        holder.stdin.close()
+    waiting.join(60)
+    assert lineage.known.by_id["00001"].verdict == "reject-incorrect"
+
+
+def test_a_lock_that_cannot_be_removed_is_named(lineage: Lineage) -> None:
+    seed = plant(lineage, "int a;", 20.0)
+    lock = lineage.store.path / "refs/heads/toy/main/00001.lock"
+    lock.mkdir()  # no file that could be removed
+    os.utime(lock, (0, 0))
+    with pytest.raises(LineageError, match=rf"{lock} was left behind .* remove it$"):
+        lineage.evaluate(replace(seed, evaluation=rejected()))
+
+
+def test_a_verdict_on_a_kernel_that_is_gone_is_left_out_and_said(
+    lineage: Lineage, caplog: pytest.LogCaptureFixture
+) -> None:
+    seed = plant(lineage, "int a;", 20.0)
+    push(lineage, "00001", kernel_cpp=b"int mine;")
+    lineage.evaluate(replace(seed, evaluation=rejected()))
+    assert "the verdict reject-incorrect on toy/main/00001 is left out" in caplog.text
+    (pushed,) = lineage.unfinished()
+    assert pushed.kernel
+    assert pushed.kernel.main == "int mine;"
+    git(lineage.store.path, "branch", "-D", "toy/main/00001")
+    lineage.evaluate(replace(pushed, evaluation=accepted(1.0)))
+    assert lineage.everything() == ()
+
+
+def test_a_branch_that_grew_by_another_verdict_takes_this_one_too(lineage: Lineage) -> None:
+    seed = plant(lineage, "int a;", 20.0)
+    other = again(lineage)
+    other.population()
+    other.evaluate(replace(seed, evaluation=accepted(19.0)))
+    lineage.evaluate(replace(seed, evaluation=accepted(18.0)))
+    other.close()
+    assert git(lineage.store.path, "rev-list", "--count", "toy/main/00001").strip() == "4"
+
+
+def test_an_id_that_a_person_pushed_meanwhile_keeps_both_kernels(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    (opened,) = lineage.dispatch([draft("00001")])
+    push(lineage, "00002", kernel_cpp=b"int mine;")
+    kept = lineage.write(replace(opened, kernel=kernel("int paid;")))
+    assert kept.id == "00003"
+    texts = {t.id: t.kernel.main for t in lineage.everything() if t.kernel}
+    assert texts == {"00001": "int a;", "00002": "int mine;", "00003": "int paid;"}
+    assert not git(lineage.store.path, "for-each-ref", "refs/ksflow/toy/main/open/")
+
+
+def test_branches_that_are_no_kernels_are_passed_over_and_said_once(
+    lineage: Lineage, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(lineage, "int a;", 20.0)
+    push(lineage, "docs", README_md=b"no kernel")
+    push(lineage, "00002", trial_json=b"{", kernel_cpp=b"int x;")
+    push(lineage, "picture", AUTHORS=b"me", kernel_cpp=b"int p;", plot_png=b"\x89PNG\xff\x00")
+    for _ in range(2):
+        assert [t.id for t in lineage.population().trials] == ["00001"]
+    (picture,) = lineage.unfinished()
+    assert picture.kernel
+    assert list(picture.kernel.files) == ["kernel.cpp", "AUTHORS"]  # the kernel first
+    assert caplog.text.count("toy/main/docs") == 2  # its name, and how to remove it
+    assert "no kernel in it" in caplog.text
+    assert "toy/main/00002 of" in caplog.text
+    assert "trial.json is not valid" in caplog.text
+    assert "branch toy/main/picture: left out 'plot.png'" in caplog.text
+
+
+def test_an_id_is_not_given_twice_though_its_branch_is_damaged(
+    lineage: Lineage, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(lineage, "int a;", 20.0)
+    plant(lineage, "int b;", 10.0)
+    blob = git(lineage.store.path, "rev-parse", "toy/main/00002:kernel.cpp").strip()
+    (lineage.store.path / "objects" / blob[:2] / blob[2:]).unlink()
+    (lineage.store.path / "refs/heads/toy/main/00003").write_text("")  # as after a loss of power
+    fresh = again(lineage)
+    assert [t.id for t in fresh.population().trials] == ["00001"]
+    assert "toy/main/00002 " in caplog.text
+    assert "is missing or damaged" in caplog.text
+    assert "refs/heads/toy/main/00003 is damaged" in caplog.text
+    (opened,) = fresh.dispatch([draft("00001")])
+    assert opened.id == "00004"
+    fresh.write(replace(opened, kernel=kernel("int c;")))
+    fresh.close()
+
+
+def test_a_damaged_chain_is_named_with_its_remedy(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    lineage.dispatch([draft("00001")])
+    (lineage.store.path / "refs/ksflow/toy/main/rounds").write_text("")
+    with pytest.raises(LineageError, match=r"ref refs/ksflow/toy/main/rounds is damaged; .*update-ref .*COMMIT"):
+        lineage.dispatch([draft("00001")])
+
+
+def test_a_branch_that_takes_the_runs_place_is_named(lineage: Lineage) -> None:
+    push(lineage, "x", kernel_cpp=b"int x;")
+    git(lineage.store.path, "branch", "-m", "toy/main/x", "toy/other")
+    other = Lineage(lineage.store.path, "toy", "other")
+    with pytest.raises(LineageError, match=r"refs/heads/toy/other stands where .* must be; rename it"):
+        plant(other, "int a;", 20.0)
+    other.close()
+
+
+def test_what_was_logged_of_a_lineage_is_a_warning(lineage: Lineage, caplog: pytest.LogCaptureFixture) -> None:
+    push(lineage, "docs", README_md=b"no kernel")
+    lineage.population()
+    assert [record.levelno for record in caplog.records if record.name == "ksflow.lineage"] == [logging.WARNING]
