@@ -352,6 +352,32 @@ def test_no_cap_is_exceeded_and_what_was_paid_for_is_kept(
     assert again.judged == 1
 
 
+def test_a_call_that_was_lost_counts_once(lineage: Lineage) -> None:
+    """It is in the transcript, and what it may have cost stays reserved."""
+
+    def lost(*arguments: Any, **rest: Any) -> Kernel:
+        with admit(Question("writer", "m", 10, 4, 0.1, 0.5)) as permit:
+            permit.lost = permit.transcribed = True
+            transcribe(Call("writer", "m", (), error="no answer", cost=Cost(calls=1)))
+        raise StageError("writer", "no answer")
+
+    outcome = Run(lineage, write=lost, design=Ideas())(evaluations=50, stages={"writer": {"calls": 6}})
+    assert outcome.cost.calls == 6
+    assert outcome.reason == "stages.writer.calls=6 used up"
+    outcome = Run(lineage, write=lost, design=Ideas())(evaluations=50, usd=2.0)
+    assert outcome.cost.calls == 4  # of half a dollar at most
+
+
+def test_a_stage_that_fails_while_costs_are_estimated_ends_no_run(lineage: Lineage) -> None:
+    def sulk(*arguments: Any) -> Choice:
+        raise RuntimeError("not yet")
+
+    run = Run(lineage, select=sulk)
+    outcome = Session(Schedule(evaluations=3), run.lab, run.show, models=True).run(SEEDS)
+    assert outcome.reason == "3 rounds in a row brought no trial"
+    assert any(what.startswith("no plan: selector: RuntimeError: not yet") for what, _ in run.events)
+
+
 def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineage) -> None:
     writer, judging, most = Paid(company=4), [0], [0]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ksflow import compose, home, report, schema
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
@@ -176,7 +176,8 @@ class Show:
             for title in ("note", "status", "sources"):
                 table.add_column(title, overflow="fold")
             for note in self.notes.values():
-                table.add_row(escape(note.title), note.status.value, escape(note.sources[0]) + _more(note.sources))
+                source = Text(note.sources[0] + _more(note.sources))
+                table.add_row(Text(note.title), note.status.value, source)
             self._console.print(table)
         self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._shelf.folder}; {self._cost()}")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ksflow.lineage import Lineage
 from ksflow.protocols import about, sample, transcript_to
-from ksflow.records import Call, Cost
+from ksflow.records import SECRET_LETTERS, Call, Cost
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
@@ -34,7 +34,8 @@ class Transcript:
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
-        self._secrets = [value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= 8]
+        named = (value for name, value in os.environ.items() if _SECRET.search(name))
+        self._secrets = [value for value in named if len(value) >= SECRET_LETTERS]
         self._lock = threading.Lock()
         self.total = Cost()
         self.stages: dict[str, Cost] = defaultdict(Cost)

@@ -5,7 +5,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 """
 
 from ksflow.records.base import Json, Record, Scalar, geomean
-from ksflow.records.calls import Call, Permit, Question
+from ksflow.records.calls import SECRET_LETTERS, Call, Permit, Question
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
 from ksflow.records.notes import Document, Note, Passage, Status
@@ -21,6 +21,7 @@ __all__ = [
     "FILE_NAME",
     "LANGUAGES",
     "RESERVED_NAMES",
+    "SECRET_LETTERS",
     "Approval",
     "Arg",
     "Call",

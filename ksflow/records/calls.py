@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from ksflow.records.base import Record, Scalar
 from ksflow.records.trials import Cost
 
+SECRET_LETTERS = 8
+"""The least length of what is struck out of records as a secret: a shorter "key" (`local`, `none`) is a word."""
+
 
 @dataclass(frozen=True)
 class Call(Record):
@@ -43,6 +46,8 @@ class Question:
     usd_most: float | None = None
     """The price of the prompt and the longest answer; None when no price is known."""
     price_source: str = ""
+    calls: int = 1
+    """How many calls it is: 0 for one whose call is in the transcript, though nobody knows what it cost."""
 
 
 @dataclass
@@ -50,4 +55,6 @@ class Permit:
     """Leave to make one call. What it may cost is reserved until the call is over."""
 
     lost: bool = False
-    """Set when nobody knows whether the provider will charge for it: it stays reserved."""
+    """Set when nobody knows whether the provider will charge for it: its money and tokens stay reserved."""
+    transcribed: bool = False
+    """Set when the call is in the transcript, which counts it: then it is not reserved as a call too."""

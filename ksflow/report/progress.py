@@ -22,7 +22,7 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        columns = [BarColumn(20), TextColumn("{task.description}")]
+        columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("starting", total=1.0)
 
@@ -42,14 +42,18 @@ class Display:
             self._console.print(
                 f"finishing {_doing(session) or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)",
                 style="yellow",
+                markup=False,
                 soft_wrap=True,
             )
         elif what == "abandon":
             self._console.print(
-                f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up", style="yellow", soft_wrap=True
+                f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
             )
         elif what.startswith(_NOTICES):
-            self._console.print(what, style="yellow", soft_wrap=True)
+            self._console.print(what, style="yellow", markup=False, soft_wrap=True)
         share = max(session.used().values(), default=0.0)
         self._bar.update(self._task, completed=share, description=self._status(session, share))
 

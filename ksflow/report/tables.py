@@ -62,6 +62,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     console.print(
         f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}, "
         f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}{early}",
+        markup=False,
         soft_wrap=True,
     )
     show_spending(console, outcome.population)
@@ -69,17 +70,18 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     if stale := outcome.population.stale:
         console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
     if confirmed := _confirmed(best):
-        console.print(confirmed)
+        console.print(confirmed, markup=False)
     if why := _not_the_fastest(best, outcome.population):
         console.print(why, markup=False, soft_wrap=True)
     where = lineage.store.path
     name = lineage.branch_of(best.id)
-    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}")
+    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}", markup=False)
     console.print(
         f"  git -C {where} log --graph --oneline {name}\n"
         f"  git -C {where} show {name}\n"
         f"  python -m ksflow lineage {problem.typed} run={lineage.run}\n"
         f"  python -m ksflow lineage show {best.id} {problem.typed} run={lineage.run}",
+        markup=False,
         soft_wrap=True,
     )
 
@@ -150,7 +152,7 @@ def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for row in sorted(summaries, key=lambda row: row["score_us"]):
         table.add_row(
-            "\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)]),
+            Text("\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)])),
             f"{row['score_us']:.4g}",
             f"{row['speedup']:.2f}" if row["speedup"] else "",
             str(row["trials"]),
@@ -206,7 +208,7 @@ def _scores(
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
         ratio = by_score(trial, baselines) if trial not in baselines else None
         table.add_row(
-            "\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))]),
+            Text("\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))])),
             f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
             f"{ratio:.2f}" if ratio else "",
             *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),

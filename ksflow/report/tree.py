@@ -1,6 +1,6 @@
 """The tree of kernels, and everything about one of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
 from rich.text import Text
@@ -18,7 +18,7 @@ def show_tree(
     """The lineage as a tree: every trial below its base."""
     nodes: dict[str, Tree] = {}
     root = Tree("lineage", hide_root=True)
-    for trial in population:
+    for trial in _bases_first(population):
         label = Text.assemble((trial.id, "bold"), " ", (trial.verdict, STYLE.get(trial.verdict, "red")), " ")
         if trial.score_us:
             label.append(f"{trial.score_us:.4g} µs {times(trial, baselines)} ")
@@ -33,6 +33,19 @@ def show_tree(
             label.append(f" ${trial.cost.usd:.4f}", "dim")
         nodes[trial.id] = nodes.get(trial.parents[0] if trial.parents else "", root).add(label)
     console.print(root, soft_wrap=True)
+
+
+def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
+    """The trials so that each comes after its base; in the order of their ids where that allows it.
+
+    A branch that a person pushed may have any name, and may even sit on top of a kernel that was made from it.
+    """
+    left = {trial.id: trial for trial in population}
+    while left:
+        ready = [trial for trial in left.values() if not trial.parents or trial.parents[0] not in left]
+        for trial in ready or list(left.values())[:1]:
+            del left[trial.id]
+            yield trial
 
 
 def show_trial(console: Console, trial: Trial, commit: str, approval: Approval | None = None) -> None:

@@ -21,8 +21,11 @@ class _Calm(Console):
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that does not squeeze tables into 80 columns when nobody's window sets the width."""
-    made = _Calm(stderr=stderr)
+    """A console that does not squeeze tables into 80 columns when nobody's window sets the width.
+
+    Brackets in a text are brackets, never rich's markup: most texts are words of models, people and compilers.
+    """
+    made = _Calm(stderr=stderr, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 160
     return made

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage.transcript import Transcript
@@ -52,7 +53,7 @@ class Meter:
             with self._changed:
                 self._in_flight.remove(question)
                 if permit.lost:
-                    self._lost.append(question)
+                    self._lost.append(replace(question, calls=0) if permit.transcribed else question)
                 self._changed.notify_all()
 
     def spent(self, stage: str = "") -> Cost:
@@ -134,7 +135,7 @@ def _need(question: Question, name: str) -> float:
         )
     if kind == "usd":
         return question.usd_most or 0.0
-    return {"tokens": float(question.tokens_in + question.tokens_out), "calls": 1.0}.get(kind, 0.0)
+    return {"tokens": float(question.tokens_in + question.tokens_out), "calls": float(question.calls)}.get(kind, 0.0)
 
 
 def _amount(cost: Cost, kind: str) -> float:

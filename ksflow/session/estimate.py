@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from ksflow.errors import BudgetError, StageError, counted
+from ksflow.errors import BudgetError, StageError, boundary, counted
 from ksflow.loop import Lab
 from ksflow.protocols import metered_by, unrecorded
 from ksflow.records import Experiment, Material, Permit, Question
@@ -49,13 +49,13 @@ def estimate(lab: Lab, experiments: int | None) -> Estimate:
     idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
     notes = lab.handbook + lab.lineage.notes()
     asked: list[Question] = []
-    with _asking(asked):
+    with _asking(asked, "selector"):
         lab.select(lab.problem, known)
-    with _asking(asked):
+    with _asking(asked, "designer"):
         lab.design(lab.problem, known, choice, notes)
-    with _asking(asked):
+    with _asking(asked, "writer"):
         lab.write(lab.problem, choice, idea, notes, None)
-    with _asking(asked):
+    with _asking(asked, "digester"):
         lab.digest(lab.problem, Material((), known, notes))
     return Estimate(tuple(asked), experiments)
 
@@ -65,8 +65,8 @@ _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
 
 
 @contextmanager
-def _asking(asked: list[Question]) -> Iterator[None]:
-    """Take down what would be asked, and go no further."""
+def _asking(asked: list[Question], stage: str) -> Iterator[None]:
+    """Take down what a stage would ask, and go no further. A stage that fails is left to the round, which says so."""
 
     @contextmanager
     def meter(question: Question) -> Iterator[Permit]:
@@ -74,7 +74,7 @@ def _asking(asked: list[Question]) -> Iterator[None]:
         raise BudgetError("estimated")
         yield Permit()
 
-    with metered_by(meter), unrecorded(), suppress(BudgetError, StageError):
+    with metered_by(meter), unrecorded(), suppress(BudgetError, StageError), boundary(stage):
         yield
 
 

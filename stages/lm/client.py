@@ -122,6 +122,7 @@ class _Desk:
             self._settle(attempt.tokens_in)
         if self._permit is not None:
             self._permit.lost = self._permit.lost or attempt.lost or not attempt.done
+            self._permit.transcribed = attempt.done
         return self._held.__exit__(kind, error, trace)
 
     def serve(self) -> None:
@@ -191,7 +192,8 @@ def _answer(attempt: Attempt, entry: Mapping[str, Any], error: str = "") -> Call
     cost, source = Cost(wall_s=attempt.elapsed_s), "cache"
     if attempt.live:
         usd, source = paid(attempt.model, response)
-        cost = Cost(usd, *tokens(attempt.model, response), calls=1, wall_s=attempt.elapsed_s)
+        calls = 0 if error == LATE else 1  # a call whose answer is late is in the transcript already
+        cost = Cost(usd, *tokens(attempt.model, response), calls=calls, wall_s=attempt.elapsed_s)
     return attempt.call(_text(entry["outputs"]), error or attempt.refused, cost=cost, price_source=source)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ksflow.errors import ConfigError
-from ksflow.records import Scalar
+from ksflow.records import SECRET_LETTERS, Scalar
 
 if TYPE_CHECKING:
     from ksflow.stages.lm.client import Client
@@ -126,9 +126,10 @@ class Model:
         return (*key, *_secrets(self.options or {}))
 
     def redact(self, text: str) -> str:
-        """`text` without its secrets, and as valid Unicode."""
+        """`text` without its secrets, and as valid Unicode. A "secret" of a few letters (`local`) is none."""
         for secret in self.secrets:
-            text = text.replace(secret, "***")
+            if len(secret) >= SECRET_LETTERS:
+                text = text.replace(secret, "***")
         return text.encode("utf-8", "replace").decode("utf-8")
 
     @property

@@ -183,6 +183,9 @@ def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select):
     late.set()
     until(lambda: len(calls) == 2)
     assert [call.error for call in calls] == ["no answer within 0.3 s", "answered after the deadline"]
+    assert [call.cost.calls for call in calls] == [1, 0]  # it is one call
+    assert calls[1].cost.tokens
+    assert [permit.transcribed for permit in meter.permits] == [True]
     assert calls[1].cost.usd > 0
     assert (calls[1].cost.tokens_in, calls[1].cost.tokens_out) == (TOKENS_IN, TOKENS_OUT)
     assert calls[1].answer

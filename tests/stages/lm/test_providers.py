@@ -325,3 +325,10 @@ def test_eight_threads_share_a_model(provider, calls, select):
         thread.join(300)
     assert len(made) == len(calls) == provider.busiest == 8
     assert len(clients) == 1
+
+
+def test_a_key_of_a_few_letters_is_struck_out_of_no_text(provider, monkeypatch):
+    """Servers of one's own take any word as a key."""
+    for key, said in (("local", "__local__"), ("sk-of-eight-or-more", "__***__")):
+        monkeypatch.setenv("LLM_API_KEY", key)
+        assert provider.model(key="LLM_API_KEY", api_key=key).redact(f"__{key}__") == said

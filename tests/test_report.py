@@ -1,0 +1,75 @@
+"""What is printed: words of models and people as they are, and every kernel below the one it came from."""
+
+import io
+from pathlib import Path
+
+import pytest
+from conftest import accepted, kernel
+from rich.console import Console
+from test_session import SEEDS, Run
+
+from ksflow import report
+from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approve
+from ksflow.problem import load
+from ksflow.records import Origin, Plan, Trial
+from ksflow.report.words import console
+from ksflow.session.schedule import Schedule
+from ksflow.session.session import Session
+
+ODD = "cannot read [/x] in [red]a[/red]"
+
+
+def written(made: Console) -> str:
+    return " ".join(made.file.getvalue().split())  # type: ignore[attr-defined]
+
+
+def wide() -> Console:
+    """As a user's, with its output kept."""
+    made = console()
+    made.file, made.width = io.StringIO(), 240
+    return made
+
+
+def test_brackets_in_a_message_end_no_run(lineage: Lineage) -> None:
+    def sulk(*arguments: object) -> Plan:
+        raise ValueError(ODD)
+
+    run, made = Run(lineage, design=sulk), Console(file=io.StringIO(), width=200, force_terminal=True)
+    with report.Display(made) as show:
+        outcome = Session(Schedule(), run.lab, show).run(SEEDS)
+    assert "3 rounds in a row" in outcome.reason
+    assert ODD in written(made)
+
+
+def test_brackets_in_an_approval_break_no_table(
+    lineage: Lineage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    (tmp_path / "gitconfig").write_text("[user]\n name = Me\n email = me@example.org\n")
+    outcome = Run(lineage)(evaluations=3)
+    approve(lineage, outcome.best, note=f"{ODD} [/see]")
+    made = Console(file=io.StringIO(), width=240)  # with markup, as another program may have it
+    report.show_outcome(made, outcome, load("softmax", "cpu"), lineage)
+    report.show_sweep(made, [report.summary(outcome, load("softmax", "cpu"), lineage)])
+    assert written(made).count(f"{ODD} [/see]") == 2
+
+
+def test_a_console_of_ours_takes_no_text_for_markup() -> None:
+    made = wide()
+    made.print("pip install ksflow[compiler]", ODD)
+    assert written(made) == f"pip install ksflow[compiler] {ODD}"
+
+
+def test_children_of_a_pushed_branch_stand_below_it() -> None:
+    def trial(name: str, *parents: str) -> Trial:
+        return Trial(name, Origin.EXPERIMENT, parents, kernel=kernel(name), name=name, evaluation=accepted(1.0))
+
+    trials = [trial("00001"), trial("00002", "by-hand"), trial("00003", "gone"), trial("by-hand", "00001")]
+    turned = [trial("00005", "turned"), trial("turned", "00005")]  # a person put it on top of its own child
+    made = wide()
+    report.show_tree(made, [*trials, *turned], (), {})
+    lines = made.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    depth = {line.split()[-1]: len(line) - len(line.lstrip("│├└─ ")) for line in lines}
+    assert depth["00001"] < depth["by-hand"] < depth["00002"]
+    assert depth["00003"] == depth["00005"] == depth["00001"] < depth["turned"]
