@@ -17,7 +17,6 @@ from ksflow.notes.knowledge import doubted
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
-    Cost,
     Evaluation,
     Json,
     Kernel,
@@ -87,7 +86,7 @@ def round_(lab: Lab, turn: Turn, learning: bool = False) -> None:
         lab.watch("design", None)
         with boundary("designer"):
             plan = made(Plan, lab.design(lab.problem, known, choice, notes))
-    trials = lab.lineage.dispatch(_drafts(choice, plan, spent.cost), plan, turn.name, lab.room)
+    trials = lab.lineage.dispatch(_drafts(choice, plan), plan, turn.name, lab.room, spent.cost)
     lab.together(lambda trial: attempt(lab, trial, notes), trials)
 
 
@@ -179,11 +178,10 @@ def _again(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
     return lab.lineage.dispatch([_repair(trial)], cause=trial.id, room=lab.room) if shown or failed else ()
 
 
-def _drafts(choice: Choice, plan: Plan, cost: Cost) -> list[Trial]:
+def _drafts(choice: Choice, plan: Plan) -> list[Trial]:
     parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
     picked = [plan.experiments[index] for index in plan.picked]
-    share = cost.shared(len(picked))
-    return [Trial("", Origin.EXPERIMENT, parents, experiment, cost=share, by=plan.by) for experiment in picked]
+    return [Trial("", Origin.EXPERIMENT, parents, experiment, by=plan.by) for experiment in picked]
 
 
 def _repair(failed: Trial) -> Trial:

@@ -29,7 +29,6 @@ from ksflow import compose, home, report
 from ksflow.children import ending_with_this
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
-from ksflow.lineage.past import Past
 from ksflow.members import FLAGS, Member, Suite, members
 from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
@@ -164,11 +163,12 @@ class Session:
         return not self._stopped and (self._usd() is None or self._usd() != 0.0) and self._minutes() != 0.0
 
     def _usd(self) -> float | None:
-        """What is left to give away."""
+        """What is left to give away: neither paid, also by a running member before it was begun anew, nor given."""
         if self.plan.usd is None:
             return None
-        spent = sum(float(member.row.get("usd", 0.0)) for member in self.members if not member.process)
-        return max(self.plan.usd - spent - sum(member.usd for member in self.members if member.process), 0.0)
+        spent = sum(float(member.row.get("usd", 0.0)) for member in self.members)
+        given = sum(member.usd for member in self.members if member.process)
+        return max(self.plan.usd - spent - given, 0.0)
 
     def _minutes(self) -> float | None:
         if self.plan.minutes is None:
@@ -246,7 +246,9 @@ class Session:
         """The table and the files."""
         left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
         rows = [
-            {**left, "member": member.key, "variant": member.variant} if member in waiting else member.row
+            {**left, "member": member.key, "variant": member.variant, "usd": member.row.get("usd", 0.0)}
+            if member in waiting
+            else member.row
             for member in self.members
         ]
         file = scores.keep(self.folder, self.plan.name, rows)
@@ -289,10 +291,13 @@ def _judged(member: Member) -> int:
 def _paid(member: Member) -> float:
     """What models have cost by the calls on record: of a member that left no summary."""
     try:
-        opened = _opened(member)
-        return sum(call.cost.usd for call in Past(partial(opened, create=False), member.key).calls())
+        lineage: Lineage = _opened(member)(create=False)
     except (ConfigError, LineageError):
         return 0.0
+    try:
+        return lineage.spent().usd
+    finally:
+        lineage.close()
 
 
 def _opened(member: Member) -> Callable[..., Lineage]:

@@ -149,7 +149,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         match words:
             case []:
                 report.show_tree(console, trials.values(), report.known_baselines(tree.known, found), approvals(tree))
-                report.show_spending(console, tree.known, every=True)
+                report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:
                 trial = _trial(trials, name)

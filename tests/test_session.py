@@ -16,7 +16,7 @@ from conftest import accepted, kernel, rejected
 from rich.console import Console
 
 from ksflow import report
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
@@ -350,6 +350,48 @@ def test_no_cap_is_exceeded_and_what_was_paid_for_is_kept(
         evaluations=50, usd=0.5
     )  # those without a kernel are written first
     assert again.judged == 1
+
+
+def paid(stage: str) -> None:
+    """A model call of a stage: three tokens, a quarter of a dollar."""
+    transcribe(Call(stage, "m", (), "x", cost=Cost(usd=0.25, tokens_in=2, tokens_out=1, calls=1)))
+
+
+def test_what_led_to_no_experiment_was_paid_too(lineage: Lineage) -> None:
+    """A plan that failed, a trial that was not written to its end: the run has cost what its calls have."""
+    broken = []
+
+    def plan(*arguments: Any) -> Plan:
+        paid("designer")
+        if not broken:
+            broken.append(1)
+            raise StageError("designer", "malformed answer")
+        return design(*arguments)
+
+    def writer(*arguments: Any) -> Kernel:
+        paid("writer")
+        raise BudgetError("no more")
+
+    outcome = Run(lineage, design=plan, write=writer)(evaluations=3)
+    assert outcome.cost.calls == 5
+    found = report.summary(outcome, load("softmax", "cpu"), lineage)
+    assert (found["usd"], found["tokens"]) == (1.25, 15)
+    assert "cost of the run so far: $1.2500, 0.0k tokens" in shown(outcome, lineage)
+    other = Lineage(lineage.store.path, "toy")
+    assert other.spent() == lineage.spent() == outcome.cost
+    other.close()
+
+
+def test_the_picks_that_there_is_room_for_share_the_plans_cost(lineage: Lineage) -> None:
+    def plan(*arguments: Any) -> Plan:
+        paid("selector")
+        paid("designer")
+        return design(*arguments)
+
+    trials = Run(lineage, design=plan)(evaluations=5).population.trials[2:]
+    assert [t.cost.calls for t in trials] == [1, 1, 0, 1, 1]
+    assert sum(t.cost.usd for t in trials) == pytest.approx(1.0)
+    assert sum(t.cost.tokens for t in trials) == 12
 
 
 def test_a_call_that_was_lost_counts_once(lineage: Lineage) -> None:

@@ -21,7 +21,7 @@ from ksflow.errors import ConfigError
 from ksflow.members import Suite, members, of_multirun
 from ksflow.records import Evaluation, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import results, scores
-from ksflow.suite import suite
+from ksflow.suite import Session, suite
 
 SCALE = """import torch
 
@@ -213,6 +213,19 @@ def test_a_table_shows_words_in_brackets_as_they_are() -> None:
     row = {"state": "failed", "why": "no [/bold] in [red]x", "member": "problem.path=a[/b]", "variant": "q=[c]"}
     scores.show(Console(file=shown, width=160), [row])
     assert all(word in shown.getvalue() for word in ("no [/bold] in [red]x", "problem.path=a[/b]", "q=[c]"))
+
+
+def test_what_a_member_paid_stays_paid_when_it_is_begun_again(tmp_path: Path) -> None:
+    plan = Suite(usd=5.0, name="x")
+    made = members(plan, ["problem=softmax,fp8_gemm"])
+    file = tmp_path / made[0].folder / "row.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"state": "interrupted", "usd": 3.0, "words": list(made[0].words)}))
+    session = Session(plan, made, tmp_path, Console(file=io.StringIO()))
+    assert session._usd() == 2.0
+    with subprocess.Popen(["true"]) as running:
+        made[0].usd, made[0].process = 1.0, running
+        assert session._usd() == 1.0
 
 
 def test_a_problem_without_a_new_kernel_does_not_name_the_seeds_time() -> None:

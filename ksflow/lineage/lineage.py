@@ -35,11 +35,12 @@ from ksflow.lineage.memory import Memory, finished
 from ksflow.lineage.steps import Live, Replayed
 from ksflow.lineage.store import ZERO, Ref, Store
 from ksflow.notes import lessons
-from ksflow.records import RESERVED_NAMES, Call, Choice, Evaluation, Key, Note, Origin, Plan, Population, Trial
+from ksflow.records import RESERVED_NAMES, Call, Choice, Cost, Evaluation, Key, Note, Origin, Plan, Population, Trial
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+NOTHING = Cost()
 _LOG = logging.getLogger("ksflow.lineage")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
@@ -96,6 +97,8 @@ class Lineage:
         self._commits = Commits(self.store, self._side, Live(clock), self._changed)
         self._memory = Memory(self.store, self._heads, f"{self._side}open/")
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
+        self._spent = "", NOTHING
+        """The newest model call that was read, and the cost of all of them."""
         self.handbook: tuple[Note, ...] = ()
         """Notes that the session was made with."""
 
@@ -223,6 +226,23 @@ class Lineage:
         head = self.store.ref(f"{self._side}notes")
         return int(self.store.trailer(head, "Trials") or 0) if head else 0
 
+    @_alone
+    def spent(self) -> Cost:
+        """What all model calls on record have cost: of every session and every process of the run.
+
+        Every figure about the whole run comes from here. A call that cannot be read is left out, which is logged.
+        """
+        head = self.store.ref(f"{self._side}calls")
+        if head and head != self._spent[0]:
+            total = self._spent[1]
+            for commit in self.store.since(head, self._spent[0]):
+                try:
+                    total += schema.load("call", self.store.read(f"{commit}:call.json"), Call).cost
+                except LineageError as error:
+                    _LOG.warning("the cost of a model call is left out: %s", error)
+            self._spent = head, total
+        return self._spent[1]
+
     # -- writing ---------------------------------------------------------------------------------
 
     @_alone
@@ -286,11 +306,17 @@ class Lineage:
 
     @_alone
     def dispatch(
-        self, drafts: Sequence[Trial], plan: Plan | None = None, cause: str = "", room: Callable[[int], int] = int
+        self,
+        drafts: Sequence[Trial],
+        plan: Plan | None = None,
+        cause: str = "",
+        room: Callable[[int], int] = int,
+        cost: Cost = NOTHING,
     ) -> tuple[Trial, ...]:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed.
 
-        `cause`: the round's name, or the trial that is repaired. `room`: how many of so many may be taken.
+        `cause`: the round's name, or the trial that is repaired. `room`: how many of so many may be taken. `cost`: of
+        the selection and the plan; those that are taken share it.
         """
         files = {"plan.json": schema.dump("plan", plan)} if plan else {}
         body = "\n".join(plan.avenues) if plan else ""
@@ -298,7 +324,8 @@ class Lineage:
         count = room(len(drafts) if given is None else min(len(given), len(drafts)))
         for _ in range(TRIES if count else 0):
             ids = self._free(count) if given is None else self._claims.recorded(given[:count])
-            trials = tuple(replace(draft, id=name) for draft, name in zip(drafts, ids, strict=False))
+            taken = zip(drafts, ids, cost.split(len(ids)), strict=False)
+            trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in taken)
             files["trials.json"] = schema.dump("trials", trials)
             opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
             unused = [(f"{self._heads}{name}", "", ZERO) for name in ids]

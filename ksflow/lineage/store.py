@@ -115,6 +115,10 @@ class Store:
             tips.seek(0)
             return str(self._repo.git.rev_list("--stdin", istream=tips)).split()
 
+    def since(self, head: str, before: str = "") -> list[str]:
+        """A commit and its ancestors, the newest first; without those of `before`, where that is given."""
+        return self._git("rev-list", head, *([f"^{before}"] if before else [])).split()
+
     def told(self, commit: str) -> tuple[str, int, str]:
         """A commit's tree, its date (seconds since 1970) and its message."""
         head, _, text = self.read(commit).decode(errors="replace").partition("\n\n")

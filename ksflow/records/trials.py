@@ -53,16 +53,23 @@ class Cost(Record):
         """Of prompts and answers."""
         return self.tokens_in + self.tokens_out
 
-    def shared(self, shares: int) -> "Cost":
-        """One of so many equal shares; what does not divide is left out."""
-        each = max(shares, 1)
-        return Cost(
-            self.usd / each,
-            self.tokens_in // each,
-            self.tokens_out // each,
-            self.calls // each,
-            round(self.wall_s / each, 3),
+    def split(self, shares: int) -> tuple["Cost", ...]:
+        """So many shares, as even as can be, whose tokens and calls add up to this cost exactly."""
+        return tuple(
+            Cost(
+                self.usd / shares,
+                _share(self.tokens_in, shares, index),
+                _share(self.tokens_out, shares, index),
+                _share(self.calls, shares, index),
+                round(self.wall_s / shares, 3),
+            )
+            for index in range(shares)
         )
+
+
+def _share(whole: int, shares: int, index: int) -> int:
+    """The `index`-th of so many whole shares; what does not divide goes to the first ones."""
+    return whole // shares + (index < whole % shares)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What trials and improvements have cost, from the population alone."""
+"""What trials and improvements have cost. What a whole run has cost is `Lineage.spent`."""
 
 from dataclasses import dataclass
 
@@ -36,13 +36,8 @@ def improvements(population: Population) -> tuple[Improvement, ...]:
     return tuple(found)
 
 
-def spent(population: Population) -> Cost:
-    """On every experiment, stale ones included."""
-    return sum((trial.cost for trial in (*population.stale, *population.trials)), Cost())
-
-
-def price(cost: Cost) -> str:
-    """As a person reads it: `$0.0123, 4.5k tokens`; empty where no model was called."""
+def price(cost: Cost, shares: int = 1) -> str:
+    """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`; empty where no model was called."""
     if not (cost.tokens or cost.usd or cost.calls):
         return ""
-    return f"${cost.usd:.4f}, {cost.tokens / 1000:.1f}k tokens"
+    return f"${cost.usd / shares:.4f}, {cost.tokens / shares / 1000:.1f}k tokens"

@@ -15,7 +15,7 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
-from ksflow.records import Approval, Origin, Population, Problem, Trial, duel
+from ksflow.records import Approval, Cost, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
 from ksflow.report.words import by_score, speedup
 from ksflow.session.schedule import Outcome
@@ -40,8 +40,8 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "trials": len(experiments),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
-        "usd": spending.spent(outcome.population).usd,
-        "tokens": spending.spent(outcome.population).tokens,
+        "usd": lineage.spent().usd,
+        "tokens": lineage.spent().tokens,
         "improvements": len(spending.improvements(outcome.population)),
         "calibration": [asdict(row) for row in calibration.calibrations(outcome.population)],
         "wall_s": round(outcome.wall_s, 1),
@@ -65,7 +65,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
         markup=False,
         soft_wrap=True,
     )
-    show_spending(console, outcome.population)
+    show_spending(console, outcome.population, lineage.spent())
     show_calibration(console, outcome.population)
     if stale := outcome.population.stale:
         console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
@@ -86,9 +86,12 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     )
 
 
-def show_spending(console: Console, population: Population, every: bool = False) -> None:
-    """What the whole run has cost, by experiment and by improvement; `every` improvement in a row of its own."""
-    found, total = spending.improvements(population), spending.spent(population)
+def show_spending(console: Console, population: Population, total: Cost, every: bool = False) -> None:
+    """What the whole run has cost, by experiment and by improvement; `every` improvement in a row of its own.
+
+    total: of all model calls on record, also those that led to no experiment.
+    """
+    found = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
     if every and found:
         table = Table(title="improvements", title_justify="left", box=SIMPLE_HEAD)
@@ -98,13 +101,12 @@ def show_spending(console: Console, population: Population, every: bool = False)
             cells = (row.trial.id, f"{row.trial.score_us:.4g}", f"{row.gain_percent:+.0f} %", str(row.trials))
             table.add_row(*cells, spending.price(row.cost))
         console.print(table)
-    if trials and spending.price(total):
-        words = [
-            f"cost of the run so far: {spending.price(total)}",
-            f"an experiment {spending.price(total.shared(trials))}",
-        ]
+    if spending.price(total):
+        words = [f"cost of the run so far: {spending.price(total)}"]
+        if trials:
+            words.append(f"an experiment {spending.price(total, trials)}")
         if found:
-            words.append(f"an improvement {spending.price(total.shared(len(found)))} ({len(found)} so far)")
+            words.append(f"an improvement {spending.price(total, len(found))} ({len(found)} so far)")
         console.print("; ".join(words), soft_wrap=True)
 
 
