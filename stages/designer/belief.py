@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ksflow.families import Config, Point, Space
 from ksflow.stages.designer.blame import Blame
 from ksflow.stages.designer.catalogue import Kind
-from ksflow.stages.designer.space import Config, Point, Space
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

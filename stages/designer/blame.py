@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 
-from ksflow.stages.designer.space import Config, Point
+from ksflow.families import Config, Point
 
 Part = tuple[tuple[str, str], ...]
 

@@ -13,8 +13,8 @@ from random import Random
 from statistics import median
 
 from ksflow.arithmetic import calculate
+from ksflow.families import Config, Point, Space, family, lines_of, point, values_of
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
-from ksflow.stages.designer.space import Config, Point, Space, lines_of, point, values_of
 from ksflow.tunables import DISPATCH, constants, number, recipe
 
 CLASSES = 4
@@ -78,13 +78,10 @@ class Table:
         found: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
         self._mixes: set[tuple[Key, ...]] = set()
-        for trial in population.trials:
-            text = trial.kernel.main if trial.kernel else ""
-            if values_of(text).keys() != set(self._order):
-                continue
-            mix = {name: self._key(text, case) for name, case in self._cases.items()}
+        for member in family(population, around.text):
+            mix = {name: self._key(member.text, case) for name, case in self._cases.items()}
             self._mixes.add(tuple(mix.values()))
-            timings = trial.evaluation.timings if trial.evaluation else ()
+            timings = member.trial.evaluation.timings if member.trial.evaluation else ()
             times = {timing.case: math.log(timing.us) for timing in timings if timing.case in mix}
             if times and len(times) == len(mix):
                 self._totals.append(sum(times.values()))
@@ -219,11 +216,9 @@ def _class_space(population: Population, around: Space, when: str, cases: list[C
     names = {case.name for case in cases}
     points: list[Point] = []
     tried: set[Key] = set()
-    for trial in population.trials:
-        text = trial.kernel.main if trial.kernel else ""
-        if values_of(text).keys() != set(order):
-            continue
-        config, *others = [effective(text, case.params) for case in cases]
+    for member in family(population, around.text):
+        trial = member.trial
+        config, *others = [effective(member.text, case.params) for case in cases]
         if any(other != config for other in others):
             continue
         tried.add(tuple(config[name] for name in order))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
+from ksflow.families import Config, Space
 from ksflow.records import Trial
 from ksflow.stages.designer.belief import Belief
 from ksflow.stages.designer.catalogue import Catalogue, Move
-from ksflow.stages.designer.space import Config, Space
 from ksflow.tunables import Tunable, values
 
 DETOURS = 8  # risky single moves for which ways round are looked for

@@ -21,8 +21,8 @@ from ksflow.stages.digester.steps import (
     Family,
     Step,
     dead_ends,
-    families,
     faster_cases,
+    judged,
     steps,
     verdicts,
 )
@@ -49,7 +49,7 @@ class Rules:
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
         others = tuple(note for note in material.notes if not note.title.startswith((OWN, ONCE)))
-        found = families(material.population.trials)
+        found = judged(material.population)
         bests = [_best(family) for family in found if family.accepted and len(family.accepted) + len(family.failed) > 1]
         ends = [_dead(end) for family in found for end in dead_ends(family, self.failures)]
         moves = [note for family in found for note in self._moves(family)]

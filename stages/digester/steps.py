@@ -1,18 +1,17 @@
 """What can be read off a population: kernels one step apart, and values that never worked.
 
-Arithmetic on trials, no prose. Only kernels that declare the same tunables are compared.
+Arithmetic on trials, no prose. Only kernels with the same tunables and the same dispatch lines are compared.
 """
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from ksflow.records import Trial, Verdict
-from ksflow.tunables import Tunable, tunables
-
-Config = Mapping[str, str]
+from ksflow.families import Config, Member, declared, families
+from ksflow.records import Population, Trial, Verdict
+from ksflow.tunables import Tunable
 
 
 @dataclass(frozen=True)
@@ -48,25 +47,25 @@ class DeadEnd:
     trials: tuple[Trial, ...]
 
 
-def families(trials: Iterable[Trial]) -> list[Family]:
-    """Every set of tunables that was judged, in order of first appearance."""
-    declared: dict[frozenset[str], tuple[Tunable, ...]] = {}
-    judged: dict[frozenset[str], list[tuple[Trial, Config]]] = defaultdict(list)
-    for trial in trials:
-        found = tunables(trial.kernel.main) if trial.kernel else ()
-        if not found or trial.evaluation is None or trial.evaluation.verdict is Verdict.HARNESS:
-            continue
-        names = frozenset(tunable.name for tunable in found)
-        declared.setdefault(names, found)
-        judged[names].append((trial, {tunable.name: tunable.value for tunable in found}))
-    return [
-        Family(
-            declared[names],
-            tuple(pair for pair in pairs if pair[0].score_us),
-            tuple(pair for pair in pairs if not pair[0].score_us),
-        )
-        for names, pairs in judged.items()
-    ]
+def judged(population: Population) -> list[Family]:
+    """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
+    found = []
+    for members in families(population).values():
+        alike: dict[str, list[Member]] = {}
+        for member in members:
+            if member.trial.evaluation and member.trial.evaluation.verdict is not Verdict.HARNESS:
+                alike.setdefault(repr(member.lines), []).append(member)
+        found += [_family(group) for group in alike.values()]
+    return found
+
+
+def _family(members: Sequence[Member]) -> Family:
+    pairs = [(member.trial, member.values) for member in members]
+    return Family(
+        declared(members[0].text),
+        tuple(pair for pair in pairs if pair[0].score_us),
+        tuple(pair for pair in pairs if not pair[0].score_us),
+    )
 
 
 def steps(family: Family) -> list[Step]:

@@ -5,15 +5,11 @@ untried values might still bring, so a slow seed with much to explore gets its t
 The optimism fades with every experiment that did not improve the family: in the end the fastest family wins.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
-from math import prod
+from functools import cached_property
 
+from ksflow.families import Member, declared, families, space, values_of
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.tunables import tunables, values
-
-_values = lru_cache(maxsize=4096)(values)
 
 
 class Fastest:
@@ -25,8 +21,8 @@ class Fastest:
         self.patience = patience
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
-        families = _families(population.trials)
-        open_families = [family for family in families if family.best and not family.exhausted]
+        found = map(_Family, families(population).values())
+        open_families = [family for family in found if family.best and family.open]
         if not open_families:
             base = population.ranked[0]
             reference = _reference(base, population)
@@ -55,11 +51,11 @@ class Fastest:
 class _Family:
     """Trials whose kernels declare the same tunables."""
 
-    trials: tuple[Trial, ...]
+    members: tuple[Member, ...]
 
-    @property
+    @cached_property
     def ranked(self) -> tuple[Trial, ...]:
-        return Population(self.trials).ranked
+        return Population(tuple(member.trial for member in self.members)).ranked
 
     @property
     def best(self) -> float:
@@ -68,34 +64,24 @@ class _Family:
 
     @property
     def declared(self) -> int:
-        return len(_values(_text(self.trials[0])))
+        return len(self.members[0].values)
 
     @property
     def untried(self) -> int:
         """How many declared values no accepted kernel of the family has."""
-        declared = {(t.name, option) for t in tunables(_text(self.ranked[0])) for option in t.options}
-        return len(declared.difference(*(_values(_text(trial)).items() for trial in self.ranked)))
+        options = {(t.name, option) for t in declared(_text(self.ranked[0])) for option in t.options}
+        return len(options.difference(*(values_of(_text(trial)).items() for trial in self.ranked)))
 
     @property
-    def exhausted(self) -> bool:
-        """Every configuration was judged."""
-        size = prod(len(t.options) for t in tunables(_text(self.ranked[0])))
-        return len({_text(trial) for trial in self.trials}) >= size
+    def open(self) -> bool:
+        """Whether a designer that starts from its best kernel has something left to try."""
+        return space(_text(self.ranked[0]), self.members).open
 
     @property
     def stalled(self) -> int:
         """Experiments since the family last improved."""
         best = self.ranked[0]
-        return sum(trial.id > best.id for trial in self.trials)
-
-
-def _families(trials: Iterable[Trial]) -> list[_Family]:
-    grouped: dict[frozenset[str], list[Trial]] = {}
-    for trial in trials:
-        names = frozenset(_values(_text(trial)))
-        if names:
-            grouped.setdefault(names, []).append(trial)
-    return [_Family(tuple(group)) for group in grouped.values()]
+        return sum(member.trial.id > best.id for member in self.members)
 
 
 def _text(trial: Trial) -> str:
@@ -104,8 +90,8 @@ def _text(trial: Trial) -> str:
 
 def _reference(base: Trial, population: Population) -> Trial:
     """The best accepted kernel that differs from the base in two values or more, of its family before others."""
-    mine = _values(_text(base))
-    family = [trial for trial in population.ranked if _values(_text(trial)).keys() == mine.keys()]
-    unlike = [trial for trial in family if len(mine.items() - _values(_text(trial)).items()) > 1]
+    mine = values_of(_text(base))
+    family = [trial for trial in population.ranked if values_of(_text(trial)).keys() == mine.keys()]
+    unlike = [trial for trial in family if len(mine.items() - values_of(_text(trial)).items()) > 1]
     others = [trial for trial in population.ranked if trial not in family]
     return next(iter([*unlike, *others, *family[1:]]), base)

@@ -136,3 +136,14 @@ def test_every_figure_can_be_computed_from_its_sources() -> None:
 def test_nothing_to_learn_gives_no_notes_and_none_keeps_the_old() -> None:
     assert Rules()(PROBLEM, Material()) == ()
     assert Nothing()(PROBLEM, Material((), Population(TRIALS), (FOREIGN,))) == (FOREIGN,)
+
+
+def test_kernels_with_other_dispatch_lines_are_no_step_apart() -> None:
+    """Such a kernel's time is not that of the values it declares."""
+    line = "// launch: f [1] [64] (a)\n// dispatch: if m <= 8: MR=4\n"
+    other = trial(1, "tiles", 1, 10.0, 10.0)
+    assert other.kernel
+    lined = Kernel("cpp", {"k.cpp": other.kernel.main + line})
+    known = Population((TRIALS[0], Trial("00001", Origin.EXPERIMENT, kernel=lined, evaluation=other.evaluation)))
+    titles = [note.title for note in Rules()(PROBLEM, Material((), known, ()))]
+    assert not [title for title in titles if "gained" in title]

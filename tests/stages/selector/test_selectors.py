@@ -1,11 +1,14 @@
 """The selectors that need no model."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from ksflow.errors import StageError
 from ksflow.protocols import Selector
 from ksflow.records import Evaluation, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
+from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.selector.random import RandomSelector
 from ksflow.stages.selector.tournament import Tournament
@@ -55,6 +58,26 @@ def test_failures_make_it_turn_elsewhere_too() -> None:
 def test_an_exhausted_family_is_left_alone() -> None:
     used_up = [(small(value), 4.0 + value) for value in (1, 2, 3)]
     assert Fastest()(PROBLEM, population(*used_up, (wide(0), 5000))).base.id == "00003"
+
+
+def test_a_family_is_left_alone_when_designers_have_nothing_to_try_in_it() -> None:
+    """What `require` rules out and what has no effect is no choice: to go on with it would end the search."""
+    ruled = [(f"{small(value)}// require: S <= 2\n", 4.0 + value) for value in (1, 2)]
+    assert Fastest()(PROBLEM, population(*ruled, (wide(0), 5000))).base.id == "00002"
+    same = "int S = {};  // tune: 1 2\nint IDLE = {};  // tune: 1 2 3\n"
+    tried = [(same.format(s, idle), 4.0 + s) for s, idle in ((1, 1), (1, 2), (1, 3), (2, 1))]
+    known = population(*tried, (wide(0), 5000))
+    made = [replace(t, evaluation=replace(t.evaluation, evidence={"artefact": f"S{t.score_us}"})) for t in known.trials]  # type: ignore[type-var]
+    idle = Population(tuple(made))
+    with pytest.raises(StageError, match="every configuration"):
+        RandomDesigner()(PROBLEM, idle, idle.choose("00000", "00000", ""), ())
+    assert Fastest()(PROBLEM, idle).base.id == "00004"
+
+
+def test_many_texts_of_one_configuration_exhaust_nothing() -> None:
+    """A model may write one with the same values again and again."""
+    same = [(f"{small(1)}// by hand, {number}\n", 4.0) for number in range(9)]
+    assert Fastest()(PROBLEM, population(*same, ("int x;", 1))).base.id == "00000"
 
 
 def test_without_tunables_the_fastest_is_chosen() -> None:
