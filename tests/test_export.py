@@ -4,6 +4,7 @@ import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,16 @@ MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
 def best(kernel: Kernel) -> Trial:
     evaluation = Evaluation(Verdict.ACCEPT, "", 75.0, (Timing("1024x1536x7168", 75.0),))
     return Trial("00007", Origin.SEED, kernel=kernel, evaluation=evaluation)
+
+
+def imported(file: Path) -> Any:
+    """The module in a file."""
+    spec = importlib.util.spec_from_file_location("made_best", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def written(folder: Path, target: Target, kernel: Kernel) -> tuple[Path, str]:
@@ -79,6 +90,43 @@ def test_what_came_in_another_format_is_called_by_its_own_file_alone(tmp_path: P
     assert not (tmp_path / "best.py").exists()
 
 
+SCALE = """#include <cstdint>
+#include "factor.hpp"
+extern "C" void custom_kernel(const float *x, float *y, int64_t n, const int64_t *) {
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] * FACTOR;
+}"""
+
+
+def scaled(folder: Path) -> Any:
+    """The winner of a problem on vectors, imported as a user's program does."""
+    target = Target("cpu", "cpu", "a CPU", march="x86-64")
+    args = (Arg("x", "float32", "in", shape="n"), Arg("y", "float32", "out", shape="n"))
+    cases = (Case("n=4", {"n": 4}, 1),)
+    bare = replace(load("softmax", target=target), args=args, dims=("n",), tests=(), benchmarks=cases)
+    winner = best(Kernel("cpp", {"k.cpp": SCALE, "factor.hpp": "#define FACTOR 3"}))
+    return imported(write_best(folder, bare, target, winner, "c0ffee"))
+
+
+def test_the_winner_is_compiled_when_it_is_first_called_by_the_compiler_that_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clang++").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/said\nPATH=/usr/bin:/bin exec g++ "$@"\n')
+    (tmp_path / "clang++").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    module = scaled(tmp_path / "best")
+    assert not (tmp_path / "said").exists()
+    assert module.custom_kernel((torch.ones(4), torch.zeros(4))).tolist() == [3.0] * 4
+    assert "-march=x86-64 -std=c++20 -O3" in (tmp_path / "said").read_text()
+
+
+@pytest.mark.slow
+def test_where_there_is_no_compiler_zigs_from_pypi_compiles_the_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert scaled(tmp_path / "best").custom_kernel((torch.ones(4), torch.zeros(4))).tolist() == [3.0] * 4
+
+
 @pytest.mark.parametrize(("steps", "more"), [((3, 3), {}), ((3, 5), {"steps": 5})])
 def test_a_size_that_no_shape_tells_is_the_cases_own_or_asked_for(
     tmp_path: Path, steps: tuple[int, int], more: dict[str, int]
@@ -92,10 +140,6 @@ def test_a_size_that_no_shape_tells_is_the_cases_own_or_asked_for(
     args = (Arg("x", "float32", "in", shape="n"), Arg("y", "float32", "out", shape="n"))
     bare = replace(load("softmax", target=target), args=args, dims=("n", "steps"), tests=(), benchmarks=cases)
     made = write_best(tmp_path, bare, target, best(Kernel("cpp", {"k.cpp": text})), "c0ffee")
-    spec = importlib.util.spec_from_file_location("made_best", made)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = imported(made)
     x = torch.ones(4)
     assert module.custom_kernel((x, torch.zeros(4)), **more).tolist() == [steps[1]] * 4

@@ -1,38 +1,42 @@
 """The winner as files a user can take away: the kernel, its evidence, and what runs it or says how it is run."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from ksflow import schema
 from ksflow.contract import defines, device_signature
+from ksflow.handover import pieces
 from ksflow.records import DEVICE_LANGUAGES, Problem, Target, Trial
 from ksflow.tunables import recipe
 
 _LOADER = '''"""{title}: kernel {id}, {score:.4g} µs ({aggregate} of {cases}) on {chip}.
 
-`custom_kernel(data)` takes and returns what the problem's reference does. Built on first use with {compiler}.
+`custom_kernel(data)` takes and returns what the problem's reference does. Compiled when it is first called.
 """
 
 import ctypes
+import functools
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_DEFINES = {defines!r}
+_OPTIONS = {options!r}
 
-
-def _build():
-    folder = tempfile.mkdtemp(prefix="ksflow-")
-    library = os.path.join(folder, "kernel.so")
-    command = ["g++", "-std=c++20", "-O3", "-march={march}", "-fPIC", "-shared", *_DEFINES]
-    subprocess.run([*command, "-o", library, str(_HERE / "{file}")], check=True)
-    return ctypes.CDLL(library).custom_kernel
-
-
-_kernel = _build()
-_kernel.restype = None
+{command}
+@functools.cache
+def _kernel():
+    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
+        library = os.path.join(folder, "kernel.so")
+        command = _command({march!r}, *_OPTIONS, "-o", library, *(str(_HERE / name) for name in {sources!r}))
+        subprocess.run(command, check=True)
+        found = ctypes.CDLL(library).custom_kernel
+    found.restype = None
+    return found
 
 
 def custom_kernel(data{asked}):
@@ -41,7 +45,7 @@ def custom_kernel(data{asked}):
     sizes = dict({sizes})
     dims = [ctypes.c_int64(sizes[name]) for name in {dims!r}]
     strides = [stride for tensor in data for stride in tensor.stride()]
-    _kernel(*pointers, *dims, (ctypes.c_int64 * len(strides))(*strides))
+    _kernel()(*pointers, *dims, (ctypes.c_int64 * len(strides))(*strides))
     return data[-1]
 '''
 
@@ -99,7 +103,7 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
         return folder / named
     module = folder / "best.py"
-    module.write_text(_loader(problem, target, trial, main))
+    module.write_text(_loader(problem, target, trial, files))
     return module
 
 
@@ -133,7 +137,7 @@ def _readme(problem: Problem, target: Target, trial: Trial, main: str) -> str:
     return f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
 
 
-def _loader(problem: Problem, target: Target, trial: Trial, file: str) -> str:
+def _loader(problem: Problem, target: Target, trial: Trial, files: Iterable[str]) -> str:
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
     names = ", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims)
     return _LOADER.format(
@@ -143,10 +147,10 @@ def _loader(problem: Problem, target: Target, trial: Trial, file: str) -> str:
         aggregate=problem.score,
         cases=", ".join(case.name for case in problem.benchmarks),
         chip=target.chip,
-        compiler="g++",
-        defines=defines(problem),
+        command=pieces.CPP,
+        options=["-std=c++20", "-O3", "-fPIC", "-shared", *defines(problem)],
         march=target.march,
-        file=file,
+        sources=[name for name in files if name.endswith((".cpp", ".cc", ".c"))],
         dims=list(problem.dims),
         sizes=names,
         asked=f", *, {', '.join(asked)}" if asked else "",

@@ -15,7 +15,6 @@ from ksflow.records import Json, Kernel, Problem, Target
 _COMPILERS = {
     "cuda": 'shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"',
     "hip": 'shutil.which("hipcc") or "/opt/rocm/bin/hipcc"',
-    "cpp": '"g++"',
 }
 _CURRENT = "torch.cuda.current_stream(data[0].device).cuda_stream"
 _WORDLESS = ("gpumode", "popcorn")
@@ -50,11 +49,12 @@ def _host(problem: Problem, target: Target, kernel: Kernel, facts: Facts, kind: 
     """Its own host code launches it, or it runs on the host."""
     names = [name for name in kernel.files if name.endswith(_endings(kernel.language))]
     command = _command(problem, target, kernel.language, ("kernel.so", "-shared", *names))
-    constants = [f"_COMMAND = {command}", f"_FILES = {_files(kernel.files)}"]
+    own = kernel.language == "cpp"
+    constants = [*([pieces.CPP] if own else []), f"_COMMAND = {command}", f"_FILES = {_files(kernel.files)}"]
     rows = _rows(facts, lambda row: tuple(row[2]))
-    modules = ["ctypes", "functools", "os", *(["shutil"] if kernel.language != "cpp" else []), "subprocess", "tempfile"]
+    modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]
     head = _head(modules, constants, rows, "numbers")
-    last = "" if kernel.language == "cpp" else f", ctypes.c_void_p({_queue(kind)})"
+    last = "" if own else f", ctypes.c_void_p({_queue(kind)})"
     return head + pieces.COMPILE.format(made="kernel.so") + pieces.HOST.format(last=last)
 
 
@@ -160,9 +160,11 @@ def _command(problem: Problem, target: Target, language: str, rest: Sequence[str
     made, how, *sources = rest
     shared = how == "-shared"
     options = {
-        "cpp": [f"-march={target.march}", *(["-fPIC"] if shared else [])],
+        "cpp": ["-fPIC"],
         "cuda": [f"-gencode=arch={virtual},code={target.march}", *(["-Xcompiler", "-fPIC"] if shared else [])],
         "hip": [f"--offload-arch={target.march}", *(["-fPIC"] if shared else [])],
     }
     words = ["-O3", "-std=c++20", *options[language], how, *defines(problem), "-o", made, *sources]
+    if language == "cpp":
+        return f"_command({target.march!r}, *{words!r})"
     return f"[{_COMPILERS[language]}, *{words!r}]"

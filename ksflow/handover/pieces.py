@@ -61,6 +61,18 @@ def _result(tensors, returned):
     return found[0] if len(found) == 1 else tuple(found)
 '''
 """Cases, and a case's tensors."""
+CPP = '''
+def _command(march, *words):
+    """With the first C++ compiler that is here: g++, clang++, c++, else zig's from PyPI (`pip install ziglang`)."""
+    for name in ("g++", "clang++", "c++"):
+        if found := shutil.which(name):
+            return [found, f"-march={march}", *words]
+    march = march.replace("-", "_")
+    return [sys.executable, "-m", "ziglang", "c++", "-fno-sanitize=undefined", f"-march={march}", *words]
+
+
+'''
+"""The command of a C++ compiler; not completed, so its braces are single."""
 COMPILE = '''
 
 def _compiled(files, use):
