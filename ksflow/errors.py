@@ -9,7 +9,8 @@
 A bad kernel is not an error: it is an `Evaluation` with its verdict.
 """
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -49,6 +50,14 @@ def printable(text: str) -> str:
 def counted(number: int, what: str) -> str:
     """`1 note`, `2 notes`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def suggest(word: str, valid: Iterable[str]) -> str:
+    """The tail of an error about a mistyped word: what was meant, what is valid."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(word, names, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}valid: {', '.join(names) or 'none'}"
 
 
 @contextmanager

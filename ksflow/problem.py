@@ -6,7 +6,6 @@
 Nothing in the folder is run here: `reference.py` is read as text, and only the judge's side imports it.
 """
 
-import difflib
 import hashlib
 import json
 import math
@@ -14,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from ksflow import work
+from ksflow import problem_file, work
 from ksflow.errors import ConfigError
+from ksflow.errors import suggest as suggest
 from ksflow.home import shipped
 from ksflow.records import (
     C_TYPES,
@@ -37,21 +36,8 @@ from ksflow.records import (
 )
 
 T = TypeVar("T")
-_REQUIRED = {"title", "args", "dims", "cases"}
-_OPTIONAL = {
-    "description": "",
-    "languages": ["python", "cpp"],
-    "variants": {},
-    "variant": "",
-    "check": {},
-    "score": "geomean",
-    "baselines": [],
-    "limits": {},
-    "work": {},
-}
 _GPUS = {"cuda": "h200", "hip": "mi300x", "triton": "h200"}
 """Language -> a target that takes it."""
-_SCORES = ("geomean", "mean", "last")
 
 
 def load(
@@ -68,7 +54,7 @@ def load(
     all where none are named; one needs no brackets. Raises ConfigError.
     """
     root = _find(path)
-    spec = _read(root / "problem.yaml")
+    spec = problem_file.read(root / "problem.yaml", _text(root / "problem.yaml"))
     variants = spec["variants"]
     chosen = variant or _for_target(variants, target) or spec["variant"] or next(iter(variants), "")
     if chosen and chosen not in variants:
@@ -125,14 +111,6 @@ def for_gpus(kind: str) -> str:
     return f"for a GPU such as target={_GPUS[kind]}; where none is here, with evaluator=static or evaluator=spool"
 
 
-def suggest(word: str, valid: Iterable[str]) -> str:
-    """The tail of an error about a mistyped word: what was meant, what is valid."""
-    names = sorted(valid)
-    close = difflib.get_close_matches(word, names, 1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}valid: {', '.join(names) or 'none'}"
-
-
 def _find(path: str) -> Path:
     folder = Path(path).expanduser()
     if not (folder / "problem.yaml").is_file() and "/" not in path:
@@ -141,26 +119,6 @@ def _find(path: str) -> Path:
         names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
         raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
     return folder.resolve()
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        spec = yaml.safe_load(_text(file))
-    except yaml.YAMLError as error:
-        where = " ".join(str(error).split())
-        raise ConfigError(f"{file} is not YAML: {where}") from error
-    if not isinstance(spec, dict):
-        raise ConfigError(f"{file} must be a mapping with {', '.join(sorted(_REQUIRED))}")
-    for key in spec:
-        if key not in _REQUIRED | _OPTIONAL.keys():
-            raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), _REQUIRED | _OPTIONAL.keys())}")
-    missing = sorted(_REQUIRED - spec.keys())
-    if missing:
-        raise ConfigError(f"{file}: missing {', '.join(missing)}")
-    spec = {**_OPTIONAL, **spec}
-    if spec["score"] not in _SCORES:
-        raise ConfigError(f"{file}: score {spec['score']!r} is not one of {', '.join(_SCORES)}")
-    return spec
 
 
 def _text(file: Path) -> str:
@@ -232,6 +190,8 @@ def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[s
     own = {key: value for key, value in case.items() if key != "seed"}
     if missing := [dim for dim in dims if dim not in own]:
         raise ConfigError(f"case {dict(case)} lacks {', '.join(missing)}")
+    if wrong := [f"{dim}={own[dim]!r}" for dim in dims if not isinstance(own[dim], int)]:
+        raise ConfigError(f"case {dict(case)}: a size is a whole number, not {', '.join(wrong)}")
     name = "x".join(str(own[dim]) for dim in dims)
     rest = [f"{key}={value}" for key, value in own.items() if key not in dims]
     return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
@@ -79,6 +80,13 @@ def test_a_folder_of_ones_own_needs_nothing_else(mine: Path) -> None:
             "problem.yaml: work.flops: 'row' is not known; known are rows",
         ),
         ("  flops:", "  flop:", "problem.yaml: work.flop: unknown key; valid: flops, bytes, dtype"),
+        ("score: geomean", "score: [1]", r"problem.yaml: score: input should be a valid string, not \[1\]"),
+        ("    role: in\n", "    rol: in\n", r"problem.yaml: args\[0\]\.role: field required"),
+        ("    role: in\n", "    role: in\n    kind: a\n", r"args\[0\]\.kind: unknown key"),
+        ("seed: 52}", "seed: many}", r"cases\.cpu\.tests\[1\]\.seed: input should be a valid integer, not 'many'"),
+        ("{rows: 512, ", "{rows: many, ", "a size is a whole number, not rows='many'"),
+        ("languages: [python,", "languages: [c++,", r"languages\[0\]: input should be 'python', 'cpp'"),
+        ("params: {}, ", "param: {}, ", r"variants\.float32\.param: unknown key"),
         ("  flops:", "  dtype: fp9\n  flops:", "work.dtype: 'fp9' is not one of fp64"),
     ],
 )
@@ -87,6 +95,33 @@ def test_a_mistake_gets_one_line(mine: Path, old: str, new: str, message: str) -
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=message) as caught:
+        load(str(mine))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("args", "x", "args: input should be a valid list, not 'x'"),
+        ("args", "[x]", r"args\[0\]: input should be a valid dictionary.*, not 'x'"),
+        ("cases", "[1]", r"cases: input should be a valid dictionary, not \[1\]"),
+        ("cases", "{tests: [1]}", r"cases\.tests\[0\]: input should be a valid dictionary.*, not 1"),
+        ("cases", "{cpu: 3}", r"cases\.cpu: input should be a valid dictionary.*, not 3"),
+        ("cases", "{}", "no case set 'tests'"),
+        ("dims", "rows", "dims: input should be a valid list, not 'rows'"),
+        ("variants", "[a]", "variants: input should be a valid dictionary"),
+        ("variants", "{float32: 1}", r"variants\.float32: input should be a valid dictionary"),
+        ("baselines", "1", "baselines: input should be a valid list, not 1"),
+        ("limits", "none", "limits: input should be a valid dictionary, not 'none'"),
+        ("check", "[8]", "check: input should be a valid dictionary"),
+        ("title", "[a, b]", "title: input should be a valid string"),
+        ("work", "fast", "work: input should be a valid dictionary, not 'fast'"),
+    ],
+)
+def test_whatever_stands_in_place_of_a_value_is_one_line_too(mine: Path, key: str, value: str, message: str) -> None:
+    given = yaml.safe_load((mine / "problem.yaml").read_text())
+    (mine / "problem.yaml").write_text(yaml.safe_dump({**given, key: yaml.safe_load(value)}))
     with pytest.raises(ConfigError, match=message) as caught:
         load(str(mine))
     assert "\n" not in str(caught.value)

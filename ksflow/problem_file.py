@@ -1,0 +1,126 @@
+"""What `problem.yaml` may hold, as one model: a mistake in it is told in one line that names its place.
+
+Only shapes and types are checked here; what the words mean (expressions, dtypes, files) is `problem`'s.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError
+
+from ksflow.errors import ConfigError, suggest
+from ksflow.records import Scalar
+
+_LIST, _BOTH = "<list>", "<tests and benchmarks>"
+_SCORES = ("geomean", "mean", "last")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Argument(_Part):
+    name: str
+    dtype: str
+    role: Literal["in", "out"]
+    shape: str = ""
+    layout: str = ""
+    doc: str = ""
+
+
+class _Variant(_Part):
+    params: dict[str, Scalar] = {}
+    defines: dict[str, Scalar] = {}
+    targets: list[str] = []
+
+
+class _Case(_Part):
+    """Sizes and other parameters by name, with the seed of the inputs."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    __pydantic_extra__: dict[str, Scalar]
+    seed: int = 0
+
+
+class _CaseSet(_Part):
+    tests: list[_Case] = []
+    benchmarks: list[_Case] = []
+
+
+_Cases = Annotated[
+    Annotated[list[_Case], Tag(_LIST)] | Annotated[_CaseSet, Tag(_BOTH)],
+    Discriminator(lambda given: _LIST if isinstance(given, list) else _BOTH),
+]
+
+
+class ProblemFile(_Part):
+    """The whole file."""
+
+    title: str
+    args: list[_Argument]
+    dims: list[str]
+    cases: dict[str, _Cases]
+    description: str = ""
+    languages: list[Literal["python", "cpp", "triton", "cuda", "hip"]] = ["python", "cpp"]
+    variants: dict[str, _Variant] = {}
+    variant: str = ""
+    check: dict[str, Any] = {}
+    score: str = "geomean"
+    baselines: list[str] = []
+    limits: dict[str, Any] = {}
+    work: dict[str, Scalar] = {}
+
+
+def read(file: Path, text: str) -> dict[str, Any]:
+    """The file's keys as they are written, with the defaults of those that are not. Raises ConfigError."""
+    try:
+        given = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
+    fields = ProblemFile.model_fields
+    required = sorted(name for name, field in fields.items() if field.is_required())
+    if not isinstance(given, dict):
+        raise ConfigError(f"{file} must be a mapping with {', '.join(required)}")
+    for key in given:
+        if key not in fields:
+            raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), fields)}")
+    if missing := [name for name in required if name not in given]:
+        raise ConfigError(f"{file}: missing {', '.join(missing)}")
+    try:
+        ProblemFile.model_validate(given)
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {_told(error)}") from error
+    if given.get("score", "geomean") not in _SCORES:
+        raise ConfigError(f"{file}: score {given['score']!r} is not one of {', '.join(_SCORES)}")
+    return {**_DEFAULTS, **given}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "description": "",
+    "languages": ["python", "cpp"],
+    "variants": {},
+    "variant": "",
+    "check": {},
+    "score": "geomean",
+    "baselines": [],
+    "limits": {},
+    "work": {},
+}
+"""As a problem's digest has them."""
+
+
+def _told(error: ValidationError) -> str:
+    """The first mistake: its place, and what is wrong there."""
+    first = error.errors(include_url=False)[0]
+    what = "unknown key" if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else first["msg"]
+    value = repr(first["input"])
+    seen = f", not {value[:60]}" if first["type"] != "missing" and what == first["msg"] else ""
+    return f"{_place(first['loc'])}: {what[:1].lower()}{what[1:]}{seen}"
+
+
+def _place(parts: Sequence[int | str]) -> str:
+    """`cases.cpu.tests[2].rows`."""
+    named = [part for part in parts if part not in (_LIST, _BOTH)]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")
