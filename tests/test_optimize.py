@@ -32,7 +32,6 @@ from ksflow.optimize.metrics import Judge
 from ksflow.problem import load
 from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
 from ksflow.stages.digester.llm import LlmDigester
-from ksflow.stages.lm import adapter
 from ksflow.stages.lm.answers import answer, draw
 from ksflow.stages.lm.teaching import School
 
@@ -98,7 +97,7 @@ def test_gepa_finds_the_hint_and_the_prompt_can_be_used(place: Path, provider: P
     done = _optimize(place, provider, "stage=selector", "optimizer=gepa", "optimize.rollouts=40")
     assert done.returncode == 0, done.stderr
     path = place / "runs/prompts/selector/gepa_v1.json"
-    assert HINT in json.loads(path.read_text())["state"]["signature"]["instructions"]
+    assert HINT in json.loads(path.read_text())["predict"]["signature"]["instructions"]
     before, after = _held_out(path.with_suffix(".md"))
     assert after > before
     assert "teacher" in path.with_suffix(".md").read_text()
@@ -129,7 +128,7 @@ def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimi
     assert done.returncode == 0, done.stderr
     path = place / f"runs/prompts/{stage}/{optimizer}_v1.json"
     before, after = _held_out(path.with_suffix(".md"))
-    state = json.loads(path.read_text())["state"]
+    state = json.loads(path.read_text())["predict"]
     assert after >= before
     if optimizer == "mipro":
         assert HINT in state["signature"]["instructions"]
@@ -140,9 +139,9 @@ def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimi
     again = _optimize(place, provider, f"stage={stage}", f"optimizer={optimizer}", "optimize.rollouts=48")
     assert again.returncode == 0, again.stderr
     assert len(provider.requests) == asked  # all of it is drawn from the seed
-    assert json.loads((path.parent / f"{optimizer}_v2.json").read_text())["state"] == state
+    assert json.loads((path.parent / f"{optimizer}_v2.json").read_text())["predict"] == state
     if optimizer == "bootstrap":
-        outputs = {"selector": {"rationale", "base", "reference"}, "designer": {"avenues", "experiments"}}[stage]
+        outputs = {"selector": {"rationale", "base_id", "reference_id"}, "designer": {"avenues", "experiments"}}[stage]
         assert all(outputs <= set(demo) for demo in state["demos"])
 
 
@@ -249,12 +248,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
         source = Source(name, stage, notes, judge)
         cases = [school.hear(*asked) for moment in history.moments for asked in source.questions(history, moment)]
         said = {call.messages[-1]["content"] for call in calls if call.stage.startswith(name)}
-        signature = stage.program.predict.signature
-        rebuilt = {
-            adapter.make("sections").format(signature, [], school.inputs(case))[-1]["content"]
-            for case in cases
-            if case is not None
-        }
+        rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
         assert len(rebuilt) >= 12
         assert rebuilt == said, name
 

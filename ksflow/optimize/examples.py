@@ -13,7 +13,7 @@ from ksflow.protocols import Writer
 from ksflow.records import Material, Note, Origin
 
 Asked = tuple[Callable[[], object], Callable[[str], Grader]]
-"""A call of the stage as the round made it, and what makes its grader of all that the model is shown."""
+"""What makes the stage's question as the round asked it, and its grader of all that the model is shown."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Source:
 
     name: str
     """Of the stage: selector, designer, writer, digester."""
-    stage: Callable[..., Any]
+    stage: Any
     handbook: tuple[Note, ...] = ()
     """Notes that came with the target."""
     judge: Judge | None = None
@@ -42,14 +42,14 @@ class Source:
     def _selector(self, history: History, moment: Moment) -> Iterator[Asked]:
         if moment.choice:
             grader = metrics.selector(history, moment)
-            yield partial(self.stage, moment.problem, moment.known), _whatever(grader)
+            yield partial(self.stage.question, moment.problem, moment.known), _whatever(grader)
 
     def _designer(self, history: History, moment: Moment) -> Iterator[Asked]:
         if moment.choice:
             live = metrics.live(self.judge, self.write) if self.judge and self.write else None
             grader = metrics.designer(moment, live or metrics.recorded(history))
             notes = self.handbook + moment.notes
-            yield partial(self.stage, moment.problem, moment.known, moment.choice, notes), _whatever(grader)
+            yield partial(self.stage.question, moment.problem, moment.known, moment.choice, notes), _whatever(grader)
 
     def _writer(self, history: History, moment: Moment) -> Iterator[Asked]:
         assert self.judge is not None
@@ -57,12 +57,15 @@ class Source:
             if moment.choice and trial.experiment and trial.origin is Origin.EXPERIMENT:
                 grader = metrics.writer(moment, moment.choice, self.judge)
                 notes = self.handbook + moment.notes
-                yield partial(self.stage, moment.problem, moment.choice, trial.experiment, notes), _whatever(grader)
+                yield (
+                    partial(self.stage.question, moment.problem, moment.choice, trial.experiment, notes),
+                    _whatever(grader),
+                )
 
     def _digester(self, history: History, moment: Moment) -> Iterator[Asked]:
         if moment.learnt:
             material = Material((), moment.known, moment.before)
-            yield partial(self.stage, moment.problem, material), metrics.digester
+            yield partial(self.stage.question, moment.problem, material), metrics.digester
 
 
 def _whatever(grader: Grader) -> Callable[[str], Grader]:

@@ -9,7 +9,7 @@ from ksflow.notes.calibration import advice, bets
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.pick import calibrated, valid
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.program import Inquiry, Program
 from ksflow.stages.lm.views import tried
 from ksflow.tunables import assign
 
@@ -81,7 +81,6 @@ class LlmDesigner:
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        adapter: str = "sections",
         avenues: int = 10,
         experiments: int = 5,
         tokens: int = 4000,
@@ -90,13 +89,13 @@ class LlmDesigner:
         pick: str = "paper",
     ) -> None:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, in tokens. `pick`: see `ksflow.stages.designer.pick`. `prompt`, `adapter`: see `Program`.
+        `findings` the notes, in tokens. `pick`: see `ksflow.stages.designer.pick`. `prompt`: see `Program`.
         """
         self.pick = valid(pick)
         signature = Design
         if pick == "calibrated":
             signature = Design.with_instructions(_PAPER_RULE.sub(_CALIBRATED_RULE, Design.instructions))
-        self.program = Program("designer=llm", signature, lm, attempts, prompt, seed, adapter)
+        self.program = Program("designer=llm", signature, lm, attempts, prompt, seed)
         self.tokens = tokens
         self.findings = findings
         self.avenues = avenues
@@ -109,6 +108,12 @@ class LlmDesigner:
         choice: Choice,
         notes: tuple[Note, ...],
     ) -> Plan:
+        inquiry = self.question(problem, population, choice, notes)
+        made: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
+        return made
+
+    def question(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Inquiry:
+        """What the model is asked, and how its answer becomes a plan."""
         inputs = {
             "task": render.task(problem),
             "reference_implementation": problem.shown,
@@ -126,7 +131,7 @@ class LlmDesigner:
             experiments: tuple[Experiment, ...] = answer["experiments"]
             return Plan(answer["avenues"], experiments, self._picked(experiments, population), self.program.by)
 
-        return self.program(inputs, accept, key=str(len(population.trials)))
+        return Inquiry(inputs, accept)
 
     def _picked(self, experiments: tuple[Experiment, ...], population: Population) -> tuple[int, ...]:
         if self.pick == "paper":

@@ -19,8 +19,7 @@ from ksflow.stages.digester.claims import Ground, fits, vetted
 from ksflow.stages.digester.plan import Places, Plan, Room, chooser, plan
 from ksflow.stages.digester.relevance import Shown, passages, question, tokens
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.adapter import make
-from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.program import Inquiry, Program
 from ksflow.target import label
 
 _TELL = 500  # characters of why an answer was refused
@@ -102,7 +101,6 @@ class LlmDigester:
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        adapter: str = "sections",
         piece_kb: int = 60,
         tokens: int = 120_000,
         minutes: float | None = 30.0,
@@ -113,7 +111,7 @@ class LlmDigester:
     ) -> None:
         """`tokens` bounds all that is sent in one digestion (answers not counted), `minutes` how long it takes: no
         piece is begun and nothing is asked again after that, and no call lasts longer. `piece_kb` bounds what one call
-        reads, `outcomes` how many trials it sees, `findings` the current notes, in tokens. `prompt`, `adapter`: see
+        reads, `outcomes` how many trials it sees, `findings` the current notes, in tokens. `prompt`: see
         `Program`.
         """
         for name, value in (("piece_kb", piece_kb), ("tokens", tokens), ("minutes", minutes)):
@@ -121,19 +119,15 @@ class LlmDigester:
                 raise ConfigError(f"digester.{name}={value} must be above 0")
         if isinstance(lm, Model) and minutes is not None:
             lm = replace(lm, deadline_s=min(lm.deadline_s or 60 * minutes, 60 * minutes))
-        self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed, adapter)
-        self.places = Program("digester=llm", Places, lm, attempts, None, seed, adapter)
+        self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed)
+        self.places = Program("digester=llm", Places, lm, attempts, None, seed)
         self.room = Room(tokens, 0, piece_kb * 1000)
         self.minutes, self.outcomes, self.findings, self.target = minutes, outcomes, findings, target
         self.watch: Callable[[Progress | Unread], None] = lambda what: None
         self.done: Collection[str] = ()
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
-        population = material.population
-        mine = {note.title for note in material.notes if fits(note, problem, self.target)}
-        work = _Work(problem, population, {note.title: note for note in material.notes}, mine)
-        trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.dead]
-        newest = trials[-self.outcomes :]
+        work, newest = self._work(problem, material), self._newest(material.population)
         shown = passages(material.documents)
         planned = self._planned(work, shown, newest)
         pieces = planned.pieces or (((),) if newest else ())
@@ -147,6 +141,25 @@ class LlmDigester:
                 break
             self.watch(self._piece(work, piece, inputs, (index + 1, len(pieces))))
         return tuple(work.notes.values())
+
+    def question(self, problem: Problem, material: Material) -> Inquiry | None:
+        """What the model is asked about the newest outcomes, without documents; None where there are none.
+
+        Its `accept` gives the notes that the answer adds or replaces, by title.
+        """
+        work, newest = self._work(problem, material), self._newest(material.population)
+        if not newest:
+            return None
+        return Inquiry(self._inputs(work, (), newest), self._reader(work, ())[0])
+
+    def _work(self, problem: Problem, material: Material) -> _Work:
+        mine = {note.title for note in material.notes if fits(note, problem, self.target)}
+        return _Work(problem, material.population, {note.title: note for note in material.notes}, mine)
+
+    def _newest(self, population: Population) -> list[Trial]:
+        """The outcomes that are shown."""
+        trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.dead]
+        return trials[-self.outcomes :]
 
     def _planned(self, work: _Work, shown: tuple[Shown, ...], newest: list[Trial]) -> Plan:
         if not shown:
@@ -208,12 +221,27 @@ class LlmDigester:
 
     def _read(self, work: _Work, piece: tuple[Shown, ...], inputs: dict[str, str]) -> dict[str, Note]:
         """The notes of an answer that holds; of one that never does, those that hold. StageError where none do."""
+        accept, held = self._reader(work, piece)
+        size = self._size(inputs)
+        try:
+            made: dict[str, Note] = self.program.ask(
+                Inquiry(inputs, accept), before=lambda refused: self._count(work, size, refused)
+            )
+        except StageError:
+            if best := max(held, key=len):
+                return best
+            raise
+        return made
+
+    def _reader(
+        self, work: _Work, piece: tuple[Shown, ...]
+    ) -> tuple[Callable[[dict[str, Any]], dict[str, Note]], list[dict[str, Note]]]:
+        """What reads an answer, and the notes that held in each of those that it has read."""
         current = {title: note for title, note in work.notes.items() if title in work.mine}
         documents = _documents(piece)
         others = frozenset(work.notes.keys() - work.mine)
         ground = Ground(work.problem, self.target, documents, work.population, current, others)
         held: list[dict[str, Note]] = [{}]
-        size = self._size(inputs)
 
         def accept(answer: dict[str, Any]) -> dict[str, Note]:
             kept, wrong = vetted(answer["notes"][:_MOST], ground)
@@ -224,12 +252,7 @@ class LlmDigester:
                 "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
             )
 
-        try:
-            return self.program(inputs, accept, before=lambda refused: self._count(work, size, refused))
-        except StageError:
-            if best := max(held, key=len):
-                return best
-            raise
+        return accept, held
 
     def _inputs(self, work: _Work, piece: Iterable[Shown], trials: list[Trial]) -> dict[str, str]:
         # by title: read back from disk in another order, the same notes make the same prompt
@@ -255,9 +278,7 @@ class LlmDigester:
     def _size(self, inputs: dict[str, str], program: Program | None = None) -> int:
         """Tokens of the prompt, about."""
         program = program or self.program
-        predict = program.predict
-        messages = make(program.adapter).format(predict.signature, predict.demos, inputs)
-        return sum(tokens(str(message["content"])) for message in messages)
+        return sum(tokens(str(message["content"])) for message in program.messages(inputs))
 
     def _key(self, inputs: dict[str, str]) -> str:
         """Names what is read, for what, and by whom; what was known before is no part of it."""

@@ -8,7 +8,7 @@ import dspy
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.stages.digester.relevance import Shown, groups, outline, pieces, rank
-from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.program import Inquiry, Program
 
 Choose = Callable[[str, str], tuple[int, ...]]
 """Given an outline and how much can be read: numbers of its lines, the most useful first."""
@@ -117,7 +117,8 @@ def chooser(
 
         asked = {**inputs, "outline": text, "room": room}
         try:
-            return program(asked, accept, before=lambda refused: asking(asked, refused))
+            made: tuple[int, ...] = program.ask(Inquiry(asked, accept), before=lambda refused: asking(asked, refused))
+            return made
         except StageError as error:
             told(f"no places named, so passages are chosen by their words: {error}")
             return ()

@@ -15,23 +15,20 @@ from ksflow.tunables import assign, tunables
 Sections = dict[str, str]
 Made = dict[str, Any]
 _HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]$", re.MULTILINE)
-_SECTIONS, _JSON = "Answer with the sections ", "Answer with one JSON object with the keys "
+_REQUEST = "Answer with the sections "
 _PASSAGE = re.compile(r"^### source: (.+)\n((?:(?!### source: ).*\n?)*)", re.MULTILINE)
 _NOTES, _QUOTED = 3, 8  # passages of a question that are noted, and words of each that are quoted
 _MARK = re.compile(r"\n(?:static const unsigned dummy|DUMMY)_[0-9a-fA-F]{8} = 1;?\n\Z")
 
 
 def answer(prompt: str) -> str:
-    """A complete answer to a question, in the layout that it asks for."""
-    request = _JSON if prompt.rfind(_JSON) > prompt.rfind(_SECTIONS) else _SECTIONS
-    question, _, wanted = prompt.rpartition(request)
+    """A complete answer to a question."""
+    question, _, wanted = prompt.rpartition(_REQUEST)
     line = wanted.split("\n")[0]  # what follows is why an earlier answer was refused
     names = re.findall(r"\w+", line.partition(", then ")[0])
     given = sections(question)
     make = _MAKERS.get(tuple(names))
     made = make(given) if make else dict.fromkeys(names, "dummy")
-    if request is _JSON:
-        return json.dumps({name: made[name] for name in names}, ensure_ascii=False)
     return "\n".join([*(f"[[ ## {name} ## ]]\n{_text(made[name])}" for name in names), "[[ ## completed ## ]]"])
 
 
@@ -61,7 +58,7 @@ def _select(given: Sections) -> Made:
     others = [id for id in ids if id != base] or [base]
     reference = others[draw(given, base) % len(others)]
     why = f"Dummy: {base} is among the fastest of {len(ids)}, {reference} is another."
-    return {"rationale": why, "base": base, "reference": reference}
+    return {"rationale": why, "base_id": base, "reference_id": reference}
 
 
 def _design(given: Sections) -> Made:
@@ -191,7 +188,7 @@ def _ask(given: Sections) -> Made:
 
 
 _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
-    ("rationale", "base", "reference"): _select,
+    ("rationale", "base_id", "reference_id"): _select,
     ("avenues", "experiments"): _design,
     ("report", "code"): _write,
     ("report", "edits"): _edit,

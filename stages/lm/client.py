@@ -1,10 +1,11 @@
 """DSPy's side of a model: the connection, its cache, and the record of every call.
 
-A finished call reaches the transcript before anything looks at its answer. DSPy's own histories
-stay empty: they would keep every prompt of a run in memory.
+Whoever calls a client, a stage or one of DSPy's optimisers, is metered, kept to the model's deadline and rate limits,
+and finds the call in the transcript before anything looks at its answer. `dspy.inspect_history` shows the last of them.
 """
 
 import contextvars
+import hashlib
 import os
 import queue
 import threading
@@ -12,11 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
 import dspy
-from dspy.lm15 import LM15Error
+from dspy.clients.lm15_boundary import history_messages
+from dspy.lm15 import LM15Error, Request
 from dspy.utils.exceptions import LMError
 
 from ksflow.errors import ConfigError, StageError
@@ -25,11 +29,13 @@ from ksflow.protocols import admit, transcribe
 from ksflow.records import Call, Cost, Permit, Question
 from ksflow.stages.lm import attempt as attempts
 from ksflow.stages.lm.attempt import LATE, Attempt, Filtered, Leave
+from ksflow.stages.lm.history import KEPT, bound, shown
 from ksflow.stages.lm.limits import Pass, window
 from ksflow.stages.lm.line import Line
 from ksflow.stages.lm.model import Model
 from ksflow.stages.lm.prices import paid, tokens
 from ksflow.stages.lm.refusals import filtered, refusal
+from ksflow.stages.lm.replay import Replay, replayed
 
 T = TypeVar("T")
 _MEMORY = 64  # answers DSPy keeps in memory; the disk has them all
@@ -37,7 +43,49 @@ _configuring = threading.Lock()
 
 
 class Client(dspy.LM):  # type: ignore[misc]
-    """`dspy.LM` that tells the current attempt of each finished call, and remembers nothing."""
+    """A `dspy.LM` whose every call is metered, kept to the model's deadline, and recorded.
+
+    `label` is what its calls are recorded under: the stage and its variant. `copy(label=..., rollout_id=...)` makes
+    another client with the same connection. A call raises StageError, BudgetError or ConfigError, never LMError.
+    """
+
+    def __init__(self, owner: Model) -> None:
+        """`owner` is the configured model. Raises what DSPy and lm15 raise where it cannot be as configured."""
+        self.owner, self.label = owner, "dspy"
+        self.last: Attempt | None = None
+        """The newest call of this client; ask a copy of your own for it."""
+        settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
+        super().__init__(owner.model, num_retries=owner.retries, engine=Line(owner), **settings)
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> Any:
+        """One answer, as `dspy.LM` gives it."""
+        self.last = attempt = Attempt(self.label, self.owner, _sent(prompt, messages))
+        if isinstance(self.owner.engine, Replay):
+            answer = replayed(attempt, self.owner.engine)
+            self.update_history({"messages": attempt.sent, "outputs": [answer], "kwargs": {}, "model": self.model})
+            return [answer]
+        if self.owner.temperature is None:
+            kwargs.pop("temperature", None)
+        kwargs["rollout_id"] = self._sample(kwargs.get("rollout_id", self.kwargs.get("rollout_id")))
+        kept = 0 if dspy.settings.disable_history else min(KEPT, dspy.settings.max_history_size)
+        call = partial(super().__call__, prompt, messages=messages, **kwargs)
+
+        def question() -> Any:
+            with dspy.context(disable_history=False, max_history_size=kept):
+                return call()
+
+        return ask(attempt, question)
+
+    def copy(self, **kwargs: Any) -> "Client":
+        """The same client with other settings; a temperature only where the model takes one."""
+        if self.owner.temperature is None:
+            kwargs.pop("temperature", None)
+        made: Client = super().copy(**kwargs)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Client":
+        """Itself: optimisers copy the programs that hold it, and a connection is shared."""
+        return self
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """DSPy calls it after every answer and before the adapter parses it."""
@@ -45,24 +93,33 @@ class Client(dspy.LM):  # type: ignore[misc]
         if attempt is not None and not attempt.hand_over(entry):
             with suppress(Exception):  # the run may be over; the answer stays in the cache
                 transcribe(_answer(attempt, entry, LATE))
+        if dspy.settings.max_history_size and not dspy.settings.disable_history:
+            told = {"timestamp": datetime.now().isoformat(), **shown(entry, self.owner.redact)}
+            super().update_history(told)
+            bound(told)
+
+    def _sample(self, rollout_id: int | None) -> int:
+        """DSPy's cache key has neither the server nor the engine: this part of it stands for both."""
+        text = f"{self.owner.identity}\0{rollout_id or 0}"
+        return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")
 
     def _warn_zero_temp_rollout(self, temperature: float | None, rollout_id: int | None) -> None:
         """Quiet: a rollout id also tells servers apart, which holds at temperature 0 too."""
 
 
+def _sent(prompt: Any, messages: Any) -> list[dict[str, Any]]:
+    """What a call asks, as messages."""
+    if isinstance(prompt, Request):
+        return list(history_messages(prompt))
+    return list(messages) if messages else [{"role": "user", "content": str(prompt)}]
+
+
 def connect(model: Model) -> Client:
-    """The client of a model. Connects to nothing yet."""
-    if model.cache:
+    """The client of a model. Connects to nothing yet. ConfigError when it cannot be as configured."""
+    if model.cache and not isinstance(model.engine, Replay):
         _use_own_cache(os.environ.get("DSPY_CACHEDIR") or str(cache_path("dspy")))
     try:
-        return Client(
-            model.model,
-            temperature=model.temperature,
-            max_tokens=model.max_tokens,
-            cache=model.cache,
-            num_retries=model.retries,
-            engine=Line(model),
-        )
+        return Client(model)
     except (LMError, LM15Error, ValueError, TypeError) as error:
         said = " ".join(str(error).split())
         raise ConfigError(model.redact(f"{model.model} cannot be used as configured: {said}")) from error

@@ -24,7 +24,7 @@ BAD: dict[str, Callable[[str], str]] = {
     "python": lambda text: text.replace('"', "'"),
     "nan": lambda text: re.sub(r"\[[\d., ]+\]", "[NaN, NaN]", text),
     "extra": lambda text: text.replace('{"', '{"confidence": 1, "'),
-    "unknown": lambda text: text.replace("[[ ## base ## ]]\n", "[[ ## base ## ]]\n9"),
+    "unknown": lambda text: text.replace("[[ ## base_id ## ]]\n", "[[ ## base_id ## ]]\n9"),
     "unclosed": lambda text: text.replace("[[ ## code ## ]]\n", "[[ ## code ## ]]\n```cpp\n"),
 }
 """Ways in which models spoil a good answer."""

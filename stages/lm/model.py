@@ -93,6 +93,10 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.model})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Model":
+        """Itself: it never changes, and whoever copies a program shares its connection."""
+        return self
+
     @property
     def model(self) -> str:
         """Provider and name, as DSPy and the records spell them: gemini/gemini-2.5-pro."""

@@ -28,7 +28,7 @@ def gepa(course: Course) -> Outcome:
 
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
     optimiser = dspy.GEPA(
-        metric=lambda gold, pred, trace=None, name=None, seen=None: course.metric(gold, pred, trace, name, seen),
+        metric=course.metric,
         max_metric_calls=course.rollouts,
         reflection_lm=course.teacher,
         instruction_proposer=InstructionProposer(adapter=adapter),

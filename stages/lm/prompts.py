@@ -1,7 +1,7 @@
-"""Compiled prompts: DSPy states as JSON, bound to the signature they were compiled for.
+"""Compiled prompts: DSPy's own state files, bound to the stage and the signature that they were compiled for.
 
-DSPy matches field descriptions by position, so a state loaded into a changed signature shifts all
-of them without a word. The hash refuses that.
+DSPy matches field descriptions by position, so a state loaded into a changed signature shifts all of them without a
+word. The hash in the file's metadata refuses that; where a file has none, the names of its fields must be the same.
 """
 
 import hashlib
@@ -10,59 +10,70 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+from dspy.utils.saving import get_dependency_versions
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 
+from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.home import shipped, write
 
 FOLDER = Path("runs", "prompts")
 """Where the working folder's compiled prompts are: `<stage>/<name>.json`. They go before those that ship."""
 _STATE = {"traces", "train", "demos", "signature", "lm"}
+_EARLIER = {"stage", "signature", "state"}
+"""What a file of ksflow's earlier, own format has."""
+Signature = type[dspy.Signature]
+State = dict[str, Any]
 
 
-def signature_hash(signature: type[dspy.Signature]) -> str:
-    """Names a signature's fields: names, order, direction and types."""
+def signature_hash(signature: Signature) -> str:
+    """Names what a signature means: instruction, and name, order, direction, type and description of its fields.
+
+    A type counts by what values it takes, not by where it is defined or how it is documented.
+    """
     fields = [
-        [name, name in signature.input_fields, repr(field.annotation)] for name, field in signature.fields.items()
+        [name, name in signature.input_fields, _values(field.annotation), field.json_schema_extra["desc"]]
+        for name, field in signature.fields.items()
     ]
-    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:16]
+    text = json.dumps([signature.instructions, fields], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def save(predict: dspy.Predict, stage: str, path: Path) -> None:
-    """Write `predict`'s state, without its model, for `load`."""
-    state = {**predict.dump_state(), "lm": None, "traces": [], "train": []}
-    record = {
-        "stage": stage,
-        "signature": signature_hash(predict.signature),
-        "dspy": dspy.__version__,
-        "state": state,
-    }
+def bare(state: State) -> State:
+    """States of predictors without model, traces and training data, and with worked examples as JSON values."""
+    rest: State = {"lm": None, "traces": [], "train": []}
+    return {name: {**one, **rest, "demos": to_jsonable_python(one["demos"])} for name, one in state.items()}
+
+
+def write(state: State, stage: str, signature: Signature, path: Path) -> None:
+    """Write a program's state as DSPy does, and what `read` wants to know of it."""
+    ours = {"stage": stage, "signature": signature_hash(signature)}
+    metadata = {"dependency_versions": get_dependency_versions(), "ksflow": ours}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    home.write(path, json.dumps({**state, "metadata": metadata}, indent=1, ensure_ascii=False) + "\n")
 
 
-def load(predict: dspy.Predict, stage: str, prompt: str) -> None:
-    """Give `predict` the compiled prompt. ConfigError if it was made for another signature."""
-    path = _find(stage, prompt)
-    record = _read(path, stage)
-    now = signature_hash(predict.signature)
-    if record["stage"] != stage or record["signature"] != now:
-        raise ConfigError(
-            f"{path} was compiled for {record['stage']} {record['signature']}, this is "
-            f"{stage} {now}: compile it again, or set {stage}.prompt=null"
-        )
-    try:
-        predict.load_state({**record["state"], "lm": None})
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ConfigError(
-            f"{path} holds no prompt for {stage}: {type(error).__name__} {error}; compile it again"
-        ) from error
+def read(path: Path, stage: str, signature: Signature) -> State:
+    """The predictor's state in a compiled prompt. ConfigError if it is none, or was made for another signature."""
+    ours, state = _parts(_json(path, stage))
+    if state is None:
+        raise ConfigError(f"{path} is not a compiled prompt; `program.save` and `python -m ksflow optimize` write them")
+    again = f"compile it again with `python -m ksflow optimize stage={stage}`, or set {stage}.prompt=null"
+    now = signature_hash(signature)
+    made = [ours.get("stage", stage), ours.get("signature", now)]
+    if made != [stage, now]:
+        raise ConfigError(f"{path} was compiled for {' '.join(map(str, made))}, this is {stage} {now}: {again}")
+    known = "signature" in ours
+    if not _fits(state["signature"]["fields"], signature.dump_state()["fields"], known):
+        raise ConfigError(f"{path} was compiled for other fields than {stage} has now: {again}")
+    return {**state, "lm": None, "traces": [], "train": []}
 
 
-def _find(stage: str, prompt: str) -> Path:
+def find(stage: str, prompt: str) -> Path:
     """The file of a prompt. ConfigError names those that there are."""
     if Path(prompt).suffix == ".json":
         return Path(prompt)
-    folders = (FOLDER / stage, shipped("stages", "prompts", stage))
+    folders = (FOLDER / stage, home.shipped("stages", "prompts", stage))
     for folder in folders:
         if (folder / f"{prompt}.json").is_file():
             return folder / f"{prompt}.json"
@@ -72,22 +83,68 @@ def _find(stage: str, prompt: str) -> Path:
     raise ConfigError(f"{stage}.prompt: cannot read {prompt}; there are: {'; '.join(known)}; a path ends in .json")
 
 
-def _read(path: Path, stage: str) -> dict[str, Any]:
+def _json(path: Path, stage: str) -> Any:
     try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{stage}.prompt: cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON: {error}") from error
-    keys = {"stage", "signature", "state"}
-    state = record.get("state") if isinstance(record, dict) and keys <= set(record) else None
-    if not (isinstance(state, dict) and set(state) <= _STATE and _is_prompt(state)):
-        raise ConfigError(f"{path} is not a compiled prompt; ksflow.stages.lm.prompts.save writes one")
-    return record
 
 
-def _is_prompt(state: dict[str, Any]) -> bool:
-    """DSPy takes whatever stands there, and breaks on it when it is asked."""
-    demos, signature = state.get("demos", []), state.get("signature", {})
-    asked = isinstance(signature, dict) and isinstance(signature.get("instructions", ""), str)
-    return asked and isinstance(demos, list) and all(isinstance(demo, dict) for demo in demos)
+def _parts(record: Any) -> tuple[State, State | None]:
+    """What the file says of itself, and the state of its predictor; None where it has none that DSPy could take."""
+    if not isinstance(record, dict):
+        return {}, None
+    if set(record) >= _EARLIER:  # the hash of that format says something else
+        return {"stage": record["stage"]}, _prompt(record["state"])
+    metadata = record.get("metadata")
+    ours = metadata.get("ksflow") if isinstance(metadata, dict) else None
+    flat = {name: value for name, value in record.items() if name != "metadata"}  # of a lone dspy.Predict
+    return ours if isinstance(ours, dict) else {}, _prompt(record.get("predict", flat))
+
+
+def _prompt(state: Any) -> State | None:
+    """The state if it is one of a predictor: DSPy takes whatever stands there, and breaks on it when it is asked."""
+    if not (isinstance(state, dict) and set(state) <= _STATE):
+        return None
+    demos, signature = state.get("demos"), state.get("signature")
+    if not (isinstance(demos, list) and all(isinstance(demo, dict) for demo in demos) and isinstance(signature, dict)):
+        return None
+    fields = signature.get("fields")
+    told = isinstance(fields, list) and all(
+        isinstance(field, dict) and all(isinstance(field.get(key), str) for key in ("prefix", "description"))
+        for field in fields
+    )
+    return state if told and isinstance(signature.get("instructions"), str) else None
+
+
+def _fits(found: list[dict[str, str]], declared: list[dict[str, str]], known: bool) -> bool:
+    """Whether the fields are as many and, where no hash says so, have the same names in the same order.
+
+    A prefix is made of its field's name. The last one is not looked at: optimisers (COPRO) change it.
+    """
+    prefixes = [[field["prefix"] for field in fields[:-1]] for fields in (found, declared)]
+    return len(found) == len(declared) and (known or prefixes[0] == prefixes[1])
+
+
+def _values(annotation: Any) -> Any:
+    """Which values a type takes: its JSON schema without names and documentation."""
+    schema = TypeAdapter(annotation).json_schema()
+    return _inlined(schema, schema.get("$defs", {}), ())
+
+
+def _inlined(part: Any, defs: dict[str, Any], inside: tuple[str, ...]) -> Any:
+    if isinstance(part, list):
+        return [_inlined(item, defs, inside) for item in part]
+    if not isinstance(part, dict):
+        return part
+    made = {
+        key: _inlined(value, defs, inside)
+        for key, value in part.items()
+        if key not in ("$defs", "$ref") and not (key in ("title", "description") and isinstance(value, str))
+    }
+    if isinstance(ref := part.get("$ref"), str):
+        name = ref.rpartition("/")[2]
+        made |= {"again": inside.index(name)} if name in inside else _inlined(defs[name], defs, (*inside, name))
+    return made

@@ -14,6 +14,8 @@ from ksflow.records import Call, Question
 from ksflow.stages.lm.attempt import LATE, Attempt, failure
 
 Messages = Sequence[Mapping[str, str]]
+_RENAMED = {"selector": {"base": "base_id", "reference": "reference_id"}}
+"""Stage -> sections that earlier versions of ksflow called otherwise, and what they are called now."""
 
 
 class Replay:
@@ -52,8 +54,8 @@ class Replay:
         """
         with self._lock:
             if self._left is None:
-                self._left = [(_digest(call.messages), call) for call in self.past.calls()]
-            asked = _digest(messages)
+                self._left = [(_digest(call.stage, call.messages), call) for call in self.past.calls()]
+            asked = _digest(stage, messages)
             outcome = self._pick(stage, asked, late=False)
             if outcome is None:
                 return ()
@@ -74,15 +76,19 @@ class Replay:
 
 
 def replayed(attempt: Attempt, engine: Replay) -> str:
-    """The recorded answer, transcribed as it was. Raises what the recorded run raised.
+    """The recorded answer, transcribed as it was and with its sections as they are called now.
 
-    Where that ended: BudgetError, or StageError where its kernels are judged anew.
+    Raises what the recorded run raised; where it has no such question, BudgetError, or StageError where its kernels
+    are judged anew.
     """
     calls = engine.take(attempt.stage, attempt.call().messages)
     if not calls and engine.past.anew:
         raise StageError(attempt.stage, "the recorded run was not asked for this")
     if not calls:
-        raise BudgetError(f"the recording has no answer to this question of {attempt.stage}")
+        raise BudgetError(
+            f"the recording has no answer to this question of {attempt.stage}: it ends here, or another version of "
+            "ksflow asked otherwise; with evaluator=local its answers are found by the rounds they were for"
+        )
     first = calls[0]
     attempt.cut = first.cut
     with nullcontext() if first.price_source == "cache" else admit(_question(first)):
@@ -92,7 +98,7 @@ def replayed(attempt: Attempt, engine: Replay) -> str:
         threading.Thread(target=keep, args=(attempt.keep, replace(late, about="")), daemon=True).start()
     if first.error:
         raise failure(attempt.stage, first.error)
-    return first.answer
+    return _as_now(attempt.stage, first.answer)
 
 
 def _question(call: Call) -> Question:
@@ -102,6 +108,13 @@ def _question(call: Call) -> Question:
     )
 
 
-def _digest(messages: Messages) -> str:
-    text = json.dumps([[message["role"], message["content"]] for message in messages])
+def _digest(stage: str, messages: Messages) -> str:
+    text = json.dumps([[message["role"], _as_now(stage, message["content"])] for message in messages])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_now(stage: str, text: str) -> str:
+    """A question or an answer with its sections as they are called now."""
+    for before, now in _RENAMED.get(stage.partition("=")[0], {}).items():
+        text = text.replace(f"[[ ## {before} ## ]]", f"[[ ## {now} ## ]]")
+    return text

@@ -25,14 +25,6 @@ def loads(text: str) -> Any:
     return value
 
 
-def dumps(value: Any) -> str:
-    """JSON text of what `loads` gave. ValueError where it is nested too deeply."""
-    try:
-        return json.dumps(value)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
 def check_text(text: str) -> None:
     """ValueError for what no file and no message may hold."""
     if "\0" in text:

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
-from ksflow.stages.lm.adapter import Malformed
+from ksflow.stages.lm.adapter import KernelAdapter, Malformed
 from ksflow.stages.lm.attempt import Filtered
 from ksflow.stages.lm.model import Model
-from ksflow.stages.lm.program import Inquiry, Overheard, Program, listening
+from ksflow.stages.lm.program import Inquiry, Program
 from ksflow.stages.lm.prompts import signature_hash
 from ksflow.stages.lm.voice import Halt, Voice
 
@@ -32,15 +32,8 @@ Grade = tuple[float, str]
 """A score from 0 to 1, and what is to be said about it."""
 
 
-class Answer(NamedTuple):
-    """What came back: the output fields, or why they cannot be read."""
-
-    fields: dict[str, Any]
-    refused: str = ""
-
-
 class Student(dspy.Module):  # type: ignore[misc]
-    """The stage's predictor, as an optimiser wants it. It is asked once; what cannot be read is an answer too."""
+    """The stage's predictor, for optimisers that take an exception for the end: what cannot be read is graded too."""
 
     def __init__(self, school: "School") -> None:
         super().__init__()
@@ -49,20 +42,22 @@ class Student(dspy.Module):  # type: ignore[misc]
 
     def forward(self, **inputs: str) -> dspy.Prediction:
         """The output fields; `refused` is why there are none, `prompt` names instruction and demos."""
-        voice = self.predict.lm or dspy.settings.lm
-        answer = self._school.answer(self.predict, inputs, int(voice.kwargs.get("rollout_id") or 0))
+        prompt = self._school.remember(self.predict)
+        try:
+            with dspy.context(adapter=KernelAdapter()):
+                found = self.predict(**inputs)
+        except (AdapterParseError, Filtered) as error:
+            return self._refused(inputs, error, prompt)
+        return dspy.Prediction(**found.toDict(), refused="", prompt=prompt)
+
+    def _refused(self, inputs: Mapping[str, str], error: Exception, prompt: str) -> dspy.Prediction:
+        names = list(self.predict.signature.output_fields)
+        said = str(error.lm_response)[:_LONGEST] if isinstance(error, Malformed) else ""
+        reason = error.reason if isinstance(error, Malformed | Filtered) else "the answer is empty"
         if dspy.settings.trace is not None:
-            seen = {name: answer.fields.get(name, "") for name in self.predict.signature.output_fields}
-            dspy.settings.trace.append((self.predict, dict(inputs), _prediction(seen)))
-        return _prediction({**answer.fields, "refused": answer.refused, "prompt": prompt_hash(self.predict)})
-
-
-def _prediction(fields: Mapping[str, Any]) -> dspy.Prediction:
-    """Field by field: DSPy's constructor takes one that is called `base` for something else."""
-    made = dspy.Prediction()
-    for name, value in fields.items():
-        made[name] = value
-    return made
+            seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: said})
+            dspy.settings.trace.append((self.predict, dict(inputs), seen))
+        return dspy.Prediction(**{names[-1]: said} if said else {}, refused=reason, prompt=prompt)
 
 
 def prompt_hash(predict: dspy.Predict) -> str:
@@ -70,10 +65,6 @@ def prompt_hash(predict: dspy.Predict) -> str:
     state = predict.dump_state()
     text = json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _asked(inputs: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass
@@ -91,10 +82,12 @@ class Course:
     demos: int | None = None
     seed: int = 0
 
-    def metric(self, example: dspy.Example, prediction: Any, *trace: Any) -> Any:
-        """For optimisers that want a score, and those that want feedback with it (five arguments)."""
-        score, feedback = self.school.grade(example, prediction)
-        return dspy.Prediction(score=score, feedback=feedback) if len(trace) > 1 else score
+    def metric(
+        self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
+    ) -> Any:
+        """A score; with feedback for GEPA, which asks for it by naming the predictor."""
+        score, feedback = self.school.grade(gold, pred)
+        return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
 
 
 Grader = Callable[[Any, str], Grade]
@@ -116,8 +109,6 @@ class School:
     _graders: list[Grader] = field(default_factory=list)
     _grades: dict[tuple[int, str], Grade] = field(default_factory=dict)
     _prompts: dict[str, dspy.Predict] = field(default_factory=dict)
-    _answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """What was asked -> the output fields of each answer."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "School":
         """Itself: optimisers copy their students."""
@@ -125,21 +116,20 @@ class School:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def hear(self, stage: Callable[[], object], grader: Callable[[str], Grader]) -> int | None:
-        """The number of the question that `stage` asks when it is called; None where it asks nothing.
+    def hear(self, question: Callable[[], Inquiry | None], grader: Callable[[str], Grader]) -> int | None:
+        """The number of the question that `question` makes; None where there is none to ask.
 
         `grader` makes, of all that the model is shown, what grades the answers.
         """
         try:
-            with listening():
-                stage()
-        except Overheard as heard:
-            self._inquiries.append(heard.inquiry)
-            self._graders.append(grader(self.shown(len(self._inquiries) - 1)))
-            return len(self._inquiries) - 1
+            inquiry = question()
         except StageError:
             return None
-        return None
+        if inquiry is None:
+            return None
+        self._inquiries.append(inquiry)
+        self._graders.append(grader(self.shown(len(self._inquiries) - 1)))
+        return len(self._inquiries) - 1
 
     def inputs(self, case: int) -> dict[str, str]:
         """What a question consists of."""
@@ -158,7 +148,6 @@ class School:
             prompt_hash(program.predict),
             program.model.identity,
             repr(sorted(program.model.settings.items())),
-            program.adapter,
             (self.teacher or program.model).identity,
             dspy.__version__,
         )
@@ -194,7 +183,14 @@ class School:
 
     def save(self, student: Student, path: Path) -> None:
         """The student's prompt as a file that the stage's `prompt=` takes."""
-        self.program.save(student.predict, path)
+        self.with_prompt(student).save(path)
+
+    def with_prompt(self, student: Student) -> Program:
+        """The stage's program with the student's prompt."""
+        made: Program = self.program.deepcopy()
+        made.predict = student.predict.deepcopy()
+        made.predict.lm = None
+        return made
 
     def best(self, cases: Sequence[int]) -> Student:
         """The one with the highest mean of those whose every case was graded; of equals the first."""
@@ -210,7 +206,7 @@ class School:
     def examine(self, student: Student, cases: Sequence[int]) -> list[float]:
         """The scores of a student's answers. Raises what a model call or a grade raises."""
         with self._open():
-            return [self.grade(example, student(**example.inputs()))[0] for example in map(self._example, cases)]
+            return [self.grade(example, student(**example.inputs()))[0] for example in map(self.example, cases)]
 
     def compile(
         self, optimiser: str, train: Sequence[int], validation: Sequence[int], **settings: Any
@@ -224,14 +220,13 @@ class School:
         if optimiser not in OPTIMISERS:
             raise ConfigError(f"optimizer={optimiser} is not one of: {', '.join(OPTIMISERS)}")
         voice = Voice(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
-        course = Course(self, voice, [*map(self._example, train)], [*map(self._example, validation)], **settings)
+        course = Course(self, voice, [*map(self.example, train)], [*map(self.example, validation)], **settings)
         with self._open(), boundary(f"optimizer={optimiser}"):
             try:
                 made, remark = OPTIMISERS[optimiser](course)
             except AdapterParseError:
                 made, remark = Student(self), "it ended where an answer of the teacher could not be read"
         made.predict.lm = None
-        self._complete(made.predict)
         return made, remark
 
     # -- inside --------------------------------------------------------------------------------
@@ -242,60 +237,36 @@ class School:
     @contextmanager
     def _open(self) -> Iterator[None]:
         adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
-        voice = Voice(self.program.model, self.program.label, self._count)
+        voice = Voice(self.program.model, self.program.label)
         try:
-            with dspy.context(lm=voice, adapter=adapter, num_threads=1, disable_history=True):
+            with dspy.context(lm=voice, adapter=adapter, num_threads=1):
                 yield
         except Halt as halt:
             raise halt.cause from halt
 
-    def _example(self, case: int) -> dspy.Example:
+    def example(self, case: int) -> dspy.Example:
+        """A question as DSPy's optimisers take it; `case` is its number."""
         inputs = self.inputs(case)
         return dspy.Example(**inputs, case=case).with_inputs(*inputs)
 
-    def answer(self, predict: dspy.Predict, inputs: Mapping[str, str], which: int = 0) -> Answer:
-        """One answer; `which` of several. Raises Halt where there can be none."""
-        self._complete(predict)
+    def remember(self, predict: dspy.Predict) -> str:
+        """The name of the predictor's prompt, which `best` may choose from now on."""
         name = prompt_hash(predict)
         if name not in self._prompts:
             self._prompts[name] = predict.deepcopy()
             self._prompts[name].lm = None
-        try:
-            fields = self.program.once(predict, inputs, which)
-            self._answers.setdefault(_asked(inputs), []).append(fields)
-            return Answer(fields)
-        except Filtered as error:
-            return Answer({}, error.reason)
-        except Malformed as error:
-            last = [*predict.signature.output_fields][-1]
-            return Answer({last: str(error.lm_response)[:_LONGEST]}, error.reason)
-        except AdapterParseError:
-            return Answer({}, "the answer is empty")
-        except (StageError, BudgetError, ConfigError) as error:
-            raise Halt(error) from error
-
-    def _complete(self, predict: dspy.Predict) -> None:
-        """Give worked examples the fields that DSPy loses (an output called `base`); without them they go unused."""
-        given, made = predict.signature.input_fields, predict.signature.output_fields
-        for demo in predict.demos:
-            lost = [name for name in made if name not in demo]
-            has = {name: demo[name] for name in made if name in demo}
-            if lost and all(name in demo for name in given):
-                known = self._answers.get(_asked({name: demo[name] for name in given}), [])
-                answer = next((one for one in known if {name: one[name] for name in has} == has), {})
-                for name in lost:
-                    if name in answer:
-                        demo[name] = answer[name]
+        return name
 
     def grade(self, example: dspy.Example, prediction: dspy.Prediction) -> Grade:
         """Once for each answer to a question; a refusal is graded too. Raises Halt where it cannot be measured."""
         case, names = int(example.case), self.program.predict.signature.output_fields
         fields = {name: prediction[name] for name in names if name in prediction}
-        refused = str(prediction.refused)
+        refused = str(prediction.get("refused") or "")
         key = (case, hashlib.sha256(f"{fields!r}\0{refused}".encode("utf-8", "replace")).hexdigest())
         if key not in self._grades:
             self._grades[key] = self._judged(case, fields, refused)
-        self.scores.setdefault(str(prediction.prompt), {}).setdefault(case, self._grades[key][0])
+        if prompt := prediction.get("prompt"):
+            self.scores.setdefault(str(prompt), {}).setdefault(case, self._grades[key][0])
         self.watch()
         return self._grades[key]
 

@@ -17,7 +17,7 @@ from ksflow.notes import probes
 from ksflow.notes.probes import Bench, Figure, Probe
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.program import Inquiry, Program
 from ksflow.stages.prober.ready import fitting
 
 _LONGEST = {"title": 120, "question": 300, "text": 1500, "code": 24_000}
@@ -86,12 +86,11 @@ class LlmProber:
         most: int = 3,
         attempts: int = 3,
         prompt: str | None = None,
-        adapter: str = "sections",
         findings: int = render.FINDINGS,
         seed: int = 0,
     ) -> None:
         """`bench`: where probes run. `findings` bounds the notes shown, in tokens. Others: see `Program`."""
-        self.program = Program("prober=llm", Ask, lm, attempts, prompt, seed, adapter)
+        self.program = Program("prober=llm", Ask, lm, attempts, prompt, seed)
         self.bench = bench
         self.most = most
         self.findings = findings
@@ -105,6 +104,17 @@ class LlmProber:
     ) -> Probe | None:
         if claim is not None and failed is None and (found := fitting(claim, self.bench)):
             return found
+        made: Probe = self.program.ask(self.question(problem, notes, claim, failed))
+        return made
+
+    def question(
+        self,
+        problem: Problem,
+        notes: tuple[Note, ...],
+        claim: Note | None = None,
+        failed: Unanswered | None = None,
+    ) -> Inquiry:
+        """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
         language = probes.language(target)
         inputs = {
@@ -120,7 +130,7 @@ class LlmProber:
         def accept(answer: dict[str, Any]) -> Probe:
             return _probe(answer["question"], answer["code"], language, set() if failed or claim else taken)
 
-        return self.program(inputs, accept)
+        return Inquiry(inputs, accept)
 
 
 def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:

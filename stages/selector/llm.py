@@ -6,7 +6,7 @@ import dspy
 
 from ksflow.records import Choice, Population, Problem
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.program import Inquiry, Program
 from ksflow.stages.lm.views import view
 
 
@@ -35,8 +35,8 @@ class Select(dspy.Signature):  # type: ignore[misc]
     rationale: str = dspy.OutputField(
         desc="two to six sentences: why these two, by the numbers, and what to look for in the reference"
     )
-    base: str = dspy.OutputField(desc="the base's id, a number from the table and nothing else")
-    reference: str = dspy.OutputField(desc="the reference's id, a number from the table and nothing else")
+    base_id: str = dspy.OutputField(desc="the base's id, a number from the table and nothing else")
+    reference_id: str = dspy.OutputField(desc="the reference's id, a number from the table and nothing else")
 
 
 class LlmSelector:
@@ -47,23 +47,27 @@ class LlmSelector:
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        adapter: str = "sections",
         tokens: int = 6000,
         seed: int = 0,
     ) -> None:
-        """`tokens` bounds what is shown of the population. `prompt`, `adapter`: see `Program`."""
-        self.program = Program("selector=llm", Select, lm, attempts, prompt, seed, adapter)
+        """`tokens` bounds what is shown of the population. `prompt`: see `Program`."""
+        self.program = Program("selector=llm", Select, lm, attempts, prompt, seed)
         self.tokens = tokens
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
+        made: Choice = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
+        return made
+
+    def question(self, problem: Problem, population: Population) -> Inquiry:
+        """What the model is asked, and how its answer becomes a choice."""
         seen = view(problem, population, self.tokens)
 
         def accept(answer: dict[str, Any]) -> Choice:
-            ids = [answer[name].strip(" \t\r\n`'\"") for name in ("base", "reference")]
+            ids = [answer[f"{name}_id"].strip(" \t\r\n`'\"") for name in ("base", "reference")]
             for name, id in zip(("base", "reference"), ids, strict=True):
                 if id not in seen.shown:
                     raise ValueError(f"{name} {render.short(id, 40)!r} is not an id in the table")
             return population.choose(ids[0], ids[1], answer["rationale"].strip())
 
         inputs = {"task": render.summary(problem), "population": seen.table, "failures": seen.failures}
-        return self.program(inputs, accept, key=str(len(population.trials)))
+        return Inquiry(inputs, accept)

@@ -10,7 +10,7 @@ from ksflow.errors import StageError
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.stages.lm import render
 from ksflow.stages.lm.failures import failure
-from ksflow.stages.lm.program import Program
+from ksflow.stages.lm.program import Inquiry
 from ksflow.stages.writer.source import check, rewritten
 
 CRAFT = """
@@ -120,8 +120,11 @@ class Limits:
     """Of the new file."""
 
 
-def write(program: Program, order: Order, limits: Limits, code: Callable[[dict[str, Any]], str], **more: str) -> Kernel:
-    """The kernel with the main file that `code` makes of the answer. `more`: inputs beside those of `Given`."""
+def inquiry(order: Order, limits: Limits, code: Callable[[dict[str, Any]], str], **more: str) -> Inquiry:
+    """What a model is asked, and how its answer becomes the kernel with the main file that `code` makes of it.
+
+    `more`: inputs beside those of `Given`.
+    """
 
     def accept(answer: dict[str, Any]) -> Kernel:
         text = code(answer)
@@ -132,4 +135,4 @@ def write(program: Program, order: Order, limits: Limits, code: Callable[[dict[s
         check(kernel, [given for given in (order.base, order.attempt) if given], limits.max_kb, entry)
         return kernel
 
-    return program({**order.inputs(limits.findings), **more}, accept, key=order.choice.rationale)
+    return Inquiry({**order.inputs(limits.findings), **more}, accept)

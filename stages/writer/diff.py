@@ -7,8 +7,8 @@ import dspy
 from ksflow.errors import ConfigError
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Program
-from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, write
+from ksflow.stages.lm.program import Inquiry, Program
+from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, inquiry
 from ksflow.stages.writer.patch import apply
 
 _RULES = """
@@ -63,7 +63,6 @@ class Diff:
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        adapter: str = "sections",
         style: str = "blocks",
         max_kb: int = 200,
         findings: int = render.FINDINGS,
@@ -72,7 +71,7 @@ class Diff:
         """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        self.program = Program("writer=diff", Edit, lm, attempts, prompt, seed, adapter)
+        self.program = Program("writer=diff", Edit, lm, attempts, prompt, seed)
         self.style = style
         self.limits = Limits(findings, max_kb)
 
@@ -84,6 +83,19 @@ class Diff:
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
+        asked = self.question(problem, choice, experiment, notes, failed)
+        made: Kernel = self.program.ask(asked, key=choice.rationale)
+        return made
+
+    def question(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Inquiry:
+        """What the model is asked, and how its answer becomes a kernel."""
         order = Order(problem, choice, experiment, notes, failed)
         edited = order.start
 
@@ -94,4 +106,4 @@ class Diff:
             "edit_format": STYLES[self.style],
             "edits_apply_to": "failed_code" if order.attempt else "base_code",
         }
-        return write(self.program, order, self.limits, code, **more)
+        return inquiry(order, self.limits, code, **more)

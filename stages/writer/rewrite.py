@@ -6,8 +6,8 @@ import dspy
 
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Program
-from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, write
+from ksflow.stages.lm.program import Inquiry, Program
+from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, inquiry
 
 
 class Write(Given):
@@ -26,18 +26,17 @@ class Write(Given):
 class Rewrite:
     """The answer replaces the base's main file; its other files stay."""
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
+    def __init__(
         self,
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        adapter: str = "sections",
         max_kb: int = 200,
         findings: int = render.FINDINGS,
         seed: int = 0,
     ) -> None:
-        """`max_kb` bounds the new file, `findings` the notes, in tokens. `prompt`, `adapter`: see `Program`."""
-        self.program = Program("writer=rewrite", Write, lm, attempts, prompt, seed, adapter)
+        """`max_kb` bounds the new file, `findings` the notes, in tokens. `prompt`: see `Program`."""
+        self.program = Program("writer=rewrite", Write, lm, attempts, prompt, seed)
         self.limits = Limits(findings, max_kb)
 
     def __call__(
@@ -48,7 +47,20 @@ class Rewrite:
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
-        return write(self.program, Order(problem, choice, experiment, notes, failed), self.limits, _code)
+        asked = self.question(problem, choice, experiment, notes, failed)
+        made: Kernel = self.program.ask(asked, key=choice.rationale)
+        return made
+
+    def question(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Inquiry:
+        """What the model is asked, and how its answer becomes a kernel."""
+        return inquiry(Order(problem, choice, experiment, notes, failed), self.limits, _code)
 
 
 def _code(answer: dict[str, Any]) -> str:

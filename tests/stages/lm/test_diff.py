@@ -4,7 +4,6 @@ import pytest
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.records import Experiment, Kernel, Origin, Population, Trial
-from ksflow.stages.lm.adapter import ADAPTERS
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.rewrite import Rewrite
 from ksflow.tunables import values
@@ -73,9 +72,8 @@ def test_the_outcome_is_checked_like_a_whole_file(problem, choice, text, reason)
 
 
 @pytest.mark.parametrize("style", ["blocks", "unified"])
-@pytest.mark.parametrize("adapter", ADAPTERS)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_the_dummy_edits_every_kind_of_file(problem, style, adapter, end, calls):
+def test_the_dummy_edits_every_kind_of_file(problem, style, end, calls):
     lines = [
         "int a;",
         "}",
@@ -92,7 +90,7 @@ def test_the_dummy_edits_every_kind_of_file(problem, style, adapter, end, calls)
     for text in (end.join(lines), end.join(lines[:-1])):
         base = Trial("00001", Origin.SEED, kernel=Kernel("cpp", {"main.cpp": text, "more.h": "int x;\n"}))
         chosen = Population((base,)).choose("00001", "00001", "alone")
-        write = Diff(dummy(), adapter=adapter, style=style)
+        write = Diff(dummy(), style=style)
         tuned = write(problem, chosen, Experiment("MR", "MR", (0.0, 1.0), 1.0, {"MR": "4"}), ())
         assert tuned.files == {"main.cpp": text.replace("MR = 8", "MR = 4"), "more.h": "int x;\n"}
         marked = write(problem, chosen, TRY, ())
@@ -120,5 +118,3 @@ def test_the_dummys_mark_replaces_the_one_before(problem, population):
 def test_unknown_words_are_answered_with_the_valid_ones():
     with pytest.raises(ConfigError, match=r"writer.style=patch is not one of: blocks, unified"):
         Diff(dummy(), style="patch")
-    with pytest.raises(ConfigError, match=r"writer.adapter=xml is not one of: sections, json"):
-        Rewrite(dummy(), adapter="xml")

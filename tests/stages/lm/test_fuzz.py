@@ -1,4 +1,4 @@
-"""Whatever is done to an answer, a stage gives a valid record or raises StageError, and an adapter says Malformed."""
+"""Whatever is done to an answer, a stage gives a valid record or raises StageError, and the adapter says Malformed."""
 
 import json
 import random
@@ -13,7 +13,7 @@ from ksflow.errors import StageError
 from ksflow.records import Choice, Document, Kernel, Material, Note, Passage, Plan
 from ksflow.stages.designer.llm import Design, LlmDesigner
 from ksflow.stages.digester.llm import Digest, LlmDigester
-from ksflow.stages.lm.adapter import ADAPTERS, Malformed, make
+from ksflow.stages.lm.adapter import KernelAdapter, Malformed
 from ksflow.stages.lm.answers import answer
 from ksflow.stages.selector.llm import LlmSelector, Select
 from ksflow.stages.writer.diff import Diff, Edit
@@ -22,7 +22,8 @@ from lm.scripted import scripted
 
 NASTY = (
     "", "\n", "\r\n", "\r", "\0", "\x1b", "\ud800", "\udfff", "\f", "\u2028", "\ufeff", "```", "```json\n", "\n```\n",
-    "[[ ## completed ## ]]\n", "[[ ## ", " ## ]]", "[[ ## base ## ]]\n", "[[ ## code ## ]]\n", "\n[[ ## edits ## ]]\n",
+    "[[ ## completed ## ]]\n", "[[ ## ", " ## ]]", "[[ ## base_id ## ]]\n", "[[ ## code ## ]]\n",
+    "\n[[ ## edits ## ]]\n",
     "<<<<<<< SEARCH\n", "\n=======\n", "\n>>>>>>> REPLACE\n", "\n@@ -1,3 +1,3 @@\n", "\n-", "\n+", "\n ", '"', "'",
     "\\",     "{", "}", "[", "]", ",", ":", "NaN", "Infinity", "-1e400", "1e-400", "null", "true", "{}", "[]", '""',
     "-0", "\\ud800",     "\\u0000", "\\x", "[" * 5000, '{"a":' * 500, "9" * 5000, "x" * 100_000, "🦀", "%s{0}${x}",
@@ -73,11 +74,7 @@ def fuzzed(stages, count: int) -> tuple[int, list[str]]:
     """How many of `count` mangled answers were taken, and why the others were refused."""
     chance = random.Random(3)
     model = scripted(lambda text: mangle(text, chance))
-    makers = [
-        (make_stage(model, attempts=1, adapter=adapter), kind, call)
-        for make_stage, kind, call in stages.values()
-        for adapter in ADAPTERS
-    ]
+    makers = [(make_stage(model, attempts=1), kind, call) for make_stage, kind, call in stages.values()]
     taken, refused = 0, []
     for stage, kind, call in islice(cycle(makers), count):
         try:
@@ -111,7 +108,7 @@ def test_five_thousand_malformed_answers_end_as_stage_errors(stages):
 SIGNATURES = (Select, Design, Write, Edit, Digest)
 
 
-def good(signature, adapter: str) -> str:
+def good(signature) -> str:
     """What the dummy answers to a small question."""
     inputs = dict.fromkeys(signature.input_fields, "x") | {
         "population": "| 00001 |\n| 00002 |",
@@ -122,20 +119,19 @@ def good(signature, adapter: str) -> str:
         "edits_apply_to": "base_code",
     }
     inputs = {name: inputs[name] for name in signature.input_fields}
-    return answer(make(adapter).format(signature, [], inputs)[-1]["content"])
+    return answer(KernelAdapter().format(signature, [], inputs)[-1]["content"])
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
-def test_adapters_give_values_or_say_what_is_wrong(adapter):
+def test_the_adapter_gives_values_or_says_what_is_wrong():
     chance = random.Random(5)
-    answers = [(signature, good(signature, adapter)) for signature in SIGNATURES]
+    answers = [(signature, good(signature)) for signature in SIGNATURES]
     for signature, text in answers:
-        assert set(make(adapter).parse(signature, text)) == set(signature.output_fields)
+        assert set(KernelAdapter().parse(signature, text)) == set(signature.output_fields)
     taken, reasons = 0, []
     for index in range(10_000):
         signature, text = answers[index % len(answers)]
         try:
-            made = make(adapter).parse(signature, mangle(text, chance))
+            made = KernelAdapter().parse(signature, mangle(text, chance))
         except Malformed as error:
             reasons.append(error.reason)
             continue

@@ -155,8 +155,9 @@ def test_the_folder_is_a_key_of_the_configuration(tmp_path, monkeypatch):
 def test_ctrl_c_ends_the_wait(folder):
     """And leaves the question, for the next time."""
     code = (
-        "import dspy; from ksflow.stages.lm.inbox import inbox_model; from ksflow.stages.lm.program import Program;"
-        f"Program('writer', dspy.Signature('a -> b'), inbox_model({str(folder)!r}))({{'a': '1'}}, print)"
+        "import dspy; from ksflow.stages.lm.inbox import inbox_model;"
+        "from ksflow.stages.lm.program import Inquiry, Program;"
+        f"Program('writer', dspy.Signature('a -> b'), inbox_model({str(folder)!r})).ask(Inquiry({{'a': '1'}}, print))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
         until(lambda: folder.exists() and names(folder))

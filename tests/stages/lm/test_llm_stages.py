@@ -23,7 +23,6 @@ from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.designer.mix import Mix as DesignerMix
 from ksflow.stages.digester.llm import LlmDigester
 from ksflow.stages.lm import render
-from ksflow.stages.lm.adapter import ADAPTERS
 from ksflow.stages.lm.answers import answer
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.diff import Diff
@@ -42,27 +41,26 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("how", [*product(["dummy", "server"], ADAPTERS, WRITERS)], ids="-".join)
+@pytest.mark.parametrize("how", [*product(["dummy", "server"], WRITERS)], ids="-".join)
 def test_a_whole_round(how, provider, calls, problem, population):
-    where, adapter, writer = how
+    where, writer = how
     model = dummy() if where == "dummy" else provider.model()
-    choice = LlmSelector(model, adapter=adapter)(problem, population)
-    plan = LlmDesigner(model, adapter=adapter)(problem, population, choice, (NOTE,))
+    choice = LlmSelector(model)(problem, population)
+    plan = LlmDesigner(model)(problem, population, choice, (NOTE,))
     assert len(plan.avenues) == 10
     assert len(plan.experiments) == 5
     assert len(plan.picked) == 3
-    write = WRITERS[writer](model, adapter=adapter)
+    write = WRITERS[writer](model)
     kernels = [write(problem, choice, plan.experiments[index], (NOTE,)) for index in plan.picked]
     base = choice.base.kernel
     assert {kernel.language for kernel in kernels} == {"cpp"}
     assert all(list(kernel.files) == ["kernel.cpp"] for kernel in kernels)
     assert all(kernel.report and kernel.main != base.main for kernel in kernels)
-    digest = LlmDigester(model, adapter=adapter)
+    digest = LlmDigester(model)
     notes = digest(problem, Material((Document("isa.md", (Passage("", "text"),)),), population, (NOTE,)))
     assert [note.sources for note in notes] == [NOTE.sources, ("isa.md",), ("00003",)]
     name = "rewrite" if writer == "rewrite" else "diff"
     stages = ["selector=llm", "designer=llm", *[f"writer={name}"] * 3, "digester=llm"]
-    assert ("JSON object with the keys" in calls[0].messages[-1]["content"]) == (adapter == "json")
     assert [call.stage for call in calls] == stages
     if where == "server":
         assert len(provider.requests) == 6
@@ -73,7 +71,7 @@ def test_the_same_values_give_the_same_answers(problem, population):
 
 
 def test_the_selector_refuses_kernels_that_cannot_be_chosen(problem, population):
-    model = scripted(lambda text: text.replace("[[ ## base ## ]]\n", "[[ ## base ## ]]\n00003\n"))
+    model = scripted(lambda text: text.replace("[[ ## base_id ## ]]\n", "[[ ## base_id ## ]]\n00003\n"))
     with pytest.raises(StageError, match="is not an id in the table"):
         LlmSelector(model)(problem, population)
 

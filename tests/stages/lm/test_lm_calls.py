@@ -1,20 +1,23 @@
 """What happens around a call: retries, the cache, the transcript, deadlines, keys and providers' errors."""
 
+import io
 import subprocess
 import sys
 import threading
 import time
 
+import dspy
 import pytest
+from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.protocols import transcript_to
 from ksflow.stages.lm import Model
 from ksflow.stages.lm.answers import answer
 from ksflow.stages.lm.engines import BAD, DummyEngine
-from ksflow.stages.lm.prompts import load, save, signature_hash
-from ksflow.stages.selector.llm import LlmSelector, Select
-from ksflow.stages.writer.rewrite import Rewrite, Write
+from ksflow.stages.lm.history import KEPT
+from ksflow.stages.selector.llm import LlmSelector
+from ksflow.stages.writer.rewrite import Rewrite
 
 
 def dummy(bad: str = "", times: int | None = None) -> Model:
@@ -190,15 +193,34 @@ def test_retries_recover(problem, population):
     assert LlmSelector(dummy("truncated", times=2))(problem, population).rationale
 
 
-def test_histories_stay_empty(problem, population):
-    from dspy.clients.base_lm import GLOBAL_HISTORY
-
-    selector = LlmSelector(dummy())
-    before = len(GLOBAL_HISTORY)
+def test_the_last_questions_can_be_inspected_and_no_more_are_kept(provider, problem, population, monkeypatch):
+    """As DSPy does it, without keys; what others asked stays in DSPy's history."""
+    monkeypatch.setenv("TEST_KEY", "sk-very-secret")
+    theirs = {"messages": [], "prompt": "theirs", "outputs": ["x"]}
+    GLOBAL_HISTORY.append(theirs)
+    provider.reply = lambda prompt: (200, f"your key is sk-very-secret\n{answer(prompt)}")
+    selector = LlmSelector(provider.model(key="TEST_KEY", api_key="sk-very-secret"))
     selector(problem, population)
-    assert len(GLOBAL_HISTORY) == before
+    told = io.StringIO()
+    dspy.inspect_history(n=1, file=told)
+    assert "You direct the search for the fastest correct kernel" in told.getvalue()
+    assert "| 00002 | 00001 |" in told.getvalue()
+    assert "your key is ***" in told.getvalue()
+    assert "sk-very-secret" not in str(GLOBAL_HISTORY)
+    for seed in range(KEPT + 3):
+        LlmSelector(dummy(), seed=seed)(problem, population)
+    assert sum(entry is not theirs for entry in GLOBAL_HISTORY) == KEPT
+    assert GLOBAL_HISTORY.pop(0) is theirs
     assert selector.program.model.client.history == []
-    assert selector.program.predict.history == []
+    assert len(selector.program.predict.history) == 1
+
+
+def test_a_person_can_switch_histories_off(problem, population, calls):
+    GLOBAL_HISTORY.clear()
+    with dspy.context(disable_history=True):
+        LlmSelector(dummy())(problem, population)
+    assert not GLOBAL_HISTORY
+    assert len(calls) == 1
 
 
 def test_threads_keep_their_models_apart(provider, problem, population):
@@ -210,39 +232,6 @@ def test_threads_keep_their_models_apart(provider, problem, population):
     for thread in threads:
         thread.join()
     assert sorted(request["model"] for request in provider.requests) == ["m0", "m1", "m2", "m3"]
-
-
-def test_a_compiled_prompt_is_used(tmp_path, problem, population, calls):
-    trained = LlmSelector(dummy())
-    trained.program.predict.signature = Select.with_instructions("Toss a coin.")
-    save(trained.program.predict, "selector", tmp_path / "coin.json")
-    selector = LlmSelector(dummy(), prompt=str(tmp_path / "coin.json"))
-    selector(problem, population)
-    assert calls[0].messages[0]["content"].startswith("Toss a coin.")
-    assert "the base's id" in calls[0].messages[0]["content"]
-
-
-def test_a_prompt_compiled_for_another_signature_is_refused(tmp_path):
-    writer = Rewrite(dummy())
-    save(writer.program.predict, "selector", tmp_path / "other.json")
-    with pytest.raises(ConfigError, match=r"compile it again, or set selector\.prompt=null"):
-        LlmSelector(dummy(), prompt=str(tmp_path / "other.json"))
-    assert signature_hash(Select) != signature_hash(Write)
-    assert signature_hash(Select) == signature_hash(Select.with_instructions("Other words."))
-    assert signature_hash(Select) != signature_hash(Select.delete("failures"))
-
-
-@pytest.mark.parametrize(("text", "reason"), [("{", "not JSON"), ("{}", "not a compiled prompt")])
-def test_what_is_no_prompt_is_refused(tmp_path, text, reason):
-    path = tmp_path / "x.json"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=reason):
-        load(LlmSelector(dummy()).program.predict, "selector", str(path))
-
-
-def test_an_unknown_prompt_is_a_sentence():
-    with pytest.raises(ConfigError, match=r"selector.prompt: cannot read .*there are: none"):
-        LlmSelector(dummy(), prompt="nope")
 
 
 def test_a_stage_without_a_model_says_so():

@@ -1,65 +1,241 @@
-"""Compiled prompts: saved, loaded, and refused where they do not fit."""
+"""Compiled prompts: DSPy's own files, loaded both ways, and refused where they do not fit."""
 
 import json
+from dataclasses import dataclass, make_dataclass
+from typing import Any
 
+import dspy
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.stages.lm.prompts import load, save, signature_hash
-from ksflow.stages.selector.llm import LlmSelector
+from ksflow.stages.designer.llm import Design, LlmDesigner
+from ksflow.stages.digester.llm import Digest
+from ksflow.stages.digester.plan import Places
+from ksflow.stages.lm.prompts import signature_hash
+from ksflow.stages.prober.llm import Ask
+from ksflow.stages.selector.llm import LlmSelector, Select
 from ksflow.stages.writer.diff import Diff, Edit
 from ksflow.stages.writer.rewrite import Rewrite, Write
 from lm.scripted import dummy
 
+SIGNATURES = [Select, Design, Write, Edit, Digest, Places, Ask]
+DEMO = {
+    "task": "t",
+    "population": "p",
+    "failures": "f",
+    "rationale": "r",
+    "base_id": "00001",
+    "reference_id": "00002",
+}
 
-@pytest.mark.parametrize("adapter", ["sections", "json"])
-def test_a_compiled_prompt_serves_every_adapter(tmp_path, adapter, problem, population, calls):
-    trained = LlmSelector(dummy())
-    trained.program.predict.signature = trained.program.predict.signature.with_instructions("Toss a coin.")
-    demo = {"task": "t", "population": "p", "failures": "f", "rationale": "r", "base": "00001", "reference": "00002"}
-    trained.program.predict.demos = [demo]
-    save(trained.program.predict, "selector", tmp_path / "coin.json")
-    LlmSelector(dummy(), prompt=str(tmp_path / "coin.json"), adapter=adapter)(problem, population)
+
+class Plain(dspy.Module):
+    """What somebody who knows DSPy and the signature would write."""
+
+    def __init__(self, signature: type[dspy.Signature]) -> None:
+        super().__init__()
+        self.predict = dspy.Predict(signature)
+
+
+def coin(program: Any) -> Any:
+    """The program with another prompt, as an optimiser leaves one."""
+    program.predict.signature = program.predict.signature.with_instructions("Toss a coin.")
+    program.predict.demos = [DEMO]
+    return program
+
+
+def test_a_compiled_prompt_is_used(tmp_path, problem, population, calls):
+    coin(LlmSelector(dummy()).program).save(tmp_path / "coin.json")
+    LlmSelector(dummy(), prompt=str(tmp_path / "coin.json"))(problem, population)
     messages = calls[0].messages
     assert messages[0]["content"].startswith("Toss a coin.")
+    assert "the base's id" in messages[0]["content"]
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
-    assert messages[2]["content"].startswith("{" if adapter == "json" else "[[ ## rationale ## ]]")
+    assert messages[2]["content"].startswith("[[ ## rationale ## ]]")
+
+
+def test_dspy_loads_what_a_stage_saved(tmp_path):
+    path = tmp_path / "coin.json"
+    coin(LlmSelector(dummy()).program).save(path)
+    plain = Plain(Select)
+    plain.load(path)
+    assert plain.predict.signature.instructions == "Toss a coin."
+    assert [*map(dict, plain.predict.demos)] == [DEMO]
+    metadata = json.loads(path.read_text())["metadata"]
+    assert metadata["dependency_versions"]["dspy"] == dspy.__version__
+    assert metadata["ksflow"] == {"stage": "selector", "signature": signature_hash(Select)}
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_stage_loads_what_dspy_saved(tmp_path, alone, problem, population, calls):
+    """A program's file or that of a predictor alone; the model in it is not taken."""
+    path = tmp_path / "coin.json"
+    plain = coin(Plain(Select))
+    plain.set_lm(dspy.LM("openai/theirs", api_base="http://127.0.0.1:9/v1"))
+    (plain.predict if alone else plain).save(path)
+    selector = LlmSelector(dummy(), prompt=str(path))
+    selector(problem, population)
+    assert calls[0].messages[0]["content"].startswith("Toss a coin.")
+    assert calls[0].model == "ksflow/scripted"
+    assert selector.program.predict.lm is None
+
+
+def test_a_saved_prompt_holds_no_model_and_no_key(tmp_path, provider, monkeypatch):
+    monkeypatch.setenv("TEST_KEY", "sk-very-secret")
+    program = LlmSelector(provider.model(key="TEST_KEY", api_key="sk-very-secret")).program
+    program.set_lm(dspy.LM("openai/mine", api_key="sk-very-secret", api_base=provider.url))
+    program.save(tmp_path / "x.json")
+    text = (tmp_path / "x.json").read_text()
+    assert "sk-very-secret" not in text
+    assert provider.url not in text
+    for name, whole in (("x.pkl", False), ("x", True)):
+        with pytest.raises(ConfigError, match="a prompt is saved as JSON"):
+            program.save(tmp_path / name, save_program=whole)
+        assert not (tmp_path / name).exists()
+
+
+def test_worked_examples_that_are_records_can_be_saved_and_shown_again(tmp_path, problem, population, choice, calls):
+    designer = LlmDesigner(dummy())
+    inquiry = designer.question(problem, population, choice, ())
+    answer = designer.program(**inquiry.inputs)
+    designer.program.predict.demos = [dspy.Example(**inquiry.inputs, **answer.toDict())]
+    designer.program.save(tmp_path / "shown.json")
+    again = LlmDesigner(dummy(), prompt=str(tmp_path / "shown.json"))
+    assert again(problem, population, choice, ()).experiments == answer.experiments
+    assert "Dummy experiment 1" in calls[1].messages[2]["content"]
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.__name__)
+def test_dspy_drops_no_field(signature):
+    fields = {name: f"the {name}" for name in signature.fields}
+    assert dspy.Prediction(**fields).toDict() == fields
+    assert dspy.Example(**fields).with_inputs(*signature.input_fields).toDict() == fields
+    assert all(getattr(dspy.Prediction(**fields), name) == text for name, text in fields.items())
 
 
 def test_the_writers_do_not_take_each_others_prompts(tmp_path):
-    save(Diff(dummy()).program.predict, "writer", tmp_path / "diff.json")
+    Diff(dummy()).program.save(tmp_path / "diff.json")
     assert Diff(dummy(), prompt=str(tmp_path / "diff.json"))
-    with pytest.raises(ConfigError, match=r"compile it again, or set writer\.prompt=null"):
+    with pytest.raises(ConfigError, match=r"compile it again with `python -m ksflow optimize stage=writer`, or set"):
         Rewrite(dummy(), prompt=str(tmp_path / "diff.json"))
-    assert signature_hash(Edit) != signature_hash(Write)
+    with pytest.raises(ConfigError, match=r"was compiled for writer \w+, this is selector \w+"):
+        LlmSelector(dummy(), prompt=str(tmp_path / "diff.json"))
+
+
+def test_a_prompt_for_one_rule_of_picking_is_not_used_under_another(tmp_path):
+    LlmDesigner(dummy()).program.save(tmp_path / "x.json")
+    with pytest.raises(ConfigError, match=r"or set designer\.prompt=null"):
+        LlmDesigner(dummy(), prompt=str(tmp_path / "x.json"), pick="calibrated")
+
+
+def test_the_hash_changes_with_what_a_signature_means():
+    changed = [
+        Select.with_instructions("Other words."),
+        Select.delete("failures"),
+        Select.append("more", dspy.InputField(desc="x"), str),
+        Select.with_updated_fields("task", desc="another description"),
+        Select.with_updated_fields("base_id", type_=int),
+        Select.delete("task").append("task", dspy.InputField(desc="the task and its score"), str),
+    ]
+    hashes = [signature_hash(signature) for signature in [Select, *changed]]
+    assert len({*hashes}) == len(hashes)
+    assert signature_hash(Select) == signature_hash(Select.with_instructions(Select.instructions))
+
+
+@dataclass
+class Point:
+    """A place."""
+
+    x: int
+    near: "list[Point] | None" = None
+
+
+def test_a_type_counts_by_its_values_and_not_by_its_place():
+    def hashed(kind: type) -> str:
+        return signature_hash(dspy.Signature({"q": (str, dspy.InputField(desc="q")), "a": (kind, dspy.OutputField())}))
+
+    more = make_dataclass("Point", [("x", int), ("y", int)])
+    other = make_dataclass("Point", [("x", float)])
+    moved = make_dataclass("Renamed", [("x", int), ("y", int)], namespace={"__module__": "elsewhere", "__doc__": "!"})
+    assert hashed(more) == hashed(moved)
+    assert hashed(tuple[more, ...]) != hashed(more)
+    assert len({hashed(kind) for kind in (Point, more, other, str, list[str])}) == 5
+
+
+def earlier(program: Any) -> dict[str, Any]:
+    """A file of the format that ksflow had of its own."""
+    state = program.dump_state()["predict"]
+    return {"stage": program.stage, "signature": "0123456789abcdef", "dspy": "3.4.1", "state": state}
+
+
+def test_a_file_of_the_earlier_format_is_taken_where_its_fields_are_todays(
+    tmp_path, problem, population, choice, calls
+):
+    program = LlmDesigner(dummy()).program
+    program.predict.signature = Design.with_instructions("Invent.")
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(earlier(program)))
+    LlmDesigner(dummy(), prompt=str(path))(problem, population, choice, ())
+    assert calls[0].messages[0]["content"].startswith("Invent.")
+
+
+def test_a_file_of_the_earlier_format_with_other_fields_names_the_remedy(tmp_path):
+    record = earlier(LlmSelector(dummy()).program)
+    for field, prefix in zip(record["state"]["signature"]["fields"][-2:], ("Base:", "Reference:"), strict=True):
+        field["prefix"] = prefix
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"compiled for other fields than selector has now: compile it again with"):
+        LlmSelector(dummy(), prompt=str(path))
+
+
+def test_a_plain_file_for_another_signature_is_refused(tmp_path):
+    Plain(Write).save(tmp_path / "x.json")
+    with pytest.raises(ConfigError, match=r"compiled for other fields than selector has now"):
+        LlmSelector(dummy(), prompt=str(tmp_path / "x.json"))
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda record: {**record, "state": [[]]}, "not a compiled prompt"),
-        (lambda record: {**record, "state": {}}, "holds no prompt for selector"),
-        (lambda record: {**record, "state": {**record["state"], "signature": {"fields": 1}}}, "holds no prompt"),
-        (lambda record: {**record, "state": {**record["state"], "evil": 1}}, "not a compiled prompt"),
-        (lambda record: [record], "not a compiled prompt"),
-        (lambda record: {**record, "state": {**record["state"], "demos": [5]}}, "not a compiled prompt"),
-        (
-            lambda record: {**record, "state": {**record["state"], "signature": {"instructions": 5, "fields": []}}},
-            "not a compiled prompt",
-        ),
+        (lambda state: [[]], "not a compiled prompt"),
+        (lambda state: {}, "not a compiled prompt"),
+        (lambda state: {**state, "signature": {"fields": 1}}, "not a compiled prompt"),
+        (lambda state: {**state, "evil": 1}, "not a compiled prompt"),
+        (lambda state: {**state, "demos": [5]}, "not a compiled prompt"),
+        (lambda state: {**state, "demos": 5}, "not a compiled prompt"),
+        (lambda state: {**state, "signature": {"instructions": 5, "fields": []}}, "not a compiled prompt"),
+        (lambda state: {**state, "signature": {**state["signature"], "fields": [{}]}}, "not a compiled prompt"),
+        (lambda state: {**state, "signature": {"instructions": "x", "fields": []}}, "compiled for other fields"),
     ],
 )
 def test_a_damaged_prompt_is_one_sentence(tmp_path, change, reason):
     path = tmp_path / "x.json"
-    save(LlmSelector(dummy()).program.predict, "selector", path)
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    LlmSelector(dummy()).program.save(path)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "predict": change(record["predict"])}))
     with pytest.raises(ConfigError, match=reason) as caught:
-        load(LlmSelector(dummy()).program.predict, "selector", str(path))
+        LlmSelector(dummy()).program.load(path)
     assert "\n" not in str(caught.value)
 
 
-def test_a_prompt_nested_without_end_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not JSON"),
+        ("{}", "not a compiled prompt"),
+        ("[1]", "not a compiled prompt"),
+        ("[" * 100_000, "not JSON"),
+        ('{"metadata": 1, "predict": {}}', "not a compiled prompt"),
+    ],
+)
+def test_what_is_no_prompt_is_refused(tmp_path, text, reason):
     path = tmp_path / "x.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(ConfigError, match="not JSON"):
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
         LlmSelector(dummy(), prompt=str(path))
+
+
+def test_an_unknown_prompt_is_a_sentence():
+    with pytest.raises(ConfigError, match=r"selector.prompt: cannot read .*there are: none"):
+        LlmSelector(dummy(), prompt="nope")

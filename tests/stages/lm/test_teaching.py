@@ -3,7 +3,6 @@
 import pytest
 
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.stages.lm.prompts import load
 from ksflow.stages.lm.teaching import School
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted
@@ -12,7 +11,7 @@ from lm.scripted import scripted
 def _school(change, grade, problem, population):
     stage = LlmSelector(scripted(change))
     school = School(stage.program)
-    assert school.hear(lambda: stage(problem, population), lambda shown: grade) == 0
+    assert school.hear(lambda: stage.question(problem, population), lambda shown: grade) == 0
     return school
 
 
@@ -35,7 +34,7 @@ def test_answers_are_read_by_the_stage_itself_and_kept(problem, population, call
     [
         (lambda text: text.replace("[[ ## completed ## ]]", ""), "completed"),
         (lambda text: "", "empty"),
-        (lambda text: text.replace("[[ ## base ## ]]\n", "[[ ## base ## ]]\n9"), "is not an id in the table"),
+        (lambda text: text.replace("[[ ## base_id ## ]]\n", "[[ ## base_id ## ]]\n9"), "is not an id in the table"),
     ],
 )
 def test_a_bad_answer_is_graded_with_its_reason(change, reason, problem, population):
@@ -65,21 +64,20 @@ def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem,
 
 
 def test_worked_examples_of_a_selector_are_whole(problem, population, tmp_path, capsys):
-    """DSPy loses an output field that is called `base`."""
     school = _school(lambda text: text, lambda made, refused: (0.9, ""), problem, population)
     made, _ = school.compile("bootstrap", [0], [0], start=0.5, rollouts=4)
     school.save(made, tmp_path / "x.json")
     stage = LlmSelector(scripted(lambda text: text))
-    load(stage.program.predict, "selector", str(tmp_path / "x.json"))
+    stage.program.load(tmp_path / "x.json")
     (demo,) = stage.program.predict.demos
-    assert {"task", "population", "failures", "rationale", "base", "reference"} <= set(demo)
+    assert {"task", "population", "failures", "rationale", "base_id", "reference_id"} <= set(demo)
     capsys.readouterr()
 
 
 def test_an_unknown_prompt_names_both_places(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stage = LlmSelector(scripted(lambda text: text))
-    stage.program.save(stage.program.predict, tmp_path / "runs/prompts/selector/mine.json")
+    stage.program.save(tmp_path / "runs/prompts/selector/mine.json")
     assert LlmSelector(scripted(lambda text: text), prompt="mine")
     with pytest.raises(ConfigError, match=r"cannot read yours; there are: mine in runs.*; .* in .*stages.prompts"):
         LlmSelector(scripted(lambda text: text), prompt="yours")
