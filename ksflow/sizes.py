@@ -1,14 +1,33 @@
-"""Sizes that a source names at its top level, and the same source with other ones. The source is parsed, never run.
+"""Sizes that a source names at its top level, and the same source with smaller ones. The source is parsed, never run.
 
 `batch_size = 8192 * 2` names one; what is computed from names follows by itself.
+
+Cutting keeps sizes apart that were apart: were all of them simply bounded by the same number, a kernel that takes one
+dimension for another would be right at the sizes that are judged and wrong at those that were asked for.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Edit = Sequence[Any]
-"""[first byte, end, value]: a whole number, which a cap may lower, or the text that stands there in any case."""
+"""[first byte, end, value, name]: a whole number, which a cap may lower, or the text that stands there in any case."""
+_BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)
+"""Names of sizes that say how often the same work is done."""
+_BATCHES = 16
+"""By how much lower a batch is capped: it is cut first, which changes least of what is computed."""
+_LEAST_BATCH = 2
+_LEAST = 4
+"""No size is made smaller than this, and none is cut that is not above it."""
+_KEPT = 8
+"""Numbers up to this one are kernel sizes, strides, heads and groups more often than sizes."""
+_LOSSES = (4.0, 2.0, 1.2)
+"""A size may be made smaller than it has to be by these factors, where it then still divides what it divided: the first
+that leaves room for all."""
+_DIVIDERS = 16
+"""Numbers up to this one are taken for what sizes are divided by."""
+_MAKERS = ("get_inputs", "get_init_inputs")
 
 
 def constants(source: str) -> dict[str, ast.expr]:
@@ -38,21 +57,135 @@ def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
     found: list[Edit] = []
     for name, value in constants(source).items():
         if name in overrides:
-            found.append([*_span(value, starts), repr(overrides[name])])
+            found.append([*_span(value, starts), repr(overrides[name]), name])
         else:
-            found += [[*_span(node, starts), number] for node, number in _numbers(value)]
+            found += [[*_span(node, starts), number, name] for node, number in _numbers(value)]
     return sorted(found, key=lambda edit: int(edit[0]))
 
 
 def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
-    """The source after the edits, with whole numbers no larger than `cap`; 0 leaves them as they are."""
+    """The source after the edits, with whole numbers cut by a cap as `cut` does it; 0 leaves them as they are."""
+    numbers = [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
+    smaller = iter(cut(numbers, cap, _fixed(source, edits)) if cap else [value for _, value in numbers])
+    values = [value if isinstance(value, str) else next(smaller) for _, _, value, _ in edits]
     body = source.encode()
-    for begin, end, value in reversed(edits):
-        if isinstance(value, str):
-            body = body[:begin] + value.encode() + body[end:]
-        elif cap and value > cap:
-            body = body[:begin] + str(cap).encode() + body[end:]
+    for (begin, end, before, _), value in reversed([*zip(edits, values, strict=True)]):
+        if value != before or isinstance(value, str):
+            body = body[:begin] + str(value).encode() + body[end:]
     return body.decode()
+
+
+def merged(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
+    """Of sizes that differ in the source and are the same under a cap, in words: `K and M are 16`."""
+    numbers = [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
+    return alike(numbers, cut(numbers, cap, _fixed(source, edits)) if cap else [value for _, value in numbers])
+
+
+def alike(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:
+    """The same of named numbers and what they were cut to."""
+    found: dict[int, dict[int, str]] = {}
+    for (name, value), smaller in zip(before, after, strict=True):
+        found.setdefault(smaller, {}).setdefault(value, name)
+    moved = {small for (_, value), small in zip(before, after, strict=True) if small != value}
+    rows = {small: names for small, names in found.items() if small in moved and len(names) > 1}
+    return [f"{' and '.join(names.values())} are {small}" for small, names in rows.items()]
+
+
+def cut(numbers: Sequence[tuple[str, int]], cap: int, fixed: Iterable[int] = ()) -> list[int]:
+    """Named whole numbers, none above a cap: numbers that differ still do, in the same order, where there is room.
+
+    A number keeps what it divides, and what divides it, where that can be had. A batch is capped at a sixteenth of the
+    others' cap, so that it is cut first, and may change places with other numbers. fixed: numbers beside them that
+    stay, which none is made equal to. Where there is no room for all (few can differ under a small cap), every number
+    above the cap becomes the cap: `alike` says which those are.
+    """
+    few = max(cap // _BATCHES, _LEAST_BATCH)
+    batches = {value for name, value in numbers if _BATCH.search(name)}
+    others = {value for name, value in numbers if not _BATCH.search(name)}
+    stay = {*fixed, *(value for value in batches if value <= few)}
+    smaller = _apart(others, cap, stay)
+    taken = {*smaller.values(), *fixed}
+    fewer = {value: _fewer(value, few, taken) for value in batches}
+    return [fewer[value] if _BATCH.search(name) else smaller[value] for name, value in numbers]
+
+
+def _apart(values: Iterable[int], cap: int, stay: set[int]) -> dict[int, int]:
+    """Value -> what it is cut to; all that are above the cap alike, where there is no room for all."""
+    ordered = sorted(values, reverse=True)
+    found = (_placed(ordered, cap, stay, loss) for loss in _LOSSES)
+    return next(filter(None, found), {each: min(each, cap) for each in ordered})
+
+
+def _placed(ordered: Sequence[int], cap: int, stay: set[int], loss: float) -> dict[int, int]:
+    """The same, largest first; nothing where there is no room."""
+    kept = min(cap, _KEPT)
+    held = {small for small in ordered if small <= kept} | stay
+    small = [number for number in ordered if 1 < number <= _DIVIDERS]
+    found: dict[int, int] = {}
+    limit = cap
+    for value in ordered:
+        if value <= max(limit, kept):
+            found[value] = value
+        else:
+            less = _best(value, limit, found, small, held, loss) if limit >= _LEAST else None
+            if less is None:
+                return {}
+            found[value] = less
+        limit = min(limit, found[value] - 1)
+    return found
+
+
+def _best(
+    value: int, limit: int, larger: Mapping[int, int], small: Sequence[int], held: set[int], loss: float
+) -> int | None:
+    """What a number becomes that must not be above a limit; None where there is nothing left.
+
+    larger: numbers above it, with what they became. small: numbers that it may have to be a multiple of. held: numbers
+    that others have.
+    """
+    room = [number for number in _candidates(value, limit) if _LEAST <= number <= limit and number not in held]
+    multiples = [after for before, after in larger.items() if before % value == 0]
+    dividers = [number for number in small if value % number == 0 and number < value]
+
+    def worth(number: int) -> tuple[int, bool, int]:
+        kept = sum(after % number == 0 for after in multiples) + sum(number % each == 0 for each in dividers)
+        return kept, value % number == 0, number
+
+    near = [number for number in room if number * loss >= limit]
+    return max(near or room, key=worth, default=None)
+
+
+def _candidates(value: int, limit: int) -> Iterator[int]:
+    """Numbers to choose from: the divisors of a number, and numbers near the limit that 2 divides as often as it."""
+    for one in range(1, int(value**0.5) + 1):
+        if value % one == 0:
+            yield from (one, value // one)
+    twos = value & -value
+    while twos > max(limit // 4, 1):
+        twos //= 2
+    top = limit // twos
+    top -= value // twos % 2 and not top % 2
+    yield from (twos * number for number in range(top, max(top - 2 * _KEPT, 0), -1))
+
+
+def _fewer(batch: int, limit: int, taken: set[int]) -> int:
+    """A batch that is no larger than a limit, if it can be had without being equal to another size."""
+    if batch <= limit:
+        return batch
+    divisors = [number for number in range(_LEAST_BATCH, min(batch, 4 * limit) + 1) if batch % number == 0]
+    near = [number for number in (*reversed(divisors), *range(limit, 1, -1)) if number <= limit and number not in taken]
+    beyond = [number for number in (*divisors, *range(limit, batch)) if number > limit and number not in taken]
+    return next(iter([*near, *beyond]), limit)
+
+
+def _fixed(source: str, edits: Sequence[Edit]) -> set[int]:
+    """Numbers above 1 that stay as they are: what makes the inputs has them, or a user has given them."""
+    given = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
+    module = ast.parse(source)
+    makers = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
+    nodes = [*given, *(node for maker in makers for node in ast.walk(maker))]
+    found = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
+    return {number for number in found if number > 1}
 
 
 def _numbers(node: ast.expr) -> list[tuple[ast.expr, int]]:

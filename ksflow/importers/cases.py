@@ -1,9 +1,10 @@
 """The cases of an imported problem: names, each once, whole numbers cut to a cap where a machine needs that."""
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ksflow import sizes
 from ksflow.errors import ConfigError
 from ksflow.problem import suggest
 from ksflow.records import Case, Json
@@ -33,16 +34,24 @@ def number(cap: int | str | None) -> int | None:
 
 def named(params: Params) -> str:
     """A case's name, from its parameters."""
+    if "cap" in params:
+        return f"sizes up to {params['cap']}" if params["cap"] else "original"
     return " ".join(f"{key}={value}" for key, value in params.items()) or "case"
 
 
-def listed(tests: Sequence[Chosen], benchmarks: Sequence[Chosen], cap: int | None, quiet: str = "") -> list[Json]:
-    """All cases under a cap, each once, the tests first. quiet: see `made.Read`."""
+def listed(
+    tests: Sequence[Chosen],
+    benchmarks: Sequence[Chosen],
+    cap: int | None,
+    quiet: str = "",
+    fixed: Sequence[int] = (),
+) -> list[Json]:
+    """All cases under a cap, each once, the tests first. quiet, fixed: see `made.Read`."""
     made: list[Json] = []
     for test, cases in ((True, tests), (False, benchmarks)):
         names: dict[str, str] = {}
         for params, seed in cases:
-            small = capped(params, cap)
+            small = capped(params, cap, fixed)
             name = _apart(small, seed, names, cut=small != params)
             if name:
                 names[name] = repr((small, seed))
@@ -79,19 +88,47 @@ def _shortened(cases: Sequence[Json], quiet: str) -> list[Json]:
     return [{**case, "name": best(case)} for case in cases]
 
 
-def capped(params: Params, cap: int | None) -> Json:
-    """With whole numbers no larger than the cap. A format that cuts in its own way reads `cap` itself."""
+def capped(params: Params, cap: int | None, fixed: Sequence[int] = ()) -> Json:
+    """With whole numbers as `sizes.cut` makes them under a cap. One with a `cap` reads that itself."""
     if cap is None:
         return dict(params)
     if "cap" in params:
         return {**params, "cap": cap}
+    smaller = iter(sizes.cut([*_numbers(params)], cap, fixed))
 
-    def cut(value: Any) -> Any:
+    def placed(value: Any) -> Any:
         if isinstance(value, list):
-            return [cut(item) for item in value]
-        return min(value, cap) if isinstance(value, int) and not isinstance(value, bool) else value
+            return [placed(item) for item in value]
+        return next(smaller) if _whole(value) else value
 
-    return {key: cut(value) for key, value in params.items()}
+    return {key: placed(value) for key, value in params.items()}
+
+
+def merged(tests: Sequence[Chosen], benchmarks: Sequence[Chosen], cap: int | None, fixed: Sequence[int]) -> list[str]:
+    """Sizes that differ in a case and are the same under a cap, in words."""
+    said: dict[str, None] = {}
+    for params, _ in (*tests, *benchmarks):
+        numbers = [*_numbers(params)]
+        if cap is not None and "cap" not in params:
+            said |= dict.fromkeys(sizes.alike(numbers, sizes.cut(numbers, cap, fixed)))
+    return [*said]
+
+
+def _numbers(params: Params) -> Iterator[tuple[str, int]]:
+    """The whole numbers of a case, in order, each with its parameter's name."""
+
+    def inside(value: Any) -> Iterator[int]:
+        if isinstance(value, list):
+            for item in value:
+                yield from inside(item)
+        elif _whole(value):
+            yield value
+
+    return ((key, number) for key, value in params.items() for number in inside(value))
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def whole_numbers(benchmarks: Sequence[Json]) -> tuple[str, ...]:

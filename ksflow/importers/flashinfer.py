@@ -213,6 +213,7 @@ def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: J
         seeds=(_reference(found, bounds["destination"]),),
         names=tuple(name for name, one in found["inputs"].items() if one["shape"] is not None),
         quiet="workload",
+        fixed=[axis["value"] for axis in found["axes"].values() if axis["type"] == "const"],
         score="mean",
     )  # fmt: skip
 

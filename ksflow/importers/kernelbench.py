@@ -16,6 +16,7 @@ from typing import Any
 
 from ksflow import sizes
 from ksflow.errors import ConfigError
+from ksflow.importers.cases import named
 from ksflow.importers.gpumode import provenance
 from ksflow.importers.made import CUT, Fit, Read, problem, slug, text
 from ksflow.problem import suggest
@@ -161,6 +162,10 @@ def _read(file: Path, tree: ast.Module, source: str, spec: Json, name: str, over
         },
         limits=_LIMITS,
         names=_names(model),
+        under=lambda cap: (
+            sizes.resized(source, spec["sizes"], cap),
+            sizes.merged(source, spec["sizes"], cap) if cap else [],
+        ),
         languages=("python", "triton", "cpp", "cuda", "hip") if bare else ("python", "triton"),
     )
 
@@ -212,7 +217,7 @@ def _fitted(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool)
     cap = int(made.origin.get("cap") or 0)
     sized = sizes.resized(source, edits, cap)
     whole = sized == sizes.resized(source, edits, 0)
-    case = Case("original" if whole else f"sizes up to {cap}", {"cap": cap}, _BEFORE)
+    case = Case(named({"cap": 0 if whole else cap}), {"cap": cap}, _BEFORE)
     kept = "".join(_kept(sized)).strip("\n")
     seeds = [_baseline(*row, kept) for row in _BASELINES[: 1 + compiled]]
     dropped = [*made.origin["dropped"], *([] if compiled else [_UNCOMPILED])]

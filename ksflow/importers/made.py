@@ -2,16 +2,18 @@
 
 import hashlib
 import json
+import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.importers.apart import Unanswered, asked
-from ksflow.importers.cases import Chosen, ladder, listed, number, record, whole_numbers
+from ksflow.importers.cases import Chosen, ladder, listed, merged, number, record, whole_numbers
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 from ksflow.target import here
 
@@ -33,11 +35,15 @@ _SMALLER = {
 }
 """Format -> what asks for smaller cases."""
 CUT = "sizes are cut to"
-_SMALLEST = 4
-"""Caps that are tried with more patience where none fits."""
+_HINTS = {
+    "Invalid scaling configuration": "torch multiplies NVFP4 only on GPUs that have it (Blackwell): read and judge it "
+    "on a machine with one",
+    "No module named": "install that package where the problem is read and judged",
+}
+"""What a failure says -> what would help."""
 _EMULATED = 1 << 20
 """Bytes of inputs and outputs up to which an emulator is given a case."""
-_VERSION = 5
+_VERSION = 6
 """Of what is kept of a description."""
 
 
@@ -59,6 +65,24 @@ class Fit:
 
 
 _ON_GPU = Fit(generate_s=60.0, run_s=60.0, total_s=600.0)
+_COPIES = 8
+"""Of a case's tensors, that a judge may hold at once."""
+
+
+def _asked(fit: Fit) -> Fit:
+    """For sizes that a user has asked for: what this machine can hold, and as long as a judge would wait."""
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _COPIES >> 20
+    return Fit(max(fit.memory_mb, memory_mb), _ON_GPU.generate_s, _ON_GPU.run_s, _ON_GPU.total_s)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The cases under a cap."""
+
+    cap: int | None
+    cases: list[Json]
+    merged: Sequence[str]
+    """Sizes that differ in the problem and are the same here, in words."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +122,10 @@ class Read:
     """A parameter that a case's name has only where it takes that to tell two apart."""
     languages: tuple[str, ...] = ("python", "triton", "cpp", "cuda", "hip")
     """Those that the format takes, before target and arguments narrow them down."""
+    fixed: Sequence[int] = ()
+    """Sizes that no cap cuts, which cut ones must not become equal to."""
+    under: Callable[[int], tuple[str, Sequence[str]]] | None = None
+    """Of a format that cuts in its own way: cap -> (what is the same for the same sizes, what became alike)."""
 
 
 def problem(read: Read, target: Target | None, cap: int | str | None = "auto", fit: Fit = Fit()) -> Problem:
@@ -120,19 +148,20 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
         home.write(reference, text)
     absent = device == "cuda" and here().kind == "cpu"
     if absent:  # another machine judges: a small case on this one tells what arguments there are
-        chosen, limit = _listed(read, number(cap)), number(cap)
-        known, rows, _ = _fitting(read, reference, "cpu", "auto", fit)
+        step = _step(read, number(cap))
+        small, rows = _fitting(read, reference, "cpu", "auto", fit)
     else:
-        known, rows, limit = _fitting(read, reference, device, cap, fit)
-        chosen = known
+        step, rows = _fitting(read, reference, device, cap, fit)
+        small = step
+    chosen, known = step.cases, small.cases
     tests = [case for case in chosen if case["test"]]
     benchmarks = [case for case in chosen if not case["test"]]
     first = next(row for case, row in zip(known, rows, strict=True) if not case["test"])
     args = _args(read, first["tensors"], shown=not absent)
-    cut = _cut(read, benchmarks, limit)
+    cut = _cut(read, benchmarks, step)
     plain = all(row["plain"] and not row["inout"] for row in rows)
     dims = whole_numbers(benchmarks) if plain else ()
-    origin = {**read.origin, "inferred": [*read.origin.get("inferred", ()), *cut], "cap": limit}
+    origin = {**read.origin, "inferred": [*read.origin.get("inferred", ()), *cut], "cap": step.cap}
     return Problem(
         name=read.name,
         title=read.title,
@@ -160,29 +189,58 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
     )
 
 
-def _fitting(
-    read: Read, reference: Path, device: str, cap: int | str | None, fit: Fit
-) -> tuple[list[Json], list[Json], int | None]:
-    """The largest cases that fit a device of this machine, what each is made of, their cap. ConfigError."""
-    fit = fit if device == "cpu" else _ON_GPU
-    caps = ladder(device, cap)
-    steps = [_listed(read, limit) for limit in caps]
-    found = _described(reference, steps, device, fit)
-    if found["step"] is None and cap is not None and device == "cpu":  # the smallest there is may take its time
-        found = _described(reference, steps[:_SMALLEST], device, fit.wider)
-    if found["step"] is None:
-        why = _why([why for _, why in found["tried"]])
-        key = _SMALLER.get(read.origin["format"], "")
-        raise ConfigError(f"{read.name}: its reference does not run here: {why}{key and f'; smaller sizes: {key}'}")
-    return steps[found["step"]], found["cases"], caps[found["step"]]
+def _fitting(read: Read, reference: Path, device: str, cap: int | str | None, fit: Fit) -> tuple[Step, list[Json]]:
+    """The largest cases that fit a device of this machine, and what each is made of. ConfigError."""
+    fits = [fit, fit.wider] if cap == "auto" else [_asked(fit)]
+    steps = _steps(read, ladder(device, cap))
+    found: Json = {}
+    for patience in fits if device == "cpu" else [_ON_GPU]:
+        found = _described(reference, steps, device, patience, first=bool(found))
+        if found["step"] is not None:
+            return steps[found["step"]], found["cases"]
+        if "limit" not in [kind for *_, kind in found["tried"]]:
+            break
+    raise ConfigError(f"{read.name}: its reference does not run here: {_why(read, found['tried'], cap)}")
 
 
-def _why(tried: Sequence[str]) -> str:
-    """Why no size will do: for the smallest, and for the largest where that is another reason."""
+def _steps(read: Read, caps: Sequence[int | None]) -> list[Step]:
+    """Cases under each cap, smallest first, none twice; where sizes become alike, only those before all differ."""
+    found: dict[str, Step] = {}
+    for cap in caps:
+        step = _step(read, cap)
+        key = repr(step.cases) if read.under is None else read.under(cap or 0)[0]
+        found.pop(key, None)
+        found[key] = step
+    steps = [*found.values()]
+    apart = next((place for place, step in enumerate(steps) if not step.merged), len(steps))
+    return [*steps[:apart], *(step for step in steps[apart:] if not step.merged)]
+
+
+def _step(read: Read, cap: int | None) -> Step:
+    alike = merged(read.tests, read.benchmarks, cap, read.fixed) if read.under is None else read.under(cap or 0)[1]
+    return Step(cap, listed(read.tests, read.benchmarks, cap, read.quiet, read.fixed), alike)
+
+
+def _why(read: Read, tried: Sequence[Sequence[Any]], cap: int | str | None) -> str:
+    """Why no size will do, and what may help: other sizes only where they are the cause."""
     if not tried:
         return "there are no cases"
-    same = tried[0].partition(": ")[2] == tried[-1].partition(": ")[2]
-    return tried[0] if same else f"{tried[0]}; at the largest size: {tried[-1]}"
+    (_, first, kind), (_, last, _) = tried[0], tried[-1]
+    said = next((f"; {hint}" for word, hint in _HINTS.items() if word in first), "")
+    if said or kind == "always":
+        return f"{first.partition(': ')[2]}{said}"
+    why = first if first.partition(": ")[2] == last.partition(": ")[2] else f"{first}; at the largest size: {last}"
+    if "limit" in [kind for *_, kind in tried]:
+        return f"{why}{_remedy(read, cap)}"
+    return f"{why}; another cap, or problem.cap=auto, may do" if number(cap) else why
+
+
+def _remedy(read: Read, cap: int | str | None) -> str:
+    """What helps where a case takes too long or too much."""
+    key = _SMALLER.get(read.origin["format"], "")
+    if cap == "auto":
+        return f"; {key} takes what it says, with patience" if key else ""
+    return f"; smaller sizes: {key}" if key else ""
 
 
 def slug(text: str) -> str:
@@ -198,18 +256,20 @@ def text(file: Path) -> str:
         raise ConfigError(f"cannot read {file}: {error}") from error
 
 
-def _listed(read: Read, cap: int | None) -> list[Json]:
-    return listed(read.tests, read.benchmarks, cap, read.quiet)
-
-
-def _cut(read: Read, benchmarks: Sequence[Json], cap: int | None) -> list[str]:
+def _cut(read: Read, benchmarks: Sequence[Json], step: Step) -> list[str]:
     whole = [dict(params) for params, _ in read.benchmarks]
-    if cap is None or [case["params"] for case in benchmarks] == whole:
+    if step.cap is None or [case["params"] for case in benchmarks] == whole:
         return []
-    return [f"{CUT} {cap}; problem.cap=null takes them as they are"]
+    said = [f"{CUT} {step.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are"]
+    if step.merged:
+        said.append(
+            f"sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
+            f"{'; '.join(step.merged)}"
+        )
+    return said
 
 
-def _described(reference: Path, ladder: list[list[Json]], device: str, fit: Fit) -> Json:
+def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, first: bool) -> Json:
     """What running told, kept for the next time."""
     order = {
         "reference": str(reference),
@@ -218,7 +278,8 @@ def _described(reference: Path, ladder: list[list[Json]], device: str, fit: Fit)
         "generate_s": fit.generate_s,
         "run_s": fit.run_s,
         "total_s": fit.total_s,
-        "ladder": ladder,
+        "ladder": [step.cases for step in steps],
+        "first": first,
     }
     name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
     kept = reference.parent / f"{name}.json"

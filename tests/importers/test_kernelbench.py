@@ -137,7 +137,7 @@ def room(row: Mapping[str, Any]) -> torch.Tensor:
 
 def test_numbers_are_capped_and_what_follows_from_them_follows() -> None:
     small = sizes.resized(SCALE, sizes.edits(SCALE, {}), 16)
-    assert "rows = 16  # a size" in small
+    assert "rows = 8  # a size" in small
     assert "cols = rows * 2" in small
     assert "steps = (4, 16)" in small
     assert sizes.resized(SCALE, sizes.edits(SCALE, {}), 0) == SCALE
@@ -145,12 +145,12 @@ def test_numbers_are_capped_and_what_follows_from_them_follows() -> None:
     assert "rows = 500  # a size" in own
     assert foreign(SCALE, overrides={"rows": 5}).generate_input(1, cap=0)[0].shape == (5, 10)
     umlaut = "# \u00e4\u00f6\u00fc\nn = 999  # \u00df\n"
-    assert sizes.resized(umlaut, sizes.edits(umlaut, {}), 8) == "# \u00e4\u00f6\u00fc\nn = 8  # \u00df\n"
+    assert sizes.resized(umlaut, sizes.edits(umlaut, {}), 8) == "# \u00e4\u00f6\u00fc\nn = 7  # \u00df\n"
 
 
 def test_sizes_in_a_row_and_with_a_type_are_sizes() -> None:
     text = "n: int = 64\nh, w = 32, 2 * 32\nk: int\na, b = pair\n"
-    assert sizes.resized(text, sizes.edits(text, {"w": 5}), 16) == "n: int = 16\nh, w = 16, 5\nk: int\na, b = pair\n"
+    assert sizes.resized(text, sizes.edits(text, {"w": 5}), 16) == "n: int = 16\nh, w = 8, 5\nk: int\na, b = pair\n"
 
 
 def test_a_cap_above_every_size_cuts_nothing(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_problem_by_its_number(tmp_path: Path) -> None:
         ("values", "float32", "in"),
         ("out0", "float32", "out"),
     ]
-    assert "rows = 16  # a size" in found.listing
+    assert "rows = 8  # a size" in found.listing
     assert found.benchmarks[0].name == "sizes up to 16"
     assert found.dims == ()
     assert "cpp" in found.languages
