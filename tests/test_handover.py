@@ -16,6 +16,7 @@ import torch
 import toy_driver
 
 from ksflow.handover import hand_over
+from ksflow.handover.beside import apart
 from ksflow.handover.loader import Facts, loader
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -227,6 +228,58 @@ def test_a_solution_and_its_traces(judge: LocalEvaluator, tmp_path: Path) -> Non
     assert [row["workload"]["uuid"] for row in rows] == ["u3", "u5"]
     assert rows[0]["evaluation"]["performance"]["speedup_factor"] == 4.0
     assert rows[0]["evaluation"]["correctness"]["max_absolute_error"] < 1e-5
+
+
+def test_solutions_of_two_definitions_have_names_and_modules_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a data set and a process that hold both need it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    made = []
+    for number, name in enumerate(("turn", "twist")):
+        works: list[Json] = [{"uuid": "u3", "axes": {"n": 3}, "inputs": {"x": {"type": "random"}}}]
+        problem = given(tmp_path, DEFINITION, format="flashinfer", definition=name, workloads=works, destination=False)
+        text = (
+            "import beside0, os\nfrom beside0 import by as times\n\n\ndef run(x):\n    import beside0\n\n"
+            "    return beside0.by, times, os.sep\n"
+        )
+        (file,) = hand_over(tmp_path / name, problem, H200, won(text, f"by = {number}\n")).files
+        made.append(json.loads(file.read_text()))
+    assert made[0]["name"] != made[1]["name"]
+    found = []
+    for number, solution in enumerate(made):
+        (tmp_path / f"run{number}.py").write_text(solution["sources"][0]["content"])
+        found.append(module(tmp_path / f"run{number}.py"))
+    assert [one.run(None) for one in found] == [(0, 0, "/"), (1, 1, "/")]
+    for one in found:
+        one._folder.cleanup()
+
+
+def test_imports_of_files_beside_are_renamed_and_no_others() -> None:
+    main = "# ü\nimport a, os, b as c; from a import x\nfrom os import a\nfrom . import a\nfrom ab import y\n"
+    text, files = apart(main, {"a.py": "import b\n", "b.py": "import ab\n", "k.h": "import a\n"}, "77")
+    assert text == main.replace("import a, os, b as c", "import a_77 as a, os, b_77 as c").replace("m a i", "m a_77 i")
+    assert files == {"a_77.py": "import b_77 as b\n", "b_77.py": "import ab\n", "k.h": "import a\n"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uses", [False, True])
+def test_cases_that_differ_in_nothing_a_tensor_shows_are_handed_over(
+    judge: LocalEvaluator, tmp_path: Path, uses: bool
+) -> None:
+    """Such a number says how inputs are drawn, as a rule; where it says what is computed, the judge finds that out."""
+    by = "3 + spread" if uses else "3"
+    reference = REFERENCE.replace("(n, seed)", "(n, spread, seed)").replace(
+        "return torch.randn(n, 2 * n, generator=generator),",
+        "return torch.randn(n, 2 * n, generator=generator) * spread,",
+    )
+    cases = tuple(Case(f"n=3 spread={spread}", {"n": 3, "spread": spread}, 1) for spread in (5, 90, 7))
+    problem = replace(given(tmp_path, reference), dims=("n", "spread"), tests=cases[2:], benchmarks=cases[:2])
+    text = CPP.replace("int64_t n,", "int64_t n, int64_t spread,").replace("FACTOR", f"({by})")
+    found = hand_over(tmp_path / "out", problem, detect(), won(text, language="cpp"), judge)
+    right, guessed = found.said
+    assert guessed == "module.py: calls the kernel with spread=90 where cases differ in nothing that tensors show"
+    assert right.startswith("module.py does not do what the kernel did") if uses else right == f"module.py: {WORTHY}"
 
 
 @pytest.mark.slow

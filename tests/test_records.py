@@ -117,6 +117,22 @@ def test_a_best_that_was_judged_again_and_lost_is_none() -> None:
     assert Population(()).best is None
 
 
+def test_a_best_that_its_own_last_measurement_refutes_is_none() -> None:
+    """Also where the faster one is older, and was judged beside others only."""
+    first, older = judged("00001", 10.0), judged("00002", 7.0, 1.01, faster=False)
+    lucky = judged("00003", 5.0, 1.5, faster=True)
+    assert Population((first, older, lucky)).best == lucky
+    rows = [{"id": "00001", "speedup": 1.5, "low": 1.4, "high": 1.6, "faster": True},
+            {"id": "00002", "speedup": 0.943, "low": 0.937, "high": 0.949, "faster": False}]  # fmt: skip
+    assert lucky.evaluation is not None
+    evidence = {"against": rows, "claim": rows[1]}
+    again = replace(lucky, evaluation=replace(lucky.evaluation, evidence=evidence))
+    assert Population((first, older, again)).best == older
+    assert Population((first, older)).plus(again).best == older
+    unsteady = judged("00002", 7.0, 0.90, of="00003", faster=False)  # it looked slower still, the other way round
+    assert Population((first, unsteady, again)).best == again
+
+
 def test_a_record_from_before_keys_is_read_and_stale() -> None:
     old = json.loads(schema.dump("evaluation", accepted(3.0)))
     del old["evaluation"]["judge"], old["evaluation"]["problem"]

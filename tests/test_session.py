@@ -159,6 +159,33 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
     assert "00001" in beaten  # the baseline
 
 
+def test_a_winner_that_the_last_timing_refutes_is_none(lineage: Lineage) -> None:
+    """While the search goes on the lucky one looks faster than whatever it is beside; in the end it is not."""
+    lucky: list[str] = []
+    judged: list[str] = []
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        again = kernel.main in judged
+        judged.append(kernel.main)
+        if "idea" in kernel.main and not lucky:
+            lucky.append(kernel.main)
+        mine = kernel.main in lucky
+        ratio = {
+            t.id: 0.943 if mine and again and "idea" in t.kernel.main else 1.2 if mine else 0.93
+            for t in against
+            if t.kernel
+        }
+        if again and not mine:
+            ratio = {t.id: 1.06 for t in against}
+        us = 50.0 if mine else 60.0 if "idea" in kernel.main else 100.0
+        return replace(accepted(us), evidence=beside(ratio))
+
+    outcome = Run(lineage, evaluate=judge)(evaluations=6)
+    assert outcome.best.kernel is not None
+    assert outcome.best.kernel.main not in lucky
+    assert outcome.best.origin is Origin.EXPERIMENT
+
+
 def test_a_kernel_that_turns_out_wrong_at_the_end_is_not_the_winner(lineage: Lineage) -> None:
     turned: list[str] = []
     judged: list[str] = []

@@ -34,7 +34,7 @@ class Facts:
 
 
 def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
-    """The file's text, for the problem's format. ValueError where two cases cannot be told apart."""
+    """The file's text, for the problem's format. ValueError where cases with the same tensors have other outputs."""
     kind = str(problem.origin.get("format", ""))
     if not facts.sources:
         body = _host(problem, target, kernel, facts, kind)
@@ -91,17 +91,39 @@ def _triton(kernel: Kernel, facts: Facts) -> str:
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _rows(facts: Facts, rest: Any) -> str:
-    """A line for each case; cases with the same tensors must be the same."""
-    found: dict[str, str] = {}
+def unseen(dims: Sequence[str], facts: Facts) -> dict[str, int]:
+    """Names of numbers in which cases differ whose tensors do not -> what such cases are called with."""
+    found: dict[str, int] = {}
+    for rows in _by_tensors(facts).values():
+        for place, name in enumerate(dims):
+            if len({row[2][place] for row in rows}) > 1:
+                found[name] = max(rows, key=lambda row: row[2])[2][place]
+    return found
+
+
+def _by_tensors(facts: Facts) -> dict[str, list[Any]]:
+    """What a call can tell its case by -> the rows of such cases."""
+    found: dict[str, list[Any]] = {}
     for row in facts.rows:
-        given, (places, outputs, returned) = row[0], row[1]
-        key = repr(tuple((tuple(sizes), tuple(steps), kind) for sizes, steps, kind in given))
+        key = repr(tuple((tuple(sizes), tuple(steps), kind) for sizes, steps, kind in row[0]))
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def _rows(facts: Facts, rest: Any) -> str:
+    """A line for each case. Of cases with the same tensors, which differ in numbers that a call does not show, the one
+    with the largest: it asks most of a kernel. Whether that is right for the others, the judge says of the file.
+    """
+    lines = []
+    for key, rows in _by_tensors(facts).items():
+        row = max(rows, key=lambda row: row[2])
+        alike = [other for other in rows if other[2] == row[2]]
+        if any(other[1] != row[1] for other in rows) or any(rest(other) != rest(row) for other in alike):
+            raise ValueError("two cases have tensors of the same sizes, and other outputs or launches")
+        places, outputs, returned = row[1]
         made = {int(place): (tuple(sizes), tuple(steps), kind) for place, (sizes, steps, kind) in outputs.items()}
-        value = repr((tuple(places), made, tuple(returned), rest(row)))
-        if found.setdefault(key, value) != value:
-            raise ValueError("two cases have tensors of the same sizes, and other numbers")
-    return "\n".join(f"    {key}: {value}," for key, value in found.items())
+        lines.append(f"    {key}: {(tuple(places), made, tuple(returned), rest(row))!r},")
+    return "\n".join(lines)
 
 
 def _planned(plan: Json, launch: Any) -> tuple[Any, ...]:

@@ -13,7 +13,8 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ksflow.handover.loader import Facts, loader
+from ksflow.handover.beside import apart
+from ksflow.handover.loader import Facts, loader, unseen
 from ksflow.importers.apart import Unanswered, asked
 from ksflow.importers.solutions import params, solution, traces, write_lines
 from ksflow.protocols import Evaluator
@@ -37,6 +38,8 @@ for _name, _text in _BESIDE.items():
         _out.write(_text)
 
 """
+_MARK = 8
+"""Digits of a kernel's digest that set its files and its solution apart from all others'."""
 _CHILD = "ksflow.stages.evaluator.foreign.facts"
 
 
@@ -68,14 +71,15 @@ def hand_over(
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
         (folder / name).unlink(missing_ok=True)
+    file = folder / _NAMES.get(kind, _MODULE)
     try:
-        text = _text(problem, target, trial, kind)
+        facts = _facts(problem, target, kernel) if kernel.language in _COMPILED or _launched(kernel) else None
+        text = _text(problem, target, trial, kind, facts)
     except ValueError as error:
         return Handed((), (f"not handed over: {error}",))
-    file = folder / _NAMES.get(kind, _MODULE)
     file.write_text(text, encoding="utf-8")
     said, errors = _tried(problem, evaluate, file, text)
-    lints = [*_lints(kind, text), *_narrow(problem, kernel, file.name)]
+    lints = [*_lints(kind, text), *_narrow(problem, kernel, file.name), *_guessed(problem, facts, file.name)]
     if kind != "flashinfer":
         return Handed((file,), (*said, *lints))
     return Handed(_flashinfer(folder, problem, target, trial, baseline, errors), (*said, *lints))
@@ -89,23 +93,31 @@ def _narrow(problem: Problem, kernel: Kernel, name: str) -> list[str]:
     return [f"{name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)"]
 
 
+def _guessed(problem: Problem, facts: Facts | None, name: str) -> list[str]:
+    """A word on numbers that a kernel is given and that no tensor tells, where cases differ in them alone."""
+    rows = unseen(problem.dims, facts) if facts else {}
+    given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
+    return [f"{name}: calls the kernel with {given} where cases differ in nothing that tensors show"] if rows else []
+
+
 def _launched(kernel: Kernel) -> bool:
     """Whether it is nothing but functions for a device, with lines that say how they are launched."""
     return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in recipe(kernel.main))
 
 
-def _text(problem: Problem, target: Target, trial: Trial, kind: str) -> str:
-    """One file that has all of it. ValueError where that cannot be."""
+def _text(problem: Problem, target: Target, trial: Trial, kind: str, facts: Facts | None) -> str:
+    """One file that has all of it. facts: of a kernel that must be launched. ValueError where that cannot be."""
     kernel = trial.kernel
     assert kernel is not None
     head = _head(problem, target, trial, kind)
-    if kernel.language in _COMPILED or _launched(kernel):
-        return head + loader(problem, target, kernel, _facts(problem, target, kernel))
+    if facts:
+        return head + loader(problem, target, kernel, facts)
     main, *rest = kernel.files
     beside = {name: kernel.files[name] for name in rest}
     if kind not in ("gpumode", "popcorn"):  # there they lie beside a submission
         beside |= {name: text for name, text in problem.files.items() if name not in beside}
-    future, body = _future(kernel.files[main])
+    text, beside = apart(kernel.files[main], beside, kernel.digest[:_MARK])
+    future, body = _future(text)
     return head + future + (_BESIDE.format(files=beside) if beside else "") + body
 
 
@@ -131,13 +143,14 @@ def _tried(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) 
     measure = getattr(evaluate, "measure", None)
     if measure is None:
         return [f"{file.name}: not tried: this evaluator runs no file here"], []
-    asked = replace(problem, languages=("python",), tests=problem.benchmarks, benchmarks=())
+    others = tuple(case for case in problem.tests if case not in problem.benchmarks)
+    asked = replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
     found: Evaluation = measure(asked, Kernel("python", {file.name: text}, ""))
     if found.verdict is Verdict.HARNESS:
         return [f"{file.name}: not tried: {found.reason}"], []
     if found.verdict is not Verdict.UNTIMED:
         return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], []
-    rows = [_errors(row["errors"]) for row in found.evidence.get("checked", ())]
+    rows = [_errors(row["errors"]) for row in found.evidence.get("checked", ())[: len(problem.benchmarks)]]
     return [f"{file.name}: the judge finds that it answers as the reference does"], rows
 
 
@@ -183,7 +196,8 @@ def _flashinfer(
     source = (folder / _NAMES["flashinfer"]).read_text(encoding="utf-8")
     assert trial.kernel is not None
     kind = "python" if trial.kernel.language in _COMPILED else trial.kernel.language
-    name, definition = f"ksflow-{trial.id}", str(problem.origin["definition"])
+    definition = str(problem.origin["definition"])
+    name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
     passing = bool(problem.origin.get("destination"))
     made = solution(
         definition, name, Kernel(kind, {"run.py": source}, trial.kernel.report), "run", target.chip, passing

@@ -28,6 +28,8 @@ _SIZES = (64, 256, 1024)
 _DTYPES = {
     "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool",
 }  # fmt: skip
+_BY_SCORES = "dsa_topk_indexer"
+"""How definitions begin that have an evaluator of their own upstream."""
 _RATIOS = {"moe": 0.95}
 """Kind of operation -> the share of elements that must be right."""
 
@@ -100,6 +102,11 @@ def _definition(file: Path) -> Json:
         raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}")
     if "sampling" in str(found.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
+    if str(found["name"]).startswith(_BY_SCORES):
+        raise ConfigError(
+            f"{file}: upstream compares the scores of what is chosen, in any order; the judge compares element by "
+            "element and would reject right answers"
+        )
     return found
 
 

@@ -1,6 +1,5 @@
 """The winner once more: luck does not win. In fresh processes, beside the runner-up and each baseline."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,16 +12,31 @@ _RETIMINGS = 4
 
 
 def confirm(lab: Lab, baselines: Callable[[], tuple[Trial, ...]], interrupted: Callable[[], bool]) -> None:
-    """Judge the leader again, and whoever leads then, until the leader is one that was judged again."""
+    """Judge the leader again, and whoever leads then, until the leader is one that was judged again.
+
+    A leader that looked slower than its rival then, and leads because the rival had looked slower than it before, is
+    not left at that: the rival is judged again beside it, and the newer measurements decide.
+    """
     again: set[str] = set()
     for _ in range(_RETIMINGS):
         known, others = lab.lineage.known, baselines()
         best = known.best
-        if best is None or best in others or best.id in again or interrupted():
+        if best is None or best in others or interrupted():
+            break
+        rivals = [trial for trial in known.ranked if trial is not best and trial not in others][:1]
+        if best.id in again:
+            doubts = [trial for trial in known.ranked if trial not in others and _slower(best, trial)]
+            rivals, best = [best], next((trial for trial in doubts if trial.id not in again), best)
+        if best.id in again:
             break
         again.add(best.id)
-        rivals = (trial for trial in known.ranked if trial is not best and trial not in others)
-        _again(lab, best, tuple(itertools.islice(rivals, 1)), others)
+        _again(lab, best, tuple(rivals), others)
+
+
+def _slower(best: Trial, other: Trial) -> bool:
+    """Whether it was slower for sure when it was last timed beside another."""
+    row = best.evaluation.beside(other.id) if best.evaluation else None
+    return bool(row and row["high"] < 1)
 
 
 def _again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> None:

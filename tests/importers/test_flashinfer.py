@@ -144,6 +144,16 @@ def test_mistakes_are_answered_in_one_line(data_set: Path, arguments: dict[str, 
     assert "\n" not in str(caught.value)
 
 
+def test_an_answer_that_is_right_in_any_order_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "definitions").mkdir()
+    name = "dsa_topk_indexer_fp8_h64_d128_topk2048_ps64"
+    file = tmp_path / "definitions" / f"{name}.json"
+    file.write_text(json.dumps({**DEFINITION, "name": name}))
+    with pytest.raises(ConfigError, match="compares the scores of what is chosen, in any order") as caught:
+        load(str(file))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_data_set_is_listed_definition_by_definition(data_set: Path) -> None:
     spec = importlib.util.spec_from_file_location("formats", Path(__file__).parents[2] / "benchmarks" / "formats.py")
     assert spec is not None
