@@ -7,6 +7,7 @@ Upstream's cases travel as text, which makes strings of booleans; `fidelity=upst
 ones besides. How upstream times (seven generations of eval.py) is not repeated: the judge's own clock counts.
 """
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 import yaml
 
 from ksflow.errors import ConfigError
+from ksflow.importers import harness
 from ksflow.importers.cases import Params, agree
 from ksflow.importers.made import Fit, Read, problem, slug, text
 from ksflow.problem import suggest
@@ -137,6 +139,8 @@ class Source:
     fidelity: str = "upstream"
     good: tuple[Seed, ...] = ()
     bad: tuple[Seed, ...] = ()
+    harness: str = ""
+    """The text of its `eval.py`, which is not run: what it does otherwise is said."""
 
 
 def understood(
@@ -148,20 +152,26 @@ def understood(
 ) -> Read:
     """A task's meaning. files: what lies beside a submission. tests, benchmarks: in place of its own. ConfigError."""
     where, fidelity = source.name, source.fidelity
-    reference = next((name for name in ("reference.py", *files) if "generate_input" in files.get(name, "")), "")
+    reference = next((name for name in ("reference.py", *files) if _binds(files.get(name, ""), "generate_input")), "")
     if not reference:
-        raise ConfigError(f"{where}: none of its files defines generate_input: {', '.join(files)}")
-    for key, own in (("tests", tests), ("benchmarks", benchmarks)):
-        agree(files[reference], own, f"problem.{key}")
+        raise ConfigError(
+            f"{where}: none of its files defines generate_input ({', '.join(files)}); a task whose own eval.py asks "
+            "for something else cannot be judged here"
+        )
+    for key, given in (("tests", tests), ("benchmarks", benchmarks)):
+        agree(files[reference], given, f"problem.{key}")
     said = tests if tests is not None else task.get("tests") or []
     listed = benchmarks if benchmarks is not None else task.get("benchmarks") or said
     if not listed:
         raise ConfigError(f"{where}: it has neither tests nor benchmarks; give problem.benchmarks=[...]")
     score = _SCORES[task.get("ranking_by")]
     dropped, inferred = _remarks(task, files, listed, score, fidelity)
+    dropped[1:1] = harness.clock(source.harness)
+    inferred += harness.words(source.harness)
     timed = listed[-1:] if score == "last" else listed
     typed = [case for case in said if fidelity == "upstream" and _stringly(case) != dict(case)]
-    cases = [_case(case, fidelity) for case in said] + [_case(case, "typed") for case in typed]
+    own = source.harness
+    cases = [_case(case, fidelity, own) for case in said] + [_case(case, "typed", own) for case in typed]
     return Read(
         name=source.name,
         title=source.title,
@@ -170,7 +180,7 @@ def understood(
         files=files,
         spec={"reference": reference},
         tests=cases,
-        benchmarks=[_case(case, fidelity) for case in timed],
+        benchmarks=[_case(case, fidelity, own) for case in timed],
         listing=files[reference],
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
         origin={**source.origin, "inferred": inferred, "dropped": dropped},
@@ -196,6 +206,7 @@ def _source(folder: Path, task: Json, fidelity: str) -> Source:
         fidelity,
         tuple(_solutions(folder / "solutions" / "correct")),
         tuple(_solutions(folder / "solutions" / "wrong")),
+        _harness(folder, task),
     )
 
 
@@ -204,6 +215,27 @@ def _files(folder: Path, task: Json) -> Iterator[tuple[str, str]]:
         name, source = str(entry.get("name", "")), str(entry.get("source", ""))
         if source != _SLOT and beside(name):
             yield name, text((folder / source).resolve())
+
+
+def _harness(folder: Path, task: Json) -> str:
+    """The text of what upstream runs; empty where the task has none."""
+    sources = {str(entry.get("name", "")): str(entry.get("source", "")) for entry in task["files"]}
+    file = folder / sources.get("eval.py", "eval.py")
+    return text(file.resolve()) if file.is_file() else ""
+
+
+def _binds(body: str, name: str) -> bool:
+    """Whether a module's text gives a meaning to a name at its top level, also inside of `if` and `try`."""
+    if name not in body:
+        return False
+    try:
+        nodes = list(ast.walk(ast.parse(body)))
+    except SyntaxError:  # running it says what is wrong
+        return True
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    imported = {each.asname or each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
+    return name in functions | names | imported
 
 
 def beside(name: str) -> bool:
@@ -224,9 +256,10 @@ def _solutions(folder: Path) -> Iterator[Seed]:
         yield Seed(file.name, Kernel(language(file.name, body), {file.name: body}))
 
 
-def _case(case: Mapping[str, Any], fidelity: str) -> tuple[Params, int]:
+def _case(case: Mapping[str, Any], fidelity: str, own: str) -> tuple[Params, int]:
     params = {key: value for key, value in case.items() if key != "seed"}
-    return (_stringly(params) if fidelity == "upstream" else params), int(case.get("seed", 0))
+    told = _stringly(params) if fidelity == "upstream" else params
+    return harness.typed(own, told), int(case.get("seed", 0))
 
 
 def _stringly(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from conftest import accepted, rejected, until
 
 from ksflow.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.importers import cases, gpumode
+from ksflow.importers import cases, gpumode, made
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
 from ksflow.stages.evaluator.box.foreign import bound
 from ksflow.stages.evaluator.foreign.runtime import install
@@ -190,6 +190,64 @@ def test_a_task_that_cannot_be_used_says_why(tmp_path: Path, changes: dict[str, 
     with pytest.raises(ConfigError, match=message) as caught:
         gpumode.load(str(folder / "task.yml"))
     assert "\n" not in str(caught.value)
+
+
+def test_a_task_that_asks_for_something_else_is_refused_at_once(tmp_path: Path) -> None:
+    folder = write(tmp_path, "def generate_inputs(batch, seed):\n    return batch\n")
+    with pytest.raises(ConfigError, match=r"defines generate_input .*; a task whose own eval\.py asks for"):
+        gpumode.load(str(folder))
+
+
+@pytest.mark.slow
+def test_where_size_is_not_the_cause_no_other_size_is_offered(tmp_path: Path) -> None:
+    module = SCALE.replace("return one, torch.zeros_like(one)", "return torch.nn.Linear(size, size), one")
+    with pytest.raises(ConfigError, match=r"Linear is a torch\.nn\.Module; only tensors and plain values") as caught:
+        gpumode.load(str(write(tmp_path, module)))
+    assert "cap" not in str(caught.value)
+    assert "largest" not in str(caught.value)
+
+
+def test_what_only_another_machine_can_do_says_which() -> None:
+    read = made.Read("t", "t", "", "gpumode", {}, {}, (), (), "", "", {"format": "gpumode"})
+    said = made._why(read, [[0, "n=1: ValueError: Invalid scaling configuration.", "error"]], "auto")
+    assert "NVFP4 only on GPUs that have it" in said
+    assert "cap" not in said
+    slow = [[0, "n=1: the reference runs for 9.0 s, and may for 1", "limit"]]
+    assert "problem.cap=N" in made._why(read, slow, "auto")
+    other = [[0, "n=1: ValueError: no", "error"], [1, "n=2: ValueError: yes", "error"]]
+    assert "cap" not in made._why(read, other, "auto")
+    assert made._why(read, other[:1], 16).endswith("another cap, or problem.cap=auto, may do")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "MAX_ITERATIONS_PER_BENCHMARK = 50\nclear_l2_cache()\ns.elapsed_time(e)\n",
+            "up to 50 inputs between one pair",
+        ),
+        ("def _do_bench_cudagraph(clear_l2=True):\n    s.elapsed_time(e)\n", "captured CUDA graph"),
+        ("start = time.perf_counter_ns()\nclear_l2_cache()\n", "the host's clock, with launches in them"),
+        ("start.elapsed_time(end)\n", "does not empty the cache between calls"),
+    ],
+)
+def test_where_upstreams_clock_may_rank_otherwise_is_said(tmp_path: Path, text: str, said: str) -> None:
+    folder = write(tmp_path)
+    (folder.parent / "eval.py").write_text(text)
+    task = yaml.safe_load((folder / "task.yml").read_text())
+    read = gpumode.understood(task, dict(gpumode._files(folder, task)), gpumode._source(folder, task, "upstream"))
+    (line,) = [line for line in read.origin["dropped"] if line.endswith("a ranking may differ from the one here")]
+    assert said in line
+
+
+def test_words_are_what_the_tasks_own_harness_makes_of_them(tmp_path: Path) -> None:
+    cases_of_task = [{"size": 8, "masked": "false", "seed": 1}]
+    folder = write(tmp_path, FLAGGED, tests=cases_of_task, benchmarks=cases_of_task)
+    task = yaml.safe_load((folder / "task.yml").read_text())
+    for text, value in (("", "false"), ("if val == 'true':\n    val = True\n", False)):
+        source = gpumode.Source("t", "t", {}, harness=text)
+        read = gpumode.understood(task, {"reference.py": FLAGGED}, source)
+        assert [params["masked"] for params, _ in read.tests[:1]] == [value]
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
