@@ -31,7 +31,7 @@ _MAKERS = ("get_inputs", "get_init_inputs")
 
 
 def constants(source: str) -> dict[str, ast.expr]:
-    """Names that are assigned at top level, alone or in a row -> what they are assigned. SyntaxError."""
+    """Names that are assigned at top level, alone or several at once -> what they are assigned. SyntaxError."""
     return assigned(ast.parse(source))
 
 
@@ -42,8 +42,8 @@ def assigned(module: ast.Module) -> dict[str, ast.expr]:
 
 def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            return [(name, value)]
+        case ast.Assign(targets=names, value=value) if all(isinstance(name, ast.Name) for name in names):
+            return [(name.id, value) for name in names if isinstance(name, ast.Name)]
         case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
             return [(name, value)]
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
@@ -52,10 +52,18 @@ def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
 
 
 def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
-    """Where its whole numbers are, and what `overrides` puts for a name in place of what is there. SyntaxError."""
+    """Where its whole numbers are, and what `overrides` puts for a name in place of what is there. SyntaxError.
+
+    Of names that are assigned together (`height = width = 256`), what is put for one holds for all.
+    """
     starts = _starts(source)
     found: list[Edit] = []
-    for name, value in constants(source).items():
+    known = constants(source)
+    named = {id(value): name for name, value in known.items()}
+    named |= {id(value): name for name, value in known.items() if name in overrides}
+    for name, value in known.items():
+        if named[id(value)] != name:
+            continue
         if name in overrides:
             found.append([*_span(value, starts), repr(overrides[name]), name])
         else:

@@ -146,6 +146,15 @@ def test_what_sizes_are_divided_by_still_divides_them() -> None:
     assert found["more"] % found["channels"] == found["channels"] % found["groups"] == 0
 
 
+def test_names_that_are_assigned_together_are_one_size() -> None:
+    text = "batch = 64\nheight = width = 256\nwide = 128\n"
+    assert named(text, 64) == {"batch": 4, "height": 64, "width": 64, "wide": 32}
+    assert sizes.resized(text, sizes.edits(text, {"height": 9}), 0) == text.replace("256", "9")
+    assert sizes.resized(text, sizes.edits(text, {"width": 9}), 64) == text.replace("256", "9").replace(
+        "= 64", "= 4"
+    ).replace("128", "64")
+
+
 def test_an_odd_size_stays_odd() -> None:
     found = named("M = 8205\nN = 5921\nP = 8191\n", 256)
     assert all(value % 2 for value in found.values())
