@@ -11,6 +11,7 @@ finished is kept below `runs/suites/NAME`, and the same command goes on with the
 
 import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
 
 _LOOK_S = 0.1
+_OUTPUT = "output.txt"
 _WHY = 300
 """Characters of a reason."""
 
@@ -95,6 +97,7 @@ class Session:
             member.row = self._read(member)
             if member.row.get("state") == "begun":
                 member.row["usd"] = _paid(member)
+                member.row["wall_s"] = round(member.row.get("wall_s", 0.0) + self._lasted(member), 1)
 
     def run(self) -> int:
         """Until all are through, the budget is spent or the user has had enough."""
@@ -129,6 +132,8 @@ class Session:
             if waiting.pop(0).process:
                 running.append(member)
         time.sleep(_LOOK_S)
+        for member in running:
+            os.utime(self.folder / member.folder / _OUTPUT)  # until when it ran, should this process be killed
         for member in [member for member in running if member.process and member.process.poll() is not None]:
             running.remove(member)
             self._finish(member)
@@ -213,9 +218,9 @@ class Session:
             self._tell(member, {**member.row, "state": "failed", "why": str(error)[:_WHY]})
             return
         (place / "summary.json").unlink(missing_ok=True)
-        self._keep(member, {**member.row, "state": "begun"})
+        self._keep(member, {**member.row, "state": "begun", "begun": time.time()})
         command = [sys.executable, "-m", "ksflow", *member.words, *shares, f"hydra.run.dir='{place}'"]
-        with (place / "output.txt").open("wb") as out:
+        with (place / _OUTPUT).open("wb") as out:
             member.process = _process(command, out)
 
     def _finish(self, member: Member) -> None:
@@ -224,22 +229,28 @@ class Session:
         place = self.folder / member.folder
         file = place / "summary.json"
         earlier = {name: member.row.get(name, 0.0) for name in ("usd", "wall_s")}
-        row: Json = json.loads(file.read_text()) if file.exists() else {**earlier, "usd": _paid(member)}
+        row: Json = {"usd": _paid(member), "wall_s": self._lasted(member)}
         if file.exists():
-            row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
+            row = json.loads(file.read_text())
+        row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
         state = "interrupted" if self._stopped else "finished" if code == 0 and file.exists() else "failed"
         if state == "failed":
-            lines = (place / "output.txt").read_text(errors="replace").strip().splitlines() or [f"exit status {code}"]
+            lines = (place / _OUTPUT).read_text(errors="replace").strip().splitlines() or [f"exit status {code}"]
             row["why"] = lines[-1].removeprefix("ksflow: ")[:_WHY]
         self._tell(member, {**row, "state": state})
+
+    def _lasted(self, member: Member) -> float:
+        """For how many seconds it ran when it was begun last."""
+        output = self.folder / member.folder / _OUTPUT
+        last = output.stat().st_mtime if output.exists() else 0.0
+        return max(last - float(member.row.get("begun", last)), 0.0)
 
     def _tell(self, member: Member, row: Json) -> None:
         self._keep(member, row)
         self.console.print(scores.said(member.row), markup=False, soft_wrap=True)
 
     def _keep(self, member: Member, row: Json) -> None:
-        words = {"member": member.key, "variant": member.variant, "words": list(member.words)}
-        member.row = {**row, **words, "folder": compose.PLAIN.sub("_", member.variant)}
+        member.row = {**row, **_known(member)}
         home.write(self.folder / member.folder / "row.json", json.dumps(member.row, indent=1) + "\n")
 
     def _end(self, waiting: Sequence[Member]) -> int:
@@ -251,12 +262,19 @@ class Session:
             else member.row
             for member in self.members
         ]
+        rows = [{**_known(member), **row} for member, row in zip(self.members, rows, strict=True)]
         file = scores.keep(self.folder, self.plan.name, rows)
         scores.show(report.console(), rows)
         self.console.print(f"written to {file}", soft_wrap=True, markup=False)
         if self._stopped:
             raise KeyboardInterrupt
         return int(any(row["state"] == "failed" for row in rows))
+
+
+def _known(member: Member) -> Json:
+    """What a row says of a member whatever became of it."""
+    folder = compose.PLAIN.sub("_", member.variant)
+    return {"member": member.key, "variant": member.variant, "words": list(member.words), "folder": folder}
 
 
 def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":

@@ -154,6 +154,32 @@ def test_results_as_the_formats_tools_read_them(tmp_path: Path) -> None:
     assert full["runs"]["leaderboard"]["run"]["result"]["benchmark.0.best"] == "4000.0"
 
 
+def test_members_that_failed_are_in_the_exported_files(tmp_path: Path) -> None:
+    """Were they left out, a rate that the formats' tools take of the files would be over fewer problems."""
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "9_Lost.py").touch()
+    words = ["problem=kernelbench", "problem.level=1", "problem.id=9", f"problem.root={tmp_path}"]
+    failed = {"state": "failed", "why": "it died", "member": "problem.id=9", "words": words}
+    left = {"state": "left", "member": "problem.id=10", "words": [*words[:2], "problem.id=10"]}
+    task = {
+        "state": "failed",
+        "member": "problem.path=/y/sort_py",
+        "words": ["problem=gpumode", "problem.path=/y/sort_py"],
+    }
+    results.write(
+        tmp_path, [row(4.0, 4), failed, left, task, {"state": "failed", "member": "", "words": ["problem=toy"]}]
+    )
+    folder = tmp_path / "upstream" / "kernelbench_level1"
+    samples = json.loads((folder / "eval_results.json").read_text())
+    assert [(name, one["compiled"], one["correctness"]) for name, (one,) in samples.items()] == [
+        ("4", True, True), ("9", False, False), ("10", False, False),
+    ]  # fmt: skip
+    baselines = json.loads((folder / "baseline.json").read_text())["level1"]
+    assert {name: one["mean"] for name, one in baselines.items()} == {"4_Toy.py": 0.01, "9_Lost.py": -1.0}
+    full = json.loads((tmp_path / "upstream" / "gpumode" / "sort_py.json").read_text())
+    assert full["runs"]["leaderboard"]["run"]["passed"] is False
+
+
 def test_what_does_not_choose_the_problem_is_a_variant_with_a_run_of_its_own() -> None:
     made = members(Suite(name="l1"), ["problem=kernelbench", "++problem.id=3,4", "problem.cap=64,128"])
     assert [member.variant for member in made] == ["problem.cap=64", "problem.cap=128"] * 2
@@ -286,6 +312,9 @@ def test_killed_and_started_again_it_goes_on_and_one_broken_problem_stops_no_oth
     killed_at(tmp_path, command, "problem.id=3")
     assert json.loads(first.read_text())["state"] == "finished"
     before = first.stat().st_mtime_ns
+    third = folder / "problem.id=3"
+    begun = json.loads((third / "row.json").read_text())["begun"]
+    ran = (third / "output.txt").stat().st_mtime - begun
 
     done = said(tmp_path, command)
     assert done.returncode == 1, done.stderr
@@ -296,6 +325,9 @@ def test_killed_and_started_again_it_goes_on_and_one_broken_problem_stops_no_oth
     assert report["totals"][""]["right"] == pytest.approx(2 / 3)
     assert [row["state"] for row in report["rows"]] == ["finished", "failed", "finished"]
     assert report["rows"][2]["trials"] == 3
+    assert report["rows"][2]["wall_s"] > ran  # before it was killed, and after
+    samples = json.loads((folder / "upstream" / "kernelbench_level1" / "eval_results.json").read_text())
+    assert [samples[name][0]["correctness"] for name in "123"] == [True, False, True]
     best = next((tmp_path / "runs" / "best" / "kernelbench-1-1_Scale" / "three").glob("*.py"))
     assert "class ModelNew" in best.read_text()
 

@@ -5,20 +5,29 @@ KernelBench counts milliseconds, GPU MODE nanoseconds; the times are the judge's
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ksflow.records import Json
 
+_NONE: Json = {"compiled": False, "right": False, "us": None, "target": "", "cases": []}
+_NONE |= {"baselines": {}, "speedups": {}, "sure": {}}
+"""Figures of a member that left none."""
+_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _NOTHING = {"compiled": False, "correctness": False, "metadata": {}, "runtime": -1.0, "runtime_stats": {}}
 
 
 def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Files for every row whose problem came in one of the two formats, a folder for each variant."""
+    """Files for every row whose problem came in one of the two formats, a folder for each variant.
+
+    A row without figures, of a member that failed or was not begun, is there as one that did not compile: were it left
+    out, the tools would take their rates over fewer problems.
+    """
     levels: dict[Path, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        origin = row.get("figures", {}).get("origin", {})
+    for row in map(_whole, rows):
+        origin = row["figures"]["origin"]
         place = folder / "upstream" / str(row.get("folder", ""))
         if origin.get("format") == "kernelbench" and "number" in origin:
             levels.setdefault(place / f"kernelbench_level{origin['level']}", []).append(row)
@@ -29,6 +38,22 @@ def write(folder: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         _put(place / "eval_results.json", {str(row["figures"]["origin"]["number"]): [_sample(row)] for row in ordered})
         level = f"level{ordered[0]['figures']['origin']['level']}"
         _put(place / "baseline.json", {level: {name: stats for row in ordered for name, stats in _eager(row)}})
+
+
+def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row with figures: of one that has none, with those of nothing at all."""
+    if row.get("figures"):
+        return row
+    said = dict(word.split("=", 1) for word in row.get("words", ()) if "=" in word)
+    origin = {"format": said.get("problem", ""), "path": said.get("problem.path", "")}
+    level, number = said.get("problem.level", ""), said.get("problem.id", "")
+    if level.isdecimal() and number.isdecimal():
+        origin |= {"level": int(level), "number": int(number)}
+        folders = [Path(said.get("problem.root", "")).expanduser() / place for place in ("KernelBench", ".")]
+        files = [file for folder in folders for file in folder.glob(f"level{level}/{number}_*.py")]
+        origin["path"] = origin["path"] or str(next(iter(files), ""))
+    name = said.get("problem.name") or Path(origin["path"]).name or str(row.get("member", ""))
+    return {"problem": _ODD.sub("-", name).strip("-."), "wall_s": 0.0, **row, "figures": {**_NONE, "origin": origin}}
 
 
 def _put(file: Path, value: Any) -> None:
@@ -56,13 +81,15 @@ def _eager(row: Mapping[str, Any]) -> Iterable[tuple[str, Json]]:
     """The first baseline by the problem's file name; `mean` is what speed-ups are over, so that the tool's ratio is the
     one that was measured in turns, and not that of two times of different minutes."""
     found = row["figures"]
-    for name, one in list(found["baselines"].items())[:1]:
-        if one["us"] is None:
-            continue
+    file = Path(found["origin"]["path"]).name
+    first = [(name, one) for name, one in list(found["baselines"].items())[:1] if one["us"] is not None]
+    if not first and file and not found["right"]:  # the tool leaves out what has no baseline, and counts fewer problems
+        yield file, {"mean": _NOTHING["runtime"]}
+    for name, one in first:
         stats = _milliseconds(one["cases"][0], found["target"])
         ratio = found["speedups"].get(name)
         mean = found["us"] * ratio if ratio else one["us"]
-        yield Path(found["origin"]["path"]).name, {**stats, "mean": mean / 1000}
+        yield file, {**stats, "mean": mean / 1000}
 
 
 def _milliseconds(case: Mapping[str, Any], target: str) -> Json:
