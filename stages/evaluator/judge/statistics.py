@@ -14,6 +14,11 @@ _RESAMPLES = 400
 _PREEMPTED = 1.2
 _SLACK_US = 30.0
 _FEWEST = 3
+_STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
+_MANY = 2.31
+"""Student's t for 95 %, by how many values there are; and for nine or more."""
+_UNKNOWN = math.log(2)
+"""How far off, as a logarithm, a single sample is taken to be."""
 
 
 def low(samples: list[float], window: tuple[float, float] = LOW) -> float:
@@ -60,9 +65,25 @@ def ratio_logs(
 
 
 def interval(logs: list[torch.Tensor]) -> tuple[float, float]:
-    """The middle 95 % of the geometric mean over cases and legs."""
-    mean = torch.stack(logs).mean(dim=0)
-    return float(mean.quantile(0.025).exp()), float(mean.quantile(0.975).exp())
+    """The middle 95 % of the geometric mean over cases and legs, each of which has draws of its logarithm.
+
+    A leg with one sample has nothing to draw from: then it counts how far the legs are apart (Student's t).
+    """
+    each = torch.stack(logs)
+    mean = each.mean(dim=0)
+    low, high = float(mean.quantile(0.025)), float(mean.quantile(0.975))
+    if bool((each.amin(dim=1) == each.amax(dim=1)).any()):
+        middle, half = float(mean.mean()), _between(each.mean(dim=1))
+        low, high = min(low, middle - half), max(high, middle + half)
+    return math.exp(low), math.exp(high)
+
+
+def _between(centers: torch.Tensor) -> float:
+    """Half of the 95 % interval of a mean, by how far what it is of is apart."""
+    count = len(centers)
+    if count == 1:
+        return _UNKNOWN
+    return _STUDENT.get(count, _MANY) * float(centers.std()) / math.sqrt(count)
 
 
 def _low(samples: torch.Tensor, window: tuple[float, float]) -> torch.Tensor:
