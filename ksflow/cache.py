@@ -1,8 +1,8 @@
 """Evaluations kept from one run to the next: one small file for each kernel and key. May be deleted at any time.
 
-An entry is used only where kernel, problem, judge and target are the same. What it does not do: stand in for a
-confirmation, keep what the machine caused (a harness error, a timeout, a time that was not to be trusted), or
-keep ratios to another run's trials.
+An entry is used only where kernel, problem, judge, target and level of isolation are the same. What it does not do:
+stand in for a confirmation, keep what the machine caused (a harness error, a timeout, a time that was not to be
+trusted), or keep ratios to another run's trials.
 """
 
 import hashlib
@@ -25,8 +25,13 @@ class Cache:
         self.folder, self.most = folder, most
 
     def find(self, kernel: Kernel, key: Key) -> Kept | None:
-        """What was said of this kernel under this very key."""
-        return self._read(self._file(kernel, key), kernel) if _complete(key) else None
+        """What was said of this kernel under this very key; the newest at any level where the key names none."""
+        if not _complete(key):
+            return None
+        if key.isolation:
+            return self._read(self._file(kernel, key), kernel)
+        found = (self._read(file, kernel) for file in self.folder.glob(f"{_name(kernel, key)}-*.json"))
+        return max(filter(None, found), key=lambda kept: kept.date, default=None)
 
     def outdated(self, kernel: Kernel, name: str, key: Key) -> Kept | None:
         """The newest that was said of this kernel and a problem of this name under another key."""
@@ -36,7 +41,7 @@ class Cache:
 
     def keep(self, kernel: Kernel, name: str, source: str, evaluation: Evaluation) -> None:
         """Put an evaluation in, unless it says more of the machine than of the kernel."""
-        key = Key(evaluation.problem, evaluation.judge, evaluation.target)
+        key = Key(evaluation.problem, evaluation.judge, evaluation.target, evaluation.isolation)
         if not evaluation.lasting or not _complete(key):
             return
         date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -51,8 +56,7 @@ class Cache:
             ) from error
 
     def _file(self, kernel: Kernel, key: Key) -> Path:
-        text = "\0".join([key.problem, key.judge, key.target])
-        return self.folder / f"{kernel.digest}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+        return self.folder / f"{_name(kernel, key)}-{_short(key.isolation)}.json"
 
     def _read(self, file: Path, kernel: Kernel) -> Kept | None:
         try:
@@ -70,6 +74,15 @@ class Cache:
         for file in _oldest(files, len(files) - self.most):
             with suppress(FileNotFoundError):
                 file.unlink()
+
+
+def _name(kernel: Kernel, key: Key) -> str:
+    """What the files of a kernel and a key begin with, at whatever level it was held."""
+    return f"{kernel.digest}-{_short(key.problem, key.judge, key.target)}"
+
+
+def _short(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
 def _oldest(files: Iterable[Path], count: int) -> list[Path]:

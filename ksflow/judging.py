@@ -10,7 +10,8 @@ from ksflow.records import Evaluation, Kernel, Key, Problem, Trial
 
 def key(problem: Problem, evaluate: Evaluator) -> Key:
     """What a verdict given now holds for."""
-    return Key(problem.digest, getattr(evaluate, "judge", ""), getattr(evaluate, "fingerprint", ""))
+    told = (str(getattr(evaluate, name, "")) for name in ("judge", "fingerprint", "level"))
+    return Key(problem.digest, *told)
 
 
 def prepare(problem: Problem, evaluate: Evaluator, kernel: Kernel) -> None:

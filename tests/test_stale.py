@@ -12,9 +12,12 @@ from conftest import accepted, kernel, plant
 from test_cli import DRY, ksflow
 from test_session import Run, evaluate
 
+from ksflow import judging
 from ksflow.cache import Cache
 from ksflow.lineage import Lineage
 from ksflow.records import Evaluation, Kernel, Key, Origin, Population, Problem, Trial, Verdict
+from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.target import detect
 
 
 class Judge:
@@ -158,6 +161,24 @@ def test_only_the_very_same_key_is_answered_from_the_cache(tmp_path: Path) -> No
         assert old is not None
         assert old.evaluation == FOUND
         assert cache.outdated(kernel("a"), "another problem", other) is None
+
+
+def test_a_verdict_from_a_weaker_box_is_not_taken_for_one_from_a_stronger(tmp_path: Path) -> None:
+    cache, held = Cache(tmp_path), replace(FOUND, isolation="landlock")
+    cache.keep(kernel("a"), "toy", "evaluate", held)
+    assert cache.find(kernel("a"), replace(KEY, isolation="full")) is None
+    cache.keep(kernel("a"), "toy", "evaluate", replace(held, isolation="full"))
+    for level in ("landlock", "full"):
+        kept = cache.find(kernel("a"), replace(KEY, isolation=level))
+        assert kept is not None
+        assert kept.evaluation.isolation == level
+    newest = cache.find(kernel("a"), KEY)  # who has the worker judge does not know how it will hold the kernel
+    assert newest is not None
+    assert newest.evaluation.isolation == "full"
+    assert replace(KEY, isolation="full").changed(held) == ""
+    evaluator = LocalEvaluator(detect())
+    problem = Problem("p", "p", "", "", "", "", ("python",), (), (), (), (), ())
+    assert judging.key(problem, evaluator).isolation == evaluator.level
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,9 @@ class Key:
     judge: str = ""
     target: str = ""
     """The machine's fingerprint; empty when the evaluator does not tell, and then not compared."""
+    isolation: str = ""
+    """The level at which kernels are held; empty when the evaluator does not tell. Only the cache looks at it: a record
+    is not stale because the machine holds kernels in another way now."""
 
     def changed(self, evaluation: Evaluation) -> str:
         """What differs from the evaluation's key, in words; empty when nothing does."""
