@@ -6,6 +6,7 @@ It runs the references of the problems in the jobs, as `evaluator=local` does: w
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import secrets
 import threading
@@ -16,16 +17,21 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError, KsflowError, StageError, boundary
 from ksflow.records import Evaluation, Target, Verdict
-from ksflow.stages.evaluator import claims, kit
+from ksflow.stages.evaluator import claims, compiler, kit
 from ksflow.stages.evaluator.bundle import NAME, Job, Spool, Unfit, read, write
 from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.stages.evaluator.toolchain import hip, nvcc
 from ksflow.target import detect, fits, here, only, visible
 
 RENEWED = 75
 """A worker's exit status when it wants to be started again, with newer code."""
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 _AHEAD = 3
+_AGAIN_S, _MOST_S = 5.0, 300.0
+"""A job that could not be judged, for what this machine lacks, is tried again: after so long, then twice that."""
+_SHOWN = 1000
+"""Refusals, the latest, that those who wait can read."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,15 @@ class Options:
     """The GPUs to judge on, a process for each; empty for the first."""
     idle_s: float | None = None
     """End after so long without a job."""
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why a job is left alone, and until when (by the monotonic clock)."""
+
+    why: str
+    until: float = math.inf
+    tries: int = 0
 
 
 class Worker:
@@ -62,7 +77,7 @@ class Worker:
         self._me = claims.identity()
         self._sign = spool.workers / f"{self._me['host']}-{self._me['pid']}-{secrets.token_hex(3)}.json"
         self._said: set[str] = set()
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, _Refusal] = {}
         self._answers: dict[str, int] = {}
         self._judge: tuple[Target, LocalEvaluator] | None = None
 
@@ -114,7 +129,7 @@ class Worker:
             with contextlib.suppress(FileNotFoundError):
                 found.append((path.stat().st_mtime_ns, path.stem))
         names = (name for _, name in sorted(found) if NAME.fullmatch(name))
-        return (name for name in names if name not in self._refused and self._open(name))
+        return (name for name in names if not self._refuses(name) and self._open(name))
 
     def _open(self, name: str) -> bool:
         """Whether it is there and not answered. A good answer is read once."""
@@ -146,7 +161,7 @@ class Worker:
             self._refuse(name, f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one")
         elif not fits(job.target, self.here):
             self._refuse(name, f"jobs want a {_words(job.target)}; this is a {_words(self.here)}")
-        return name not in self._refused
+        return not self._refuses(name)
 
     def _answered(self, name: str, job: Job, references: Path) -> bool:
         started = time.monotonic()
@@ -157,7 +172,7 @@ class Worker:
             with boundary("evaluator"):
                 evaluation = judge(problem, job.kernel, job.trials)
         except ConfigError as error:
-            self._refuse(name, f"job {name} cannot be judged here: {error}")
+            self._put_off(name, f"job {name} cannot be judged here: {error}")
             return False
         except StageError as error:
             evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
@@ -165,6 +180,8 @@ class Worker:
         if not self._open(name):  # taken over while this process was asleep
             return True
         self._answer(name, evaluation, took)
+        if self._refused.pop(name, None):
+            self._show()
         score = f"{evaluation.score_us:.4g} us" if evaluation.score_us else evaluation.reason
         self._say(f"{name} {job.problem.name} ({job.kernel.language}): {evaluation.verdict}, {score}, in {took:.1f} s")
         return True
@@ -200,9 +217,23 @@ class Worker:
 
     # -- around it -------------------------------------------------------------------------------
 
-    def _refuse(self, name: str, why: str) -> None:
-        """Leave a job alone, and tell: here, and those who wait for it."""
-        self._refused[name] = why
+    def _refuses(self, name: str) -> bool:
+        """Whether a job is left alone, for ever or for now."""
+        refusal = self._refused.get(name)
+        return refusal is not None and time.monotonic() < refusal.until
+
+    def _put_off(self, name: str, why: str) -> None:
+        """Leave a job alone for a while: what this machine lacks may be there later. Then all is looked for anew."""
+        tries = before.tries + 1 if (before := self._refused.get(name)) else 0
+        pause = min(_AGAIN_S * 2**tries, _MOST_S)
+        self._end_judge()
+        for find in (compiler.find, nvcc.find, hip.find):
+            find.cache_clear()
+        self._refuse(name, why, _Refusal(f"{why} (tried again every {pause:g} s)", time.monotonic() + pause, tries))
+
+    def _refuse(self, name: str, why: str, refusal: _Refusal | None = None) -> None:
+        """Leave a job alone, for ever unless `refusal` says otherwise, and tell: here, and those who wait for it."""
+        self._refused[name] = refusal or _Refusal(why)
         if why not in self._said:
             self._said.add(why)
             self._say(why)
@@ -210,7 +241,9 @@ class Worker:
 
     def _show(self) -> None:
         """Tell who is here."""
-        write(self._sign, {**self._me, "is": _words(self.here), "refuses": dict(list(self._refused.items())[-50:])})
+        asked = [name for name in self._refused if (self.spool.jobs / f"{name}.json").exists()]
+        refuses = {name: self._refused[name].why for name in asked[-_SHOWN:]}
+        write(self._sign, {**self._me, "is": _words(self.here), "refuses": refuses})
         self._pulse.files = (self._sign,)
 
     def _bury(self) -> None:

@@ -49,10 +49,11 @@ HANGS = toy.cpp("for (volatile int64_t i = 0;; i++) {}")
 class Started:
     """A worker, run from the folder's own copy of the code."""
 
-    def __init__(self, root: Path, *options: str) -> None:
+    def __init__(self, root: Path, *options: str, **environment: str) -> None:
         code = root / kit.FOLDER
         (code / "sitecustomize.py").write_text(BARRED)
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "KSFLOW_CACHE") if name in os.environ}
+        kept |= environment
         self.output = root.parent / f"worker-{time.monotonic_ns()}.txt"
         command = [sys.executable, "-m", "ksflow", "worker", "..", *options]
         with self.output.open("wb") as output:
@@ -68,8 +69,8 @@ class Started:
 
 
 @contextmanager
-def working(root: Path, *options: str) -> Iterator[Started]:
-    started = Started(root, *options)
+def working(root: Path, *options: str, **environment: str) -> Iterator[Started]:
+    started = Started(root, *options, **environment)
     try:
         yield started
     finally:
@@ -320,6 +321,35 @@ def test_a_refusal_is_part_of_what_the_caller_is_told(tmp_path: Path, problem: P
     bundle.write(evaluator.spool.workers / "far-1.json", {"refuses": {name: "no C++ compiler found"}})
     with pytest.raises(ConfigError, match="a worker says: no C\\+\\+ compiler found"):
         evaluator(problem, toy.RIGHT_CPP, ())
+
+
+@pytest.mark.slow
+def test_a_job_that_cannot_be_judged_now_is_judged_later(
+    asking: SpoolEvaluator, problem: Problem, folder: Path
+) -> None:
+    """A compiler that is installed while the worker waits."""
+    tools = folder / "bin"
+    tools.mkdir()
+    tools.chmod(0o755)
+    (tools / "sitecustomize.py").write_text(
+        BARRED.replace('"hydra"', '"ziglang"')
+    )  # a compiler that pip may have brought
+    found = in_background(asking, problem, WRONG)
+    with working(asking.spool.root, PATH=str(tools), PYTHONPATH=str(tools)) as started:
+        until(lambda: "cannot be judged here: no C++ compiler found" in started.lines)
+        (sign,) = asking.spool.workers.glob("*.json")
+        (why,) = until(lambda: list((bundle.read(sign) or {})["refuses"].values()))
+        assert "no C++ compiler found: apt install g++" in why
+        assert "(tried again every 5 s)" in why
+        assert not found
+        wrapper = tools / "g++.draft"
+        wrapper.write_text(f'#!/bin/sh\nPATH={os.environ["PATH"]} exec {shutil.which("g++")} "$@"\n')
+        wrapper.chmod(0o755)
+        wrapper.rename(tools / "g++")
+        until(lambda: found)
+        assert found[0].verdict is Verdict.INCORRECT
+        assert (bundle.read(sign) or {})["refuses"] == {}
+    assert started.lines.count("no C++ compiler found") == 1
 
 
 @pytest.mark.parametrize(
