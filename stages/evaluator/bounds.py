@@ -95,7 +95,7 @@ def long_sums(x: torch.Tensor, dim: int | tuple[int, ...]) -> torch.Tensor:
 
     - c1·eps·Σ|x|: sums by pairs, by blocks, by atomic additions of blocks, whose errors hardly grow with n;
     - half of eps·sqrt(n)·H for one accumulator, or a few that take turns. H is the root of the squares of the largest
-      partial sum in memory's order, of the terms' root of the sum of squares (partial sums in random order), and of what
+      partial sum in memory's order, of the terms' root of the sum of squares (partial sums in random order) and of what
       2 to 1024 accumulators end with. A term's rounding has a standard deviation of 0.22 eps times the partial sum, so
       one accumulator has 0.13·eps·sqrt(n)·|Σx| where all terms have one sign;
     - twice the error that one accumulator in memory's order makes: its roundings may all go one way. It adds each term
@@ -105,7 +105,8 @@ def long_sums(x: torch.Tensor, dim: int | tuple[int, ...]) -> torch.Tensor:
     last = x.movedim(dims, list(range(-len(dims), 0)))
     n = math.prod(last.shape[x.ndim - len(dims) :])
     rows = last.reshape(-1, n).float()
-    return torch.cat([_long_sums(part) for part in rows.split(max(_LONG_CHUNK // n, 1))])
+    count = max(_LONG_CHUNK // n, 1)
+    return torch.cat([_long_sums(rows[start : start + count]) for start in range(0, len(rows), count)])
 
 
 def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.dtype = torch.float32) -> Row:
@@ -171,9 +172,10 @@ def _long_sums(x: torch.Tensor) -> torch.Tensor:
         most = most.maximum(lanes.square().mean(1))
     partial = x.cumsum(1)
     most = (most + partial.abs().amax(1).square() + torch.linalg.vecdot(x, x)).sqrt().double()
-    power = (partial.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(1.5)  # adding it rounds to a partial's unit
+    power = (partial.view(torch.int32) & _EXPONENT).view(torch.float32).mul_(1.5)  # adding it rounds as a partial does
     lost = (x + power).sub_(power).sub_(x).sum(1, dtype=torch.float64).abs()
-    return x.abs().sum(1, dtype=torch.float64) / growth + most / 16 + lost / (4 * eps * growth)
+    magnitude: torch.Tensor = x.abs().sum(1, dtype=torch.float64) / growth + most / 16 + lost / (4 * eps * growth)
+    return magnitude
 
 
 def _softmax_rows(x: torch.Tensor, y: torch.Tensor, magnitude: torch.Tensor, c1: float, limits: torch.finfo) -> None:

@@ -154,7 +154,7 @@ class Asked(Reference):
         inputs = len(data) - self.outputs
         args = [{"name": f"x{place}", "role": "in" if place < inputs else "out"} for place in range(len(data))]
         self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}
-        faults = [detail for _, ok, detail in probe(_Source(self.problem, self))["rows"] if not ok]
+        faults = [detail for _, ok, detail in probe(_Source(self.problem, self), shortcuts=False)["rows"] if not ok]
         why = _WHERE.sub("", faults[0].partition("; ")[0]) if faults else ""
         return {"outputs": self.outputs, "why": why}
 

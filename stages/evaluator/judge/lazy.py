@@ -29,6 +29,13 @@ class Right:
     exact: bool
     """Whether the problem asks for more than 16-bit arithmetic."""
 
+    def own_error(self, index: int) -> float:
+        """The root mean square of what the reference's own output is off by; 0 where that is not known of all of it."""
+        want = self.want[index] if index < len(self.want) else None
+        if want is None or want.sample is not None:
+            return 0.0
+        return rms(self.outputs[index].reshape(-1), want.value)
+
 
 @dataclass(frozen=True)
 class Lazy:

@@ -2,9 +2,11 @@
 
 The first four rows say that the problem is sound; where one fails, the rest would mean nothing and is not asked. Every
 other row plays a wrong kernel: it must be rejected on every benchmark case, where it would be timed, and on at least
-one test case; tiny tests may be too small to tell.
+one test case; tiny tests may be too small to tell. What leaves out a part of the work (`shortcuts`) is played where it
+would pay, on the benchmark cases; what passes there once is played on more contents, as the judge has many for each.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -15,9 +17,23 @@ from ksflow.stages.evaluator.judge.cases import Reference, Tensors
 from ksflow.stages.evaluator.judge.declared import mismatch
 from ksflow.stages.evaluator.judge.lazy import LAZY, Lazy, Right
 from ksflow.stages.evaluator.judge.own_check import Broke
+from ksflow.stages.evaluator.judge.shortcuts import KINDS, Shortcut, found_on
 
 Case = dict[str, Any]
 Row = tuple[str, bool, str]
+
+_SHORTCUTS_S = 15.0
+"""For shortcuts on all cases together, before those that passed are looked at closer."""
+_CONTENTS = 8
+"""So many contents of a case must let a shortcut pass. The judge has more of each: luck does not last that long."""
+_REMEDY = (
+    "draw contents in which every part weighs more than the bound (around zero rather than far from it, of mixed size, "
+    "shorter sums), or lower check.c1 or the oracle's magnitude"
+)
+_FOREIGN_REMEDY = (
+    "the format's own tolerance, on its own contents, cannot tell: take sizes at which every part weighs more, or a "
+    "problem folder with an oracle of your own (problems/README.md)"
+)
 
 
 class Source(Protocol):
@@ -27,8 +43,8 @@ class Source(Protocol):
     reference: Reference
 
 
-def probe(source: Source) -> dict[str, Any]:
-    """Rows of (name, ok, detail), over every case at its public seed."""
+def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
+    """Rows of (name, ok, detail), over every case at its public seed. shortcuts: play those too, for longer."""
     cases = [*source.problem["tests"], *source.problem["benchmarks"]]
     rows: list[Row] = []
     for name, ask, passed in _SOUND:
@@ -47,7 +63,63 @@ def probe(source: Source) -> dict[str, Any]:
                 accepted[lazy.name][case["name"]] = any(_accepts(source.reference, right, answer) for answer in answers)
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
-    return {"rows": [*rows, *(_verdict(lazy, accepted[lazy.name], source.problem) for lazy in LAZY)]}
+    rows += [_verdict(lazy, accepted[lazy.name], source.problem) for lazy in LAZY]
+    return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
+
+
+def _shortcuts(source: Source) -> list[Row]:
+    """A row for each kind of shortcut."""
+    cases = source.problem["benchmarks"] or source.problem["tests"]
+    found = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
+    rows: list[Row] = []
+    for kind, otherwise in KINDS.items():
+        name, tries = f"rejects {kind}", sum(one.tries[kind] for one in found)
+        passed = {one.name: one.passed[kind] for one in found if one.passed[kind]}
+        late = sum(one.late[kind] for one in found)
+        more = f"; {late} more were left out, for time" if late else ""
+        if passed:
+            what = f"a kernel that {next(iter(passed.values()))} would win"
+            rows.append((name, False, f"accepted on case {', '.join(passed)}: {what}; {found[0].remedy}"))
+        elif tries:
+            rows.append((name, True, f"{tries} answers on {len(found)} cases{more}"))
+        else:
+            rows.append((name, True, f"does not apply: {otherwise}{more}"))
+    return rows
+
+
+class _Played:
+    """Shortcuts on one case: how many were tried of each kind, what passed, and how many there was no time for."""
+
+    def __init__(self, source: Source, case: Case, seconds: float) -> None:
+        self.name = str(case["name"])
+        self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
+        self.passed = dict.fromkeys(KINDS, "")
+        right = _right(source, case)
+        self.remedy = _FOREIGN_REMEDY if hasattr(right.data, "bind") else _REMEDY
+        names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
+        end = time.monotonic() + seconds
+        open_: list[Shortcut] = []
+        for shortcut in found_on(right, names):
+            if time.monotonic() > end:
+                self.late[shortcut.kind] += 1
+            elif (accepted := _passes(source.reference, shortcut, right)) is not None:
+                self.tries[shortcut.kind] += 1
+                open_ += [shortcut] if accepted else []
+        for step in range(1, _CONTENTS):
+            if open_:
+                right = _right(source, {**case, "seed": case["seed"] + step})
+                open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
+        for shortcut in reversed(open_):
+            self.passed[shortcut.kind] = shortcut.what
+
+
+def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
+    """Whether one of its answers would be accepted; None where it makes no difference, or cannot be made."""
+    try:
+        answers = list(shortcut.answers(right))
+    except Exception:  # noqa: BLE001 - the reference, on contents that its author did not mean it for
+        return None
+    return any(_accepts(reference, right, answer) for answer in answers) if answers else None
 
 
 def _arguments(source: Source, case: Case) -> str:

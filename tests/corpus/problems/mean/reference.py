@@ -8,10 +8,10 @@ Data = tuple[torch.Tensor, ...]
 
 
 def generate_input(rows: int, cols: int, seed: int, device: str = "cpu") -> Data:
-    """Normal values around 10; the output is preallocated zeros."""
+    """Normal values around 10 in the first row, 11 in the next, and so on; the output is preallocated zeros."""
     generator = torch.Generator(device=device).manual_seed(seed)
-    x = torch.randn((rows, cols), generator=generator, device=device).add_(10)
-    return x, torch.zeros(rows, device=device)
+    x = torch.randn((rows, cols), generator=generator, device=device)
+    return x.add_(torch.arange(10, 10 + rows, device=device).unsqueeze(1)), torch.zeros(rows, device=device)
 
 
 def ref_kernel(data: Data) -> torch.Tensor:

@@ -176,6 +176,81 @@ def test_a_problem_that_takes_wrong_answers_is_refused(trap: Admit, tmp_path: Pa
     assert words in found[f"rejects {row}"], found
 
 
+def test_a_mean_of_values_far_from_zero_is_refused_and_one_around_zero_is_admitted(trap: Admit, tmp_path: Path) -> None:
+    """What a lazy mean is off by has to be more than one float32 accumulator is."""
+    trap()
+    yaml, code = tmp_path / "problem.yaml", tmp_path / "reference.py"
+    yaml.write_text(yaml.read_text().replace('"n, 3"', '"n, 65536"').replace("(3, 1)", "(65536, 1)"))
+    yaml.write_text(yaml.read_text().replace("n: 400", "n: 4").replace("n: 500", "n: 5"))
+    text = code.read_text().replace("(n, 3)", "(n, 65536)").replace("torch.sum(", "torch.mean(")
+    text = text.replace("bounds.reduction(data[0], 1)", 'bounds.reduction(data[0], 1, "mean")')
+    code.write_text(text)
+    assert not failed(admit(str(tmp_path)))
+    code.write_text(text.replace("torch.randn(", "1000 + torch.arange(n).unsqueeze(1) + torch.randn("))
+    found = failed(admit(str(tmp_path)))
+    words = (
+        "accepted on case 4, 5: a kernel that takes the first half of x along dimension 1 for the rest too would win"
+    )
+    assert words in found["rejects a part of an input"]
+    assert "draw contents in which every part weighs more than the bound" in found["rejects a part of an input"]
+
+
+PRODUCT = """
+import torch
+from ksflow.stages.evaluator import bounds
+
+def generate_input(m, seed, device="cpu"):
+    generator = torch.Generator(device=device).manual_seed(seed)
+    a, b = (torch.randn(m, m, generator=generator) for _ in range(2))
+    return a, b, torch.zeros(m, m)
+
+def ref_kernel(data):
+    return torch.mm(data[0], data[1], out=data[2])
+
+def oracle(data):
+    row = bounds.matmul(data[0], data[1])
+    return {**row, "magnitude": row["magnitude"] * LOOSER}
+"""
+
+
+@pytest.mark.parametrize(
+    ("looser", "change", "kinds"),
+    [
+        (1, "", {}),
+        (300, "", {"one operand in lower precision": "rounds [ab] to bf16"}),
+        (
+            1e5,
+            "",
+            {
+                "a part of an input": "takes the first .* of [ab] along dimension [01]",
+                "one operand in lower precision": "rounds [ab] to bf16",
+            },
+        ),
+        (1, "a, b = a + 30, b + 30", {}),
+        (
+            100,
+            "a, b = a + 300, b + 300",
+            {"a matrix of low rank": "computes a matrix of rank 1 in place of the output"},
+        ),
+        (100, "a = 300 + a.cumsum(0) / m", {"outputs copied from their neighbours": "every other element along dim"}),
+    ],
+)
+def test_shortcuts_in_a_product_are_named(tmp_path: Path, looser: float, change: str, kinds: dict[str, str]) -> None:
+    args = "".join(f'  - {{name: {name}, dtype: float32, shape: "m, m", role: in}}\n' for name in "ab")
+    cases = "cases:\n  cpu: {tests: [{m: 16, seed: 1}], benchmarks: [{m: 64, seed: 2}]}\n"
+    yaml = (
+        f"title: a product\nargs:\n{args}  - {{name: c, dtype: float32, shape: 'm, m', role: out}}\ndims: [m]\n{cases}"
+    )
+    (tmp_path / "problem.yaml").write_text(yaml)
+    (tmp_path / "statement.md").write_text("Multiply.")
+    code = PRODUCT.replace("LOOSER", str(looser)).replace("    return a, b,", f"    {change}\n    return a, b,")
+    (tmp_path / "reference.py").write_text(code)
+    found = failed(admit(str(tmp_path)))
+    for kind, words in kinds.items():
+        assert re.search(words, found.get(f"rejects {kind}", "")), found
+    assert kinds or not found
+
+
 def test_a_property_alone_can_decide(trap: Admit, tmp_path: Path) -> None:
     trap()
     code = tmp_path / "reference.py"
