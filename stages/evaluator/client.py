@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping
 
 from ksflow.children import environment
-from ksflow.stages.evaluator import seats
+from ksflow.stages.evaluator import scratch, seats
 from ksflow.stages.evaluator.wire import Closed, Message, receive, send
 
 _CORES = seats.everywhere()
@@ -105,3 +105,4 @@ def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
         process.kill()
         process.wait()
     os.close(words)
+    scratch.sweep()

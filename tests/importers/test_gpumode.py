@@ -1,8 +1,10 @@
 """Tasks in GPU MODE's format, of the project's own: what they mean, and that right and wrong kernels are told apart."""
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from ksflow.errors import ConfigError
 from ksflow.importers import cases, gpumode, made
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
 from ksflow.stages.evaluator.box.foreign import bound
+from ksflow.stages.evaluator.box.shim import WrongResult
 from ksflow.stages.evaluator.foreign.runtime import install
 from ksflow.stages.evaluator.local import LocalEvaluator
 from ksflow.stages.evaluator.shipped import played
@@ -515,6 +518,101 @@ def test_the_same_everywhere_is_never_an_answer() -> None:
     """A check with a tolerance wider than the answer would take zeros."""
     careless = SCALE.replace("return same(output, ref_kernel(data))", 'return ""')
     assert "the same everywhere" in said(careless, K + "return torch.zeros_like(data[0])", {"size": 8})
+
+
+HALF = """import torch
+
+
+def generate_input(size, seed):
+    gen = torch.Generator(device="cuda").manual_seed(seed)
+    return torch.randn(size, generator=gen, device="cuda").bfloat16(), torch.zeros(size, dtype=OUT, device="cuda")
+
+
+def ref_kernel(data):
+    one, out = data
+    RESULT
+
+
+def check_implementation(data, output):
+    return "" if torch.allclose(output.float(), ref_kernel(data).float(), 1e-2, 1e-2) else "off"
+"""
+
+
+@pytest.mark.usefixtures("imports")
+@pytest.mark.parametrize(
+    ("out", "result", "kernel", "refused"),
+    [
+        ("torch.bfloat16", "return one * 3", "return data[0].float() * 3", True),
+        ("torch.bfloat16", "out[...] = one * 3; return out", "return data[0].float() * 3", True),
+        ("torch.bfloat16", "return one * 3", "return (data[0].float() * 3).bfloat16()", False),
+        (
+            "torch.bfloat16",
+            "out[...] = one * 3; return out",
+            "data[1].copy_(data[0].float() * 3); return data[1]",
+            False,
+        ),
+        ("torch.bfloat16", "return one.float() * 3", "return data[0].float() * 3", False),
+        ("torch.bfloat16", "return one.float() * 3", "data[1].copy_(data[0] * 3); return data[1]", False),
+        ("torch.bfloat16", "return one.float() * 3", "return data[0].double() * 3", True),
+        ("torch.float32", "return one.sum().item()", "return data[0].float().sum().item()", False),
+    ],
+)
+def test_an_answer_of_another_type_is_refused(out: str, result: str, kernel: str, refused: bool) -> None:
+    """Of the type that the output was made with, or of the one that the reference returns."""
+    reference = HALF.replace("OUT", out).replace("RESULT", result)
+    reference = reference.replace(
+        "output.float(), ref_kernel(data).float()", "number(output), number(ref_kernel(data))"
+    )
+    reference += "\n\ndef number(value):\n    return torch.as_tensor(value).float()\n"
+    if refused:
+        with pytest.raises(WrongResult, match=r"the kernel returned torch\.float\d\d, expected torch\.bfloat16"):
+            said(reference, K + kernel, {"size": 64})
+    else:
+        assert said(reference, K + kernel, {"size": 64}) == ""
+
+
+LOOSE = """import torch
+
+
+def generate_input(size, seed):
+    gen = torch.Generator(device="cuda").manual_seed(seed)
+    return tuple(torch.rand(size, size, generator=gen, device="cuda").bfloat16() for _ in range(2))
+
+
+def ref_kernel(data):
+    return data[0] @ data[1]
+
+
+def check_implementation(data, output):
+    return "" if torch.allclose(output, ref_kernel(data), rtol=RTOL, atol=1e-3) else "off"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+    place = tmp_path / "temporary"
+    place.mkdir()
+    place.chmod(0o1777)
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    problem = gpumode.load(str(write(tmp_path)))
+    evaluator = LocalEvaluator(detect())
+    assert evaluator(problem, Kernel("python", {"submission.py": GOOD}), ()).accepted
+    assert list(place.glob("ksflow-foreign-*"))
+    if killed:
+        os.kill(evaluator._judge.pid, signal.SIGKILL)
+    evaluator.close()
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_loose_check_is_named_with_the_case(tmp_path: Path) -> None:
+    cases: dict[str, Any] = {"tests": [{"size": 32, "seed": 1}], "benchmarks": [{"size": 256, "seed": 3}]}
+    folder = write(tmp_path, LOOSE.replace("RTOL", "0.2"), **cases)
+    found = {name: detail for name, ok, detail in LocalEvaluator(detect()).admit(gpumode.load(str(folder))) if not ok}
+    words = "accepted on case size=256: a kernel that computes a matrix of rank 1 in place of the output would win"
+    assert found["rejects a matrix of low rank"].startswith(f"{words}; the format's own tolerance"), found
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 `bind`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is made once for each case from
 `init` (packed arguments) after seeding with `seed`; `spread`: the arguments are given one by one, not as one;
 `trailing`: so are the outputs after them, and nothing is returned; `keywords`: names that the last ones go by;
-`strict`: what is returned must have the outputs' types; `device`: what `cuda` means, where none is here.
+`types`: those of what the reference returned, one for each of `results`; `device`: what `cuda` means, where none is
+here.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ def bound(module: ModuleType, bind: Json, where: str) -> Callable[[Sequence[torc
                 mine.copy_(theirs)
             result = function(*arguments, **named)
             if not bind.get("trailing"):
-                _settle(result, like, outputs, bool(bind.get("strict")))
+                _settle(result, like, outputs, bind["types"])
 
         return call if not bind["device"] else _elsewhere(call, bind["device"])
 
@@ -76,20 +77,24 @@ def _function(module: ModuleType, bind: Json, where: str) -> Callable[..., Any]:
     return model
 
 
-def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], strict: bool) -> None:
-    """What was returned, into the slot; dicts by the names that they have in `like`, the reference's result. A number
-    counts as a tensor; unless `strict` its type may be another."""
+def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:
+    """What was returned, into the slot; dicts by the names that they have in `like`, the reference's result.
+
+    A tensor is of the type that the output has, or that the reference returns for it, which may be wider. A number
+    counts as a tensor of any type.
+    """
     try:
         found = returned(ordered(result, like))
     except KeyError as error:
         raise WrongResult(f"the kernel returned a dict {error.args[0]}") from error
     if len(found) != len(outputs):
         raise WrongResult(f"the kernel returned {len(found)} tensors, expected {len(outputs)}")
-    for got, out in zip(found, outputs, strict=True):
+    for got, out, kind in zip(found, outputs, types, strict=True):
         value = got if isinstance(got, torch.Tensor) else torch.as_tensor(got)
         if value.shape != out.shape:
             raise WrongResult(f"the kernel returned {tuple(value.shape)}, expected {tuple(out.shape)}")
-        if strict and value.dtype != out.dtype:
-            raise WrongResult(f"the kernel returned {value.dtype}, expected {out.dtype}")
+        known = {out.dtype, getattr(torch, kind)}
+        if isinstance(got, torch.Tensor) and got.dtype not in known:
+            raise WrongResult(f"the kernel returned {got.dtype}, expected {' or '.join(sorted(map(str, known)))}")
         if value.data_ptr() != out.data_ptr():
             out.copy_(value)

@@ -31,7 +31,7 @@ class FlashInfer:
         self._definition = spec["definition"]
 
     def calling(self, params: Params) -> Json:
-        return {"entry": "run", "spread": True, "trailing": bool(self._spec["destination"]), "strict": True}
+        return {"entry": "run", "spread": True, "trailing": bool(self._spec["destination"])}
 
     def inputs(self, params: Params, seed: int) -> Tree:
         said = self._spec["inputs"].get(str(params.get("workload", "")), {})

@@ -3,14 +3,11 @@
 Not covered: arguments that are constants for one seed and others for the next; they keep the first seed's values.
 """
 
-import atexit
 import contextlib
 import importlib
 import importlib.util
 import inspect
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ksflow.stages.evaluator import scratch
 from ksflow.stages.evaluator.box.elsewhere import cuda_means, seeded
 from ksflow.stages.evaluator.box.tree import (
     HIDDEN,
@@ -195,8 +193,7 @@ class Files:
     """A problem's files in a folder of their own, and the modules in them."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ksflow-foreign-"))
-        atexit.register(shutil.rmtree, self.folder, ignore_errors=True)
+        self.folder = scratch.folder()
         for name, text in files.items():
             place = self.folder / name
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,7 @@ class Seen:
             "order": [self._own.get(index, places.get(index, -1)) for index in range(len(self._leaves))],
             "inout": [[places[index], self._own[index]] for index in self._read],
             "results": self._results,
+            "types": [str(out.dtype).removeprefix("torch.") for out in self._returned],
             "outputs": list(range(first, first + count)),
             "result_tree": pack(_result_shape(self._result, self._results, first, count)),
         }

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from ksflow.stages.evaluator import seats, wire
+from ksflow.stages.evaluator import scratch, seats, wire
 from ksflow.stages.evaluator.box import native, zygote
 from ksflow.stages.evaluator.judge.awake import Awake
 
@@ -59,6 +59,7 @@ def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
         while True:
             requests.put(wire.receive(_REQUESTS))
     except wire.Closed:
+        scratch.remove()  # what is registered for the end does not run
         os._exit(0)
 
 

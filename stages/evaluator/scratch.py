@@ -1,0 +1,51 @@
+"""Folders below TMPDIR that a process has while it lives. Whoever looks later removes those whose process is gone.
+
+A folder's owner holds a lock on it, which the system takes back however the process ends. So nothing that was killed
+leaves its folder for ever, and nobody's folder is removed while it lives. Standard library only.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_PREFIX = "ksflow-foreign-"
+_held: dict[Path, int] = {}
+
+
+def folder() -> Path:
+    """A new folder of this process', removed at its end, or by `sweep` after it."""
+    while True:
+        made = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with contextlib.suppress(OSError):
+            lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if made.exists():  # else it was swept before it had its lock
+                if not _held:
+                    atexit.register(remove)
+                _held[made] = lock
+                return made
+            os.close(lock)
+
+
+def remove() -> None:
+    """Remove this process' folders now."""
+    for made in list(_held):
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(_held.pop(made))
+
+
+def sweep() -> None:
+    """Remove this user's folders whose processes are gone."""
+    for found in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(found, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.getuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(found, ignore_errors=True)
+            finally:
+                os.close(lock)
