@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, keys, report
-from ksflow.errors import ConfigError, KsflowError
+from ksflow.errors import ConfigError, KsflowError, keep_traceback, place
 from ksflow.home import shipped
 from ksflow.problem import suggest
 
@@ -129,6 +129,7 @@ def build(node: DictConfig) -> Any:
         cause = error.__cause__
         if isinstance(cause, KsflowError):
             raise cause from error
+        keep_traceback(error, str(node.get("_target_", "a part")))
         raise _explain(error) from error
 
 
@@ -261,4 +262,4 @@ def _explain(error: BaseException) -> ConfigError:
         options |= set(re.findall(r"^\t(\S+)$", text, re.MULTILINE))
         return ConfigError(f"no option {group}={found[2]}; {suggest(found[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return ConfigError("; ".join(lines[:3]) or type(error).__name__)
+    return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + place(error))

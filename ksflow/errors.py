@@ -10,11 +10,18 @@ A bad kernel is not an error: it is an `Evaluation` with its verdict.
 """
 
 import difflib
+import logging
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
+_OURS = (Path(__file__).parent, Path(__file__).resolve().parent, (Path(__file__).parent / "stages").resolve())
+_NOT_OWN = tuple(f"{folder}/" for folder in (*_OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
+"""Where files lie that are no user's."""
 
 
 class KsflowError(Exception):
@@ -60,16 +67,46 @@ def suggest(word: str, valid: Iterable[str]) -> str:
     return f"{hint}valid: {', '.join(names) or 'none'}"
 
 
+def place(error: BaseException) -> str:
+    """Where in a user's own files an error was raised: ` (my_parts.py, line 9)`; empty where it was in none.
+
+    What comes with Python, with ksflow or from a package is nobody's own. Of errors that were raised from others the
+    first that has such a place counts.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        frames = [frame for frame in traceback.extract_tb(found.__traceback__) if _own(frame.filename)]
+        if frames:
+            return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+        found = found.__cause__ or found.__context__
+    return ""
+
+
+def _own(file: str) -> bool:
+    path = Path(file)
+    elsewhere = {"site-packages", "dist-packages"} & set(path.parts) or any(map(file.startswith, _NOT_OWN))
+    return not (file.startswith("<") or elsewhere)
+
+
+def keep_traceback(error: BaseException, what: str) -> None:
+    """Write an unexpected error with its whole traceback to the run's log; a person is told of it in one line."""
+    logging.getLogger("ksflow").info("%s failed", what, exc_info=error)
+
+
 @contextmanager
 def boundary(stage: str) -> Iterator[None]:
-    """Turn whatever a swappable part raises into a `StageError` that names the part."""
+    """Turn whatever a swappable part raises into a `StageError` that names the part, and the line where it is its own.
+
+    The whole traceback goes to the run's log.
+    """
     try:
         yield
     except KsflowError:
         raise
     except Exception as error:
         reason = str(error).strip() or "no message"
-        raise StageError(stage, f"{type(error).__name__}: {reason}") from error
+        keep_traceback(error, stage)
+        raise StageError(stage, f"{type(error).__name__}: {reason}{place(error)}") from error
 
 
 def made(kind: type[T], value: T) -> T:

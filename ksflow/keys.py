@@ -8,7 +8,7 @@ from typing import Any, cast, get_args, get_origin
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, place
 from ksflow.home import shipped
 from ksflow.problem import suggest
 
@@ -103,11 +103,17 @@ def parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
             yield from parts(node, here)
 
 
+def _words(error: BaseException) -> str:
+    """Why a module cannot be imported. Hydra asks whether it is installed, also where it is and fails."""
+    at = place(error)
+    return f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
+
+
 def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
     try:
         made = get_object(target)
     except (ImportError, ValueError, AttributeError) as error:
-        raise ConfigError(f"{path}._target_={target} cannot be imported: {error}") from error
+        raise ConfigError(f"{path}._target_={target} cannot be imported: {_words(error)}") from error
     if not callable(made):
         raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
     parameters = inspect.signature(made).parameters

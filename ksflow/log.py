@@ -1,13 +1,15 @@
 """Logs: one line of JSON per event in the run's folder. What a person sees on the terminal is `report`'s.
 
-Except for the questions that wait in a folder for a person's answer (nothing goes on without that person), and what
-in a lineage was damaged, passed over or healed.
+Errors have their tracebacks, without the values of variables: those may hold keys. On the terminal too are only the
+questions that wait in a folder for a person's answer (nothing goes on without that person), and what in a lineage was
+damaged, passed over or healed.
 """
 
 import logging
 from pathlib import Path
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
 
 
@@ -25,7 +27,7 @@ def setup(folder: Path) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.dict_tracebacks,
+                structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
                 structlog.processors.JSONRenderer(ensure_ascii=False),
             ],
         )

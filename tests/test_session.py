@@ -213,7 +213,8 @@ def test_a_writer_that_fails_costs_a_trial_not_the_run(lineage: Lineage) -> None
     outcome = Run(lineage, write=sulk)(evaluations=4)
     failed = [t for t in outcome.population.trials if t.failure]
     assert len(failed) == 4
-    assert failed[0].failure == "writer: RuntimeError: no answer\nat all"
+    line = sulk.__code__.co_firstlineno + 1
+    assert failed[0].failure == f"writer: RuntimeError: no answer\nat all (test_session.py, line {line})"
     assert outcome.best.name == "00_base.cpp"
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from ksflow.records import Trial
+from ksflow.records import Trial, Verdict
 from ksflow.report.words import STYLE, times, what
 from ksflow.session.session import Session
 
@@ -82,7 +82,10 @@ def _doing(session: Session) -> str:
 def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
     if trial is None:
         return {"round": session.rounds + 1}
+    found = trial.evaluation
+    broken = {"log": found.evidence.get("log")} if found and found.verdict is Verdict.HARNESS else {}
     return {
+        **broken,
         "round": session.rounds + 1,
         "trial": trial.id,
         "verdict": trial.verdict,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ksflow.errors import place
 from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.awake import Awake
@@ -108,7 +109,7 @@ _NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
 
 def _fault(error: Exception) -> Json:
     text = "".join(traceback.format_exception(error))[-4000:]
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = f"{type(error).__name__}: {error}".splitlines()[0] + place(error)
     if isinstance(error, torch.OutOfMemoryError):
         reason = _SHORT + ". ".join(reason.split(". ")[1:3])
     evidence = {"log": text}

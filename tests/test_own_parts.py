@@ -1,0 +1,90 @@
+"""A user's own stage, module or reference that fails: one line with the place, and the whole traceback in the log."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from test_cli import ksflow
+
+from ksflow import log
+from ksflow.errors import ConfigError, StageError, boundary, place
+from ksflow.home import shipped
+
+MINE = """class Mine:
+    def __call__(self, problem, population, choice, notes):
+        hidden = "a value that no log may hold"
+        return self._plan(population)
+
+    def _plan(self, population):
+        return ww
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with a designer that fails, and a module that cannot be imported."""
+    (tmp_path / "my_parts.py").write_text(MINE)
+    (tmp_path / "broken.py").write_text("import os\n\nos.no_such_thing\n")
+    (tmp_path / "conf" / "designer").mkdir(parents=True)
+    for name, target in (("mine", "my_parts.Mine"), ("bad", "broken.Mine")):
+        (tmp_path / "conf" / "designer" / f"{name}.yaml").write_text(f"_target_: {target}\n")
+    return tmp_path
+
+
+def test_a_stage_that_fails_names_its_line_and_the_log_has_the_rest(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(own)
+    import my_parts  # type: ignore[import-not-found]
+
+    log.setup(own / "logs")
+    with pytest.raises(StageError) as caught, boundary("designer"):
+        my_parts.Mine()(None, None, None, None)
+    assert str(caught.value) == "designer: NameError: name 'ww' is not defined (my_parts.py, line 7)"
+    (event,) = map(json.loads, (own / "logs" / "events.jsonl").read_text().splitlines())
+    frames = event["exception"][0]["frames"]
+    assert [(Path(f["filename"]).name, f["lineno"]) for f in frames][-2:] == [("my_parts.py", 4), ("my_parts.py", 7)]
+    assert "a value that no log may hold" not in json.dumps(event)
+
+
+def test_a_place_is_nobodys_where_python_or_a_package_failed() -> None:
+    with pytest.raises(ConfigError) as caught:
+        shipped_part()
+    assert place(caught.value) == f" (test_own_parts.py, line {shipped_part.__code__.co_firstlineno + 1})"
+    assert place(ValueError("never raised")) == ""
+
+
+def shipped_part() -> None:
+    raise ConfigError("x")
+
+
+def test_a_module_that_cannot_be_imported_names_its_line(own: Path) -> None:
+    done = ksflow(own, "--config-dir=conf", "designer=bad", "evaluator=fake", "problem=softmax")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "designer._target_=broken.Mine cannot be imported: " in done.stderr
+    assert done.stderr.endswith("(broken.py, line 3)\n")
+
+
+@pytest.mark.slow
+def test_a_run_with_a_stage_of_ones_own_that_fails_has_the_traceback_in_its_log(own: Path) -> None:
+    done = ksflow(own, "--config-dir=conf", "designer=mine", "evaluator=fake", "problem=softmax")
+    assert "no plan: designer: NameError: name 'ww' is not defined (my_parts.py, line 7)" in done.stderr
+    (events,) = own.glob("runs/logs/**/events.jsonl")
+    assert '"lineno": 7' in events.read_text()
+
+
+@pytest.mark.slow
+def test_a_reference_that_fails_names_its_line(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(shipped("problems", "softmax"), folder)
+    shutil.copytree(shipped("seeds", "softmax"), folder / "seeds")
+    file = folder / "reference.py"
+    text = re.sub(r"(def ref_kernel.*\n)", r"\1    zz\n", file.read_text())
+    file.write_text(text)
+    line = text.splitlines().index("    zz") + 1
+    done = ksflow(tmp_path, "problem.path=mine", "loop.evaluations=1")
+    assert done.returncode == 2
+    assert f"NameError: name 'zz' is not defined (reference.py, line {line})" in done.stderr
+    (events,) = tmp_path.glob("runs/logs/**/events.jsonl")
+    assert "Traceback (most recent call last)" in events.read_text()
