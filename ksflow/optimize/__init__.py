@@ -1,5 +1,6 @@
-"""Prompts compiled from a lineage: `optimize`."""
+"""Prompts compiled from a lineage: the command `optimize`, and `course` for a program of one's own."""
 
-from ksflow.optimize.verb import Settings, optimize
+from ksflow.optimize.task import Settings, course
+from ksflow.optimize.verb import optimize
 
-__all__ = ["Settings", "optimize"]
+__all__ = ["Settings", "course", "optimize"]

@@ -7,11 +7,10 @@ what is drawn comes from the seed. What it does not do: change a stage, or use a
 import hashlib
 import json
 import os
-import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,104 +19,37 @@ from typing import Any
 
 from rich.console import Console
 
-from ksflow import compose, report, trust
+from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, counted
-from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.optimize import metrics
 from ksflow.optimize.card import Comparison, card, spent
-from ksflow.optimize.examples import Parts, Source, gather
-from ksflow.optimize.history import History, histories
+from ksflow.optimize.examples import Parts
+from ksflow.optimize.history import History
 from ksflow.optimize.log import aside
 from ksflow.optimize.metrics import Judge
+from ksflow.optimize.task import Settings, prepare
 from ksflow.protocols import metered_by
-from ksflow.records import Problem
 from ksflow.session.budget import Meter
 
-STAGES = ("selector", "designer", "writer", "digester")
-OPTIMIZERS = ("gepa", "mipro", "bootstrap", "simba")
 _KEEPS = "answers are kept, the same command goes on"
 _KEEPS_NOT = "with model.cache=false answers are asked and paid for again where it is interrupted"
 _EVERY = 10
 """Graded answers between two lines of progress."""
-_CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
-"""Words of the command line for budgets that are kept here."""
 _KEPT = 0.2
 """The share of what is left of a budget that is kept for measuring the result."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a prompt is compiled, and from what."""
-
-    school: Callable[..., Any]
-    """Makes what teaches a stage, of its program and the teacher's model."""
-    lm: Any = None
-    """The teacher's model; the stage's own where there is none."""
-    runs: Sequence[str] | None = None
-    """Runs to learn from; all of the problem's where none is named."""
-    problems: Sequence[str] = ()
-    """Other problems to learn from as well."""
-    measure: str = "record"
-    """Designs: `record` looks their experiments up, `live` has the picked ones written and judged."""
-    rollouts: int = 200
-    """About how many answers an optimiser may have graded."""
-    calls: int | None = None
-    """Model calls of this command at most, the teacher's included; loop.usd, tokens, minutes and stages hold too."""
-    evaluations: int = 500
-    """Kernels that this command may have judged."""
-    demos: int | None = None
-    """Worked examples in the prompt; None is 2 for bootstrap, and none for the others."""
-    examples: int = 60
-    """Questions at most, all parts together."""
-    name: str | None = None
-    """Of the prompt; None is <optimizer>_v<next free number>."""
-    folder: str = "runs/prompts"
-    """Where <stage>/<name>.json goes."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.measure not in ("record", "live"):
-            raise ConfigError(f"optimize.measure={self.measure}; valid: record, live")
-        for name in ("rollouts", "evaluations", "examples"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"optimize.{name} must be at least 1, not {getattr(self, name)}")
-        if self.name is not None and not self.name.replace("_", "").replace("-", "").isalnum():
-            raise ConfigError(f"optimize.name={self.name} must be letters, digits, - and _")
-
-
-def _named(names: Sequence[str] | None) -> tuple[str, ...]:
-    """One name may come without brackets."""
-    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def optimize(words: list[str], overrides: list[str]) -> int:
     """`optimize stage=designer optimizer=gepa`."""
     if words:
         raise ConfigError(f"optimize takes key=value arguments, not {words[0]!r}")
-    if unread := next(
-        (word for word in overrides if word.lstrip("+").startswith("loop.") and not _CAP.match(word)), ""
-    ):
-        raise ConfigError(
-            f"{unread} is for a search; optimize keeps loop.usd, loop.tokens, loop.minutes and loop.stages.STAGE.KIND, "
-            "and has at most optimize.evaluations kernels judged"
-        )
-    cfg = compose.compose(overrides, "optimize")
-    for key, valid in (("stage", STAGES), ("optimizer", OPTIMIZERS)):
-        if cfg[key] not in valid:
-            raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
-    settings: Settings = compose.build(cfg.optimize)
-    source, school = _school(cfg, settings)
-    problems = _problems(cfg, settings, overrides)
-    found = [one for each in problems for one in histories(compose.build(cfg.lineage), each, _named(settings.runs))]
-    parts = gather(source, school, found, settings.examples, settings.seed)
-    run = f"optimize-{cfg.stage}"
-    lineage: Lineage = compose.build(cfg.lineage)(problem=problems[0].name, run=run, create=False)
-    try:
-        caps = dict(compose.build(cfg.loop).caps)
-        if settings.calls is not None:
-            caps["calls"] = settings.calls
-        work = _Work(cfg.stage, cfg.optimizer, settings, school, parts, found, Transcript(lineage), caps, source.judge)
+    task = prepare(overrides)
+    with task.lineage() as lineage:
+        caps, parts = task.caps, task.parts
+        stage, optimizer = task.cfg.stage, task.cfg.optimizer
+        transcript, judge = Transcript(lineage), task.source.judge
+        work = _Work(stage, optimizer, task.settings, task.school, parts, task.histories, transcript, caps, judge)
         console = report.console(stderr=True)
         console.file = sys.stderr  # whatever stderr is redirected to meanwhile
         try:
@@ -126,37 +58,6 @@ def optimize(words: list[str], overrides: list[str]) -> int:
             raise BudgetError(
                 f"{error} before the result was measured; the answers are kept: give more, the same command goes on"
             ) from error
-    finally:
-        lineage.close()
-
-
-def _problems(cfg: Any, settings: Settings, overrides: list[str]) -> list[Problem]:
-    rest = [word for word in overrides if not word.startswith("problem=")]
-    more = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _named(settings.problems)]
-    made: list[Problem] = [compose.build(each.problem) for each in (cfg, *more)]
-    return [*{problem.name: problem for problem in made}.values()]
-
-
-def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
-    """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
-    stage = compose.build(cfg[cfg.stage])
-    program = getattr(stage, "program", None)
-    if program is None:
-        raise ConfigError(
-            f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm"
-        )
-    handbook = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
-    live = cfg.stage == "designer" and settings.measure == "live"
-    judge = None
-    if live or cfg.stage == "writer":
-        evaluate = compose.build(cfg.evaluator)
-        if hasattr(evaluate, "start"):
-            evaluate.start()
-        judge = Judge(evaluate, trust.cache(cfg), settings.evaluations)
-    write = compose.build(cfg.writer) if live else None
-    return Source(cfg.stage, stage, handbook, judge, write), settings.school(
-        program=program, teacher=settings.lm or None
-    )
 
 
 @dataclass

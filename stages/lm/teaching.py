@@ -20,32 +20,35 @@ import dspy
 from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
-from ksflow.stages.lm.adapter import KernelAdapter, Malformed
+from ksflow.stages.lm.adapter import Malformed
 from ksflow.stages.lm.attempt import Filtered
 from ksflow.stages.lm.model import Model
 from ksflow.stages.lm.program import Inquiry, Program
 from ksflow.stages.lm.prompts import signature_hash
-from ksflow.stages.lm.voice import Halt, Voice
+from ksflow.stages.lm.voice import Halt, Voice, lessons
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
 Grade = tuple[float, str]
 """A score from 0 to 1, and what is to be said about it."""
 
 
-class Student(dspy.Module):  # type: ignore[misc]
-    """The stage's predictor, for optimisers that take an exception for the end: what cannot be read is graded too."""
+class Student(Program):
+    """A copy of the stage's program whose unreadable answers are predictions too, to be graded and learnt from.
+
+    DSPy's optimisers take an exception for the end, or leave the question out.
+    """
 
     def __init__(self, school: "School") -> None:
-        super().__init__()
-        self.predict = school.program.predict.deepcopy()
+        taught = school.program
+        super().__init__(taught.label, taught.declared, taught.model, taught.attempts, seed=taught.seed)
+        self.predict = taught.predict.deepcopy()
         self._school = school
 
     def forward(self, **inputs: str) -> dspy.Prediction:
         """The output fields; `refused` is why there are none, `prompt` names instruction and demos."""
         prompt = self._school.remember(self.predict)
         try:
-            with dspy.context(adapter=KernelAdapter()):
-                found = self.predict(**inputs)
+            found = super().forward(**inputs)
         except (AdapterParseError, Filtered) as error:
             return self._refused(inputs, error, prompt)
         return dspy.Prediction(**found.toDict(), refused="", prompt=prompt)
@@ -75,12 +78,19 @@ class Course:
     teacher: Voice
     train: list[dspy.Example]
     validation: list[dspy.Example]
-    start: float
+    held_out: Sequence[dspy.Example] = ()
+    """For measuring, never for compiling."""
+    start: float = 0.0
     """The mean score of the prompt as it is, on the validation set."""
-    rollouts: int
+    rollouts: int = 200
     """About how many answers may be graded."""
     demos: int | None = None
     seed: int = 0
+
+    @property
+    def program(self) -> Program:
+        """A copy of the stage's program: what is made of it changes no stage."""
+        return self.school.student()
 
     def metric(
         self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
@@ -183,14 +193,7 @@ class School:
 
     def save(self, student: Student, path: Path) -> None:
         """The student's prompt as a file that the stage's `prompt=` takes."""
-        self.with_prompt(student).save(path)
-
-    def with_prompt(self, student: Student) -> Program:
-        """The stage's program with the student's prompt."""
-        made: Program = self.program.deepcopy()
-        made.predict = student.predict.deepcopy()
-        made.predict.lm = None
-        return made
+        student.save(path)
 
     def best(self, cases: Sequence[int]) -> Student:
         """The one with the highest mean of those whose every case was graded; of equals the first."""
@@ -219,15 +222,23 @@ class School:
 
         if optimiser not in OPTIMISERS:
             raise ConfigError(f"optimizer={optimiser} is not one of: {', '.join(OPTIMISERS)}")
-        voice = Voice(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
-        course = Course(self, voice, [*map(self.example, train)], [*map(self.example, validation)], **settings)
-        with self._open(), boundary(f"optimizer={optimiser}"):
+        with self.course(train, validation, **settings) as course, boundary(f"optimizer={optimiser}"):
             try:
                 made, remark = OPTIMISERS[optimiser](course)
             except AdapterParseError:
                 made, remark = Student(self), "it ended where an answer of the teacher could not be read"
         made.predict.lm = None
         return made, remark
+
+    @contextmanager
+    def course(
+        self, train: Sequence[int], validation: Sequence[int], held_out: Sequence[int] = (), **settings: Any
+    ) -> Iterator[Course]:
+        """What an optimiser works with; meanwhile DSPy asks the stage's model. Raises what a model call raises."""
+        teacher = Voice(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
+        learnt, chosen, kept = ([*map(self.example, part)] for part in (train, validation, held_out))
+        with self._open():
+            yield Course(self, teacher, learnt, chosen, kept, **settings)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -239,7 +250,7 @@ class School:
         adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
         voice = Voice(self.program.model, self.program.label)
         try:
-            with dspy.context(lm=voice, adapter=adapter, num_threads=1):
+            with lessons(), dspy.context(lm=voice, adapter=adapter, num_threads=1):
                 yield
         except Halt as halt:
             raise halt.cause from halt

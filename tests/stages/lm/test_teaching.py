@@ -1,8 +1,10 @@
 """What a school hears, asks and grades, with a model that is a function."""
 
+import dspy
 import pytest
 
 from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.protocols import metered_by
 from ksflow.stages.lm.teaching import School
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted
@@ -81,3 +83,28 @@ def test_an_unknown_prompt_names_both_places(tmp_path, monkeypatch):
     assert LlmSelector(scripted(lambda text: text), prompt="mine")
     with pytest.raises(ConfigError, match=r"cannot read yours; there are: mine in runs.*; .* in .*stages.prompts"):
         LlmSelector(scripted(lambda text: text), prompt="yours")
+
+
+def test_a_course_is_what_dspys_own_tools_take(problem, population, calls):
+    school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    with school.course([0], [0], [0]) as course:
+        assert dspy.Evaluate(devset=course.held_out, metric=course.metric)(course.program).score == 50.0
+        assert course.teacher("hello")
+    assert [call.stage for call in calls] == ["selector=llm", "selector=teacher"]
+    assert course.program.predict is not school.program.predict
+
+
+def test_threads_that_no_budget_reaches_ask_nobody(problem, population, calls):
+    school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    with pytest.raises(ConfigError, match="num_threads=1"), school.course([0, 0], [0]) as course:
+        dspy.Evaluate(devset=course.train, metric=course.metric, num_threads=2)(course.program)
+    assert not calls
+
+
+def test_a_budget_ends_a_plain_optimiser(problem, population):
+    def refuse(question):
+        raise BudgetError("usd=1 used up")
+
+    school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
+    with metered_by(refuse), pytest.raises(BudgetError, match="usd=1 used up"), school.course([0], [0]) as course:
+        dspy.BootstrapFewShot(metric=course.metric).compile(course.program, trainset=course.train)

@@ -1,0 +1,174 @@
+"""What an optimiser works with, from the words of a command line: for `optimize`, and for a program of one's own.
+
+`with course("stage=designer", "problem=softmax", "llm=gemini", "loop.usd=5") as designer:` gives a stage's program (a
+`dspy.Module`), examples from the recorded runs, a metric and a teacher, as any of DSPy's optimisers takes them. Calls
+are recorded and budgets kept as they are for the command.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ksflow import compose, trust
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.lineage.transcript import Transcript
+from ksflow.optimize.examples import Parts, Source, gather
+from ksflow.optimize.history import History, histories
+from ksflow.optimize.metrics import Judge
+from ksflow.protocols import metered_by, unrecorded
+from ksflow.records import Problem
+from ksflow.session.budget import Meter
+
+STAGES = ("selector", "designer", "writer", "digester")
+OPTIMIZERS = ("gepa", "mipro", "bootstrap", "simba")
+_CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
+"""Words of the command line for budgets that are kept here."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a prompt is compiled, and from what."""
+
+    school: Callable[..., Any]
+    """Makes what teaches a stage, of its program and the teacher's model."""
+    lm: Any = None
+    """The teacher's model; the stage's own where there is none."""
+    runs: Sequence[str] | None = None
+    """Runs to learn from; all of the problem's where none is named."""
+    problems: Sequence[str] = ()
+    """Other problems to learn from as well."""
+    measure: str = "record"
+    """Designs: `record` looks their experiments up, `live` has the picked ones written and judged."""
+    rollouts: int = 200
+    """About how many answers an optimiser may have graded."""
+    calls: int | None = None
+    """Model calls of this command at most, the teacher's included; loop.usd, tokens, minutes and stages hold too."""
+    evaluations: int = 500
+    """Kernels that this command may have judged."""
+    demos: int | None = None
+    """Worked examples in the prompt; None is 2 for bootstrap, and none for the others."""
+    examples: int = 60
+    """Questions at most, all parts together."""
+    name: str | None = None
+    """Of the prompt; None is <optimizer>_v<next free number>."""
+    folder: str = "runs/prompts"
+    """Where <stage>/<name>.json goes."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.measure not in ("record", "live"):
+            raise ConfigError(f"optimize.measure={self.measure}; valid: record, live")
+        for name in ("rollouts", "evaluations", "examples"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"optimize.{name} must be at least 1, not {getattr(self, name)}")
+        if self.name is not None and not self.name.replace("_", "").replace("-", "").isalnum():
+            raise ConfigError(f"optimize.name={self.name} must be letters, digits, - and _")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A stage's prompt that is to be compiled, and from what."""
+
+    cfg: Any
+    settings: Settings
+    source: Source
+    school: Any
+    """What teaches the stage."""
+    histories: list[History]
+    parts: Parts
+    caps: Mapping[str, float]
+    """Budgets, by their kinds."""
+
+    @contextmanager
+    def lineage(self) -> Iterator[Lineage]:
+        """Where its calls are recorded: the run `optimize-<stage>` of the problem."""
+        name = self.histories[0].problem.name
+        made: Lineage = compose.build(self.cfg.lineage)(problem=name, run=f"optimize-{self.cfg.stage}", create=False)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def prepare(words: Sequence[str]) -> Task:
+    """What `key=value` words ask for. ConfigError where they cannot be, or there is too little to learn from."""
+    overrides = list(words)
+    if unread := next(
+        (word for word in overrides if word.lstrip("+").startswith("loop.") and not _CAP.match(word)), ""
+    ):
+        raise ConfigError(
+            f"{unread} is for a search; optimize keeps loop.usd, loop.tokens, loop.minutes and loop.stages.STAGE.KIND, "
+            "and has at most optimize.evaluations kernels judged"
+        )
+    cfg = compose.compose(overrides, "optimize")
+    for key, valid in (("stage", STAGES), ("optimizer", OPTIMIZERS)):
+        if cfg[key] not in valid:
+            raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
+    settings: Settings = compose.build(cfg.optimize)
+    source, school = _school(cfg, settings)
+    problems = _problems(cfg, settings, overrides)
+    found = [one for each in problems for one in histories(compose.build(cfg.lineage), each, _named(settings.runs))]
+    parts = gather(source, school, found, settings.examples, settings.seed)
+    caps = dict(compose.build(cfg.loop).caps)
+    if settings.calls is not None:
+        caps["calls"] = settings.calls
+    return Task(cfg, settings, source, school, found, parts, caps)
+
+
+@contextmanager
+def course(*words: str) -> Iterator[Any]:
+    """What an optimiser of DSPy's takes, for the `key=value` words that the command `optimize` takes.
+
+    It has `program` (the stage's `dspy.Module`), `train`, `validation` and `held_out` (lists of `dspy.Example`),
+    `metric` and `teacher` (a `dspy.LM` for reflection). Inside, DSPy asks the stage's model, one question at a time;
+    every call is recorded in the lineage, and budgets (`loop.usd=5`) are kept. Raises ConfigError where the words
+    cannot be, and inside whatever ends the asking: BudgetError, StageError, ConfigError.
+    """
+    task = prepare(words)
+    with task.lineage() as lineage, unrecorded():
+        transcript = Transcript(lineage)
+        meter = Meter(transcript, task.caps, minutes=task.caps.get("minutes"))
+        with metered_by(meter.admit), task.school.course(*task.parts[:3], seed=task.settings.seed) as made:
+            yield made
+
+
+def _named(names: Sequence[str] | None) -> tuple[str, ...]:
+    """One name may come without brackets."""
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+def _problems(cfg: Any, settings: Settings, overrides: list[str]) -> list[Problem]:
+    rest = [word for word in overrides if not word.startswith("problem=")]
+    more = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _named(settings.problems)]
+    made: list[Problem] = [compose.build(each.problem) for each in (cfg, *more)]
+    return [*{problem.name: problem for problem in made}.values()]
+
+
+def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
+    """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
+    stage = compose.build(cfg[cfg.stage])
+    program = getattr(stage, "program", None)
+    if program is None:
+        raise ConfigError(
+            f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm"
+        )
+    if not hasattr(stage, "question"):
+        raise ConfigError(
+            f"{cfg.stage}={type(stage).__name__} has a program and no question(...), which gives what it would ask "
+            "without asking; see docs/prompts.md"
+        )
+    handbook = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
+    live = cfg.stage == "designer" and settings.measure == "live"
+    judge = None
+    if live or cfg.stage == "writer":
+        evaluate = compose.build(cfg.evaluator)
+        if hasattr(evaluate, "start"):
+            evaluate.start()
+        judge = Judge(evaluate, trust.cache(cfg), settings.evaluations)
+    write = compose.build(cfg.writer) if live else None
+    return Source(cfg.stage, stage, handbook, judge, write), settings.school(
+        program=program, teacher=settings.lm or None
+    )
