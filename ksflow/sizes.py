@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+VERSION = 2
+"""Of what a cap makes of sizes: raised where the same cap cuts otherwise, and verdicts from before do not compare."""
 Edit = Sequence[Any]
 """[first byte, end, value, name]: a whole number, which a cap may lower, or the text that stands there in any case."""
 _BATCH = re.compile(r"batch|^bs$|^b$", re.IGNORECASE)

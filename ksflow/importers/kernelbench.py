@@ -3,8 +3,8 @@
     problem=kernelbench problem.root=~/KernelBench problem.level=1 problem.id=19 problem.precision=bf16
     problem=kernelbench problem.path=my_model.py problem.overrides='{batch_size: 16}'
 
-Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap, and what is computed
-from them follows. Upstream's clock (100 trials between CUDA events) is not repeated: the judge's own counts.
+Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap, the batch first and
+sizes that differ to different ones (`ksflow.sizes`), and what is computed from them follows. Upstream's clock (100 trials between CUDA events) is not repeated: the judge's own counts.
 """
 
 import ast
@@ -76,6 +76,7 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     given = _given(file, source, overrides or {})
     found = sizes.edits(source, given)
     spec = {"file": "model.py", "precision": precision, "training": training, "sizes": found}
+    spec["cut"] = sizes.VERSION
     read = _read(file, tree, source, spec, _name(file, precision), given)
     target = None if device == "cpu" else target
     made = problem(read, target, cap, _FIT)
