@@ -4,7 +4,8 @@
     problem=kernelbench problem.path=my_model.py problem.overrides='{batch_size: 16}'
 
 Sizes are the whole numbers that the file names at its top level. On a CPU they are cut to a cap, the batch first and
-sizes that differ to different ones (`ksflow.sizes`), and what is computed from them follows. Upstream's clock (100 trials between CUDA events) is not repeated: the judge's own counts.
+sizes that differ to different ones (`ksflow.sizes`), and what is computed from them follows. Upstream's clock (100
+trials between CUDA events) is not repeated: the judge's own counts.
 """
 
 import ast
