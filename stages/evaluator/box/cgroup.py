@@ -1,4 +1,5 @@
-"""Control groups of one box: memory and processes of the whole tree, v1 or v2, where they can be made.
+"""Control groups of one box, where they can be made: memory and processes of the whole tree (v1 or v2), and one (v2
+only) in which the candidate's process can be frozen.
 
 A group is made below the judge's own (v2: below the nearest ancestor that hands its controllers down), named after the
 keeper that made it, and removed by it. Those of keepers that were killed are removed by the next zygote.
@@ -13,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 _PREFIX = "ksflow-"
+_CANDIDATE = "candidate"
+"""The group within a box's group (v2) that can be frozen without the box's first process."""
 _PATIENCE_S = 2.0
 
 
@@ -38,6 +41,7 @@ class Group:
         self._memory, self._pids = places.memory / name, places.pids / name
         self._unified = places.unified
         self._folders = {self._memory, self._pids}
+        self._frozen: Path | None = None
         try:
             for folder in self._folders:
                 folder.mkdir(exist_ok=True)
@@ -51,6 +55,21 @@ class Group:
         for folder in self._folders:
             _write(folder / "cgroup.procs", pid)
 
+    def hold(self, pid: int) -> Path | None:
+        """Put the candidate's process, and all that it will start, where it can be frozen: by 1 in `cgroup.freeze` of
+        the folder that is returned, until 0 is written. None where version 2 is not mounted or cannot be written.
+        """
+        place = self._memory if self._unified else _freezing_place()
+        if place is None:
+            return None
+        self._frozen = place / (_CANDIDATE if self._unified else self._memory.name)
+        try:
+            self._frozen.mkdir(exist_ok=True)
+            _write(self._frozen / "cgroup.procs", pid)
+        except OSError:
+            return None
+        return self._frozen
+
     def out_of_memory(self) -> bool:
         """Whether a process was killed because the tree had used up its memory."""
         name = "memory.events" if self._unified else "memory.oom_control"
@@ -62,7 +81,7 @@ class Group:
     def remove(self) -> None:
         """Remove the groups, when their last process is gone."""
         end = time.monotonic() + _PATIENCE_S
-        for folder in self._folders:
+        for folder in ([self._frozen] if self._frozen else []) + list(self._folders):
             while folder.exists() and time.monotonic() < end:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
@@ -90,6 +109,16 @@ def places() -> Places | None:
             Group(found, 1 << 30, 64).remove()
             return found
     return None
+
+
+@cache
+def _freezing_place() -> Path | None:
+    """The folder in which groups that can be frozen are made beside groups of version 1; None where there is none."""
+    place = _folder("cgroup2", "")
+    if place is None or not (os.access(place, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK)):
+        return None
+    _sweep(place)
+    return place
 
 
 def _version_1() -> Places | None:
@@ -133,8 +162,9 @@ def _sweep(place: Path) -> None:
     """Remove the groups of keepers that are no more."""
     for folder in place.glob(f"{_PREFIX}[0-9]*"):
         if not Path("/proc", folder.name.removeprefix(_PREFIX)).exists():
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            for group in (folder / _CANDIDATE, folder):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
 
 
 def _write(file: Path, value: int) -> None:

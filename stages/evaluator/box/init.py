@@ -3,8 +3,11 @@
 It waits for the keeper to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks the
 candidate's process and reaps. What it says to the keeper: `here` (from the candidate's process, before it is confined),
 `ask` (with the descriptor on which starting a process is asked for), `exit N`, `stopped N`, `disk`, `fault` + text.
+Once the keeper has said `lock`, a stopped candidate is not reported any more: there is no control group to freeze it
+in, so the judge itself stops it outside its turns by signals.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -22,6 +25,7 @@ def run(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoRetur
     """Be the box's first process."""
     native.die_with_parent()
     native.adopt_orphans()
+    _keep_off(order["core"])
     try:
         candidate = _start(order, keeper, fds)
     except OSError as error:
@@ -30,6 +34,14 @@ def run(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoRetur
     for fd in fds:
         os.close(fd)
     _reap(candidate, keeper, watch_disk=order["level"] in levels.PRIVATE)
+
+
+def _keep_off(core: int | None) -> None:
+    """Leave the core on which the candidate is timed to it: this process is woken whenever the candidate is stopped."""
+    others = os.sched_getaffinity(0) - {core}
+    if others:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, others)
 
 
 def _start(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> int:
@@ -93,17 +105,28 @@ def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) 
 
 
 def _reap(candidate: int, keeper: socket.socket, watch_disk: bool) -> NoReturn:
+    options = os.WUNTRACED
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WUNTRACED)
+            pid, status = os.waitpid(-1, options)
         except ChildProcessError:
             signal.pause()
             continue
         if pid != candidate:
             continue
         if os.WIFSTOPPED(status):
-            keeper.send(f"stopped {os.WSTOPSIG(status)}".encode())
+            if _locked(keeper):
+                options = 0
+            else:
+                keeper.send(f"stopped {os.WSTOPSIG(status)}".encode())
             continue
         if watch_disk and root.full():
             keeper.send(b"disk")
         keeper.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
+
+
+def _locked(keeper: socket.socket) -> bool:
+    """Whether the keeper has said that the candidate is locked. It says nothing else at this stage."""
+    with contextlib.suppress(BlockingIOError, ConnectionError):
+        return bool(keeper.recv(16, socket.MSG_DONTWAIT))
+    return False

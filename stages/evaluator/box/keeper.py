@@ -1,9 +1,10 @@
 """One trusted process per box: starts its tree, tells the judge how it ended, leaves nothing behind.
 
 Words to the judge: `layers JSON` (what was put on this box), `pid N K` (the candidate's process, the root of its
-tree), `stopped N`, `disk`, `memory`, `exit N`, `fault TEXT` (the box could not be made: not the candidate's doing),
-`gone`, and in answer to its `lock`, `locked N` + what went wrong, if anything: the box has one process and starts no
-other from now on (1), or it could still start one, as the kernel here does not ask (0).
+tree), `freezer FOLDER` (the control group in which the candidate's process can be frozen), `stopped N`, `disk`,
+`memory`, `exit N`, `fault TEXT` (the box could not be made: not the candidate's doing), `gone`, and in answer to its
+`lock`, `locked N` + what went wrong, if anything: the box has one process and starts no other from now on (1), or it
+could still start one, as the kernel here does not ask (0).
 """
 
 import contextlib
@@ -134,6 +135,7 @@ class _Watch:
         self.listener = -1
         self.locked = False
         self.candidate = 0
+        self.frozen_by_group = False
 
     def run(self) -> None:
         poller = self.poller = select.poll()
@@ -158,6 +160,9 @@ class _Watch:
         if self.judge.recv(_LONGEST_WORD) != b"lock":
             return False
         self.locked = True
+        if not self.frozen_by_group:
+            with contextlib.suppress(OSError):  # the first process may have ended
+                self.status.send(b"lock")
         fault = alone.leave_alone(self.root, self.candidate)
         self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
@@ -188,6 +193,7 @@ class _Watch:
                 pid, _, _ = _CREDENTIALS.unpack(_sent(ancillary, socket.SCM_CREDENTIALS)[: _CREDENTIALS.size])
                 self.candidate = pid
                 self.judge.send(f"pid {pid} {self.root}".encode())
+                self._hold(pid)
             case "ask":
                 (self.listener,) = struct.unpack("=i", _sent(ancillary, socket.SCM_RIGHTS)[:4])
                 self.poller.register(self.listener, select.POLLIN)
@@ -201,6 +207,13 @@ class _Watch:
             case _:
                 self.judge.send(data)
         return bool(word)
+
+    def _hold(self, pid: int) -> None:
+        """Put the candidate where it can be frozen, and say where that is."""
+        folder = self.group.hold(pid) if self.group is not None else None
+        self.frozen_by_group = folder is not None
+        if folder is not None:
+            self.judge.send(f"freezer {folder}".encode())
 
     def _exit(self, status: str) -> None:
         self.ended = True

@@ -4,6 +4,7 @@
     cases, stock                   a case -> packed tensors and what the oracle expects; contents made ahead of time
     bound                          the derived tolerance, and the comparison
     box, area, log, failure        the handle on one box: messages, watchdog; its slots; what it says; how it fails
+    freezer                        what stops a box outside its turn
     check                          one call of a box, and whether what it left is right
     timing, overhead, awake        one kernel's clocks, one case's race
     figures, statistics            what the samples say
@@ -15,13 +16,17 @@ What holds it up:
  - No box sees contents twice, and every call's outputs are compared, held, and compared again: no replay, no cache, no
    late answer. Large outputs are compared at secret places and at their very end, every eighth at up to
    4 million elements, which is all of them for most problems.
- - Two clocks that a candidate cannot touch, of which the larger counts: the judge's wall clock, and the kernel's
-   account of the box's CPU time, from before its inputs appear until those of the next turn do.
+ - On a CPU a turn is one call, and a box is frozen outside its turns (by a control group, or by signals). The inputs of
+   a call do not exist before the call before it has ended, and what a box does pays only for itself.
+ - Two clocks that a candidate cannot touch, of which the one that says more counts: the judge's wall clock from before
+   the box is thawed until its answer is there, and the kernel's account of all the CPU time of the box's process. From
+   both comes off what a null kernel's turns in the same rounds take: some 30 µs, 2 or 3 of them for the thaw.
  - A box has one process by the time it is timed, and its threads share one core.
  - A new best has won twice, in fresh processes on fresh contents, by more than the old one differs from itself.
 
-Left over: contents that go through side channels of the hardware, luck, and kernels that are right on a problem's
-distribution only. A foreign problem's code runs here, so only problems that the user trusts belong here.
+Left over: what the operating system's own threads do later for a box (writing back, collapsing pages), contents that
+go through side channels of the hardware, luck, and kernels that are right on a problem's distribution only. A foreign
+problem's code runs here, so only problems that the user trusts belong here.
 """
 
 VERSION = "5"

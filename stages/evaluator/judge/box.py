@@ -24,6 +24,7 @@ from ksflow.stages.evaluator.box.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
 from ksflow.stages.evaluator.judge.area import Area
 from ksflow.stages.evaluator.judge.cases import Layout
 from ksflow.stages.evaluator.judge.failure import CAUSES, Failure, ended
+from ksflow.stages.evaluator.judge.freezer import Freezer, freezer
 from ksflow.stages.evaluator.judge.log import Log, plain
 
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
@@ -31,6 +32,9 @@ _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
 _KEEPER_S = 60.0
 """A keeper that says nothing for so long has a fault."""
+_FREEZE_S = 10.0
+"""A box whose threads are not stopped by then does in the kernel what it must not do."""
+_LOOK_S = 50e-6
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,11 @@ class Start:
 
 class Box:
     """One candidate process. `with Box(...) as box`: whatever it started is dead afterwards."""
+
+    _freezer: Freezer | None = None
+    _frozen = False
+    _group = ""
+    """The folder of the control group in which it can be frozen."""
 
     def __init__(self, start: Start, area: Area) -> None:
         self.log = Log()
@@ -142,16 +151,48 @@ class Box:
             raise Failure(kind, self._others)
         return bool(self.locked)
 
+    def freeze(self) -> str:
+        """Stop every thread of the box's process until `thaw` or `go`; how it is done. Raises Failure.
+
+        Returns once none of them runs, so that nothing which the box does is paid for by anybody else. Not before
+        `alone`: other processes of the box might go on.
+        """
+        try:
+            self._freezer = self._freezer or freezer(self.pid, self._group)
+            self._freezer.stop()
+        except OSError:
+            raise self._ended() from None
+        self._frozen = True
+        started = time.perf_counter()
+        while not self._freezer.stopped():
+            waited = time.perf_counter() - started
+            if waited > _FREEZE_S:
+                raise Failure("timeout", "could not be stopped")
+            if waited > _SPIN_S:
+                time.sleep(_LOOK_S)
+        return self._freezer.how
+
+    def thaw(self) -> None:
+        """Let a frozen box go on; nothing where it is not frozen."""
+        if self._frozen and self._freezer is not None:
+            self._frozen = False
+            with contextlib.suppress(OSError):  # it has ended, which the next answer will say
+                self._freezer.resume()
+
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Put contents into a slot, and poison into its outputs."""
         self.region(slot, out=True).fill_(poison)
         self.region(slot, out=False).copy_(packed)
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure."""
+        """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure.
+
+        A frozen box is told before it is thawed, so that it wakes up once and not twice.
+        """
         self._silent()
         started = time.perf_counter()
         nonce = self._say(GO, slots)
+        self.thaw()
         self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
         return time.perf_counter() - started
 
@@ -177,6 +218,8 @@ class Box:
         if self.keeper.fileno() < 0:
             return
         self._area.spoiled = True
+        if self._freezer is not None:
+            self._freezer.close()
         with contextlib.suppress(OSError):
             self.keeper.send(b"end")
             self.keeper.settimeout(_GONE_S)
@@ -277,8 +320,8 @@ class Box:
 
     def _note(self, message: bytes) -> None:
         word, _, value = message.decode().partition(" ")
-        if word == "pid":
-            self.pid, self.root = (int(part) for part in [*value.split(), *value.split()][:2])
+        if word in ("pid", "freezer"):
+            self._place(word, value)
         elif word == "exit":
             self.exit = int(value)
         elif word == "locked":
@@ -292,6 +335,13 @@ class Box:
             self._cause = message.decode()
         elif not word and self.exit is None:
             raise Failure("harness", "the keeper of the box is gone")
+
+    def _place(self, word: str, value: str) -> None:
+        """Where the box's process is."""
+        if word == "freezer":
+            self._group = value
+        else:
+            self.pid, self.root = (int(part) for part in [*value.split(), *value.split()][:2])
 
     def _ended(self) -> Failure:
         """The box hung up or ended: wait a moment for how."""

@@ -73,14 +73,16 @@ def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
     """How many times faster `first` is, with the 95 % interval, over all cases and the legs in which both began; None
     unless both finished each of them.
 
-    Above 1 it is faster. Rounds in which one of the two was preempted do not count.
+    Above 1 it is faster. `clocks` says by which clocks the two were timed. Rounds in which one of the two was preempted
+    do not count.
     """
-    logs, speedups = [], []
+    logs, speedups, clocks = [], [], set[str]()
     both = [lap for laps in cases for lap in laps.laps if {first, other} <= lap.entered]
     for seed, lap in enumerate(both):
         if first not in lap.samples or other not in lap.samples:
             return None
         own, theirs = lap.samples[first], lap.samples[other]
+        clocks |= {str(each.notes["clock"]) for each in (own, theirs) if "clock" in each.notes}
         rounds = min(len(own.us), len(theirs.us))
         keep = [a and b for a, b in zip(own.calm[-rounds:], theirs.calm[-rounds:], strict=True)]
         rows = [samples.us[-rounds:] for samples in (theirs, own)]
@@ -95,6 +97,7 @@ def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
         "speedup": round(speedup, 4),
         "low": round(min(low, speedup), 4),
         "high": round(max(high, speedup), 4),
+        "clocks": sorted(clocks),
     }
 
 

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 class Gear:
-    """A CPU's. Boxes have shared memory; a turn has the judge's clock and the CPU time of the box's process."""
+    """A CPU's. Boxes have shared memory and are frozen between turns; see `timing` for the clocks."""
 
     where = "cpu"
     memory = Shelves()

@@ -1,79 +1,153 @@
-"""What a turn costs when the kernel does nothing: a trusted null kernel in a box of its own, on the same core."""
+"""What a turn costs when the kernel does nothing: a trusted null kernel in a box of its own, on the same core.
 
-import time
-from dataclasses import dataclass
-from itertools import pairwise
+It takes a turn in every round of a race, on the same contents and in the same form as the kernels' turns (inputs
+written while its box is frozen, told, thawed, frozen again), so what is taken off a kernel's times was measured among
+them, and moves with the machine as they do. What comes off a time is the same statistic of the null turns as the one
+that is ranked, at the lower end of its own interval: an unlucky null makes no kernel faster than it is.
+"""
 
+import operator
+from dataclasses import dataclass, field
+
+import torch
+
+from ksflow.stages.evaluator.judge import statistics
 from ksflow.stages.evaluator.judge.area import Area, Room
 from ksflow.stages.evaluator.judge.box import Box, Start
-from ksflow.stages.evaluator.judge.cases import Layout
+from ksflow.stages.evaluator.judge.cases import Entry
 from ksflow.stages.evaluator.judge.failure import Failure
+from ksflow.stages.evaluator.judge.stock import Shelf
 
-_TURNS = 21
-_FRESH_S = 60.0
+_FIRST = 9
+"""Null turns before a race, which give a first estimate, and count where the race has hardly more rounds."""
+_FEWEST = 3
+_NEAR = 1.1
+_MOST_BYTES = 16 << 20
+"""Of the contents' beginning, which the judge writes for a null turn too: enough to empty its caches."""
+_PATIENCE_S = 10.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Null:
-    """A null turn, in seconds."""
+    """The null turns of one race, in seconds; what to take off a turn's two clocks."""
 
-    wall_p10: float
-    """Taken off wall times: what is surely not the kernel's."""
-    wall_p50: float
-    wall_p90: float
-    cpu_p90: float
-    """Taken off CPU times, which only ever count against a kernel."""
+    frozen: str = ""
+    """How boxes are stopped between turns."""
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    wall_s: float = 0.0
+    """Taken off wall times: surely not the kernel's."""
+    cpu_s: float = 0.0
+    """Taken off CPU times, likewise."""
+
+    def add(self, wall_s: float, cpu_s: float) -> None:
+        """One more turn."""
+        self.wall.append(wall_s)
+        self.cpu.append(cpu_s)
+
+    def settle(self) -> None:
+        """Work out what to take off from the turns so far; those before the race only while there are few others.
+
+        A preempted turn says nothing of what the kernels' turns had to bear: it does not count.
+        """
+        first = _FIRST if len(self.wall) >= 2 * _FIRST else 0
+        wall, cpu = self.wall[first:], self.cpu[first:]
+        calm = [statistics.calm(*pair) for pair in zip(_us(wall), _us(cpu), strict=True)]
+        self.cpu_s = _surely(cpu)
+        self.wall_s = _surely(statistics.pick(wall, calm)) if sum(calm) >= _FEWEST else min(*wall, self.cpu_s)
 
     def evidence(self) -> dict[str, float]:
         """In µs."""
-        names = ("wall_p10", "wall_p50", "wall_p90", "cpu_p90")
-        return {f"{name}_us": round(getattr(self, name) * 1e6, 1) for name in names}
+        parts = {"wall_p10": 0.1, "wall_p50": 0.5, "wall_p90": 0.9}
+        row = {f"{name}_us": round(statistics.quantile(self.wall, share) * 1e6, 1) for name, share in parts.items()}
+        off = {"off_wall_us": round(self.wall_s * 1e6, 2), "off_cpu_us": round(self.cpu_s * 1e6, 2)}
+        return {**row, **off}
 
 
 class Overhead:
-    """Null turns of any number of calls, measured when asked for and again when that was a while ago."""
+    """The null kernel's box. Raises Failure of kind harness: nobody's kernel is to blame for it."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self._box: Box | None = None
-        self._known: dict[int, tuple[float, Null]] = {}
+        self._clock_s = 0.0
+        self._latest = Null()
+        self._sizes: tuple[int, ...] = (0, 0)
+        self._room: tuple[int, ...] = (4096, 4096)
 
     def evidence(self) -> dict[str, float]:
-        """What a turn of one call costs."""
-        return self.of(1).evidence()
+        """What a turn cost in the latest race; nothing before the first one."""
+        return self._latest.evidence() if self._latest.wall else {}
 
-    def of(self, calls: int) -> Null:
-        """A turn of so many calls."""
-        known = self._known.get(calls)
-        if known is None or time.monotonic() - known[0] > _FRESH_S:
-            known = self._known[calls] = (time.monotonic(), self._tried(calls))
-        return known[1]
+    @property
+    def usual_s(self) -> float:
+        """What a turn takes in the present race: enough to tell short kernels from others."""
+        return statistics.middle(self._latest.wall) if self._latest.wall else 0.0
 
-    def _tried(self, calls: int) -> Null:
-        """Nobody's kernel is to blame for a null box that ends; the next turn has a new one. Raises Failure."""
+    def begin(self, shelf: Shelf) -> Null:
+        """Turn to a case: null turns without contents, for a first estimate."""
         try:
-            return self._measure(calls)
+            box = self._running(shelf)
+            box.thaw()
+            box.stage("", shelf.layout, shelf.dims, 1)
+            null = self._latest = Null(frozen=box.freeze())
+            self._clock_s = box.cpu_s()
+            for _ in range(_FIRST):
+                self._take_turn(null)
         except Failure as failure:
-            if self._box is not None:
-                self._box.close()
+            raise self._failed(failure) from failure
+        null.settle()
+        return null
+
+    def turn(self, null: Null, entry: Entry) -> None:
+        """One null turn among the kernels' turns."""
+        assert self._box is not None
+        inputs, outputs = self._sizes
+        self._box.outputs[:outputs].fill_(0)
+        self._box.inputs[:inputs].copy_(entry.packed[:inputs])
+        try:
+            self._take_turn(null)
+        except Failure as failure:
+            raise self._failed(failure) from failure
+        self._box.outputs[:outputs].clone()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _take_turn(self, null: Null) -> None:
+        assert self._box is not None
+        wall_s = self._box.go(bytes(1), _PATIENCE_S)
+        self._box.freeze()
+        clock_s = self._box.cpu_s()
+        null.add(wall_s, clock_s - self._clock_s)
+        self._clock_s = clock_s
+
+    def _failed(self, failure: Failure) -> Failure:
+        """The next race has a new box."""
+        if self._box is not None:
+            self._box.close()
+        self._box = None
+        return Failure("harness", f"the null kernel's box: {failure.text}")
+
+    def _running(self, shelf: Shelf) -> Box:
+        """A box with room for the beginning of a case's contents."""
+        layout = shelf.layout
+        self._sizes = min(layout.input_bytes, _MOST_BYTES), min(layout.output_bytes, _MOST_BYTES)
+        if self._box is not None and any(map(operator.gt, self._sizes, self._room)):
+            self._box.close()
             self._box = None
-            raise Failure("harness", f"the null kernel's box: {failure.text}") from failure
-
-    def _measure(self, calls: int) -> Null:
-        box = self._running()
-        walls, clocks = [], [box.cpu_s()]
-        for _ in range(_TURNS):
-            walls.append(box.go(bytes(calls), 10.0))
-            time.sleep(0.0002)  # the kernel books CPU time when a process blocks
-            clocks.append(box.cpu_s())
-        walls.sort()
-        spent = sorted(after - before for before, after in pairwise(clocks))
-        low, middle, high = (int(share * _TURNS) for share in (0.1, 0.5, 0.9))
-        return Null(walls[low], walls[middle], walls[high], spent[high])
-
-    def _running(self) -> Box:
         if self._box is None:
-            self._box = Box(self._start, Area(Room(4096, 4096)))
-            self._box.ready(10.0)
-            self._box.stage("", Layout((), 4096, 4096), [], 1)
+            self._room = tuple(map(max, self._sizes, self._room))
+            self._box = Box(self._start, Area(Room(*self._room)))
+            self._box.ready(_PATIENCE_S)
+            self._box.alone()
         return self._box
+
+
+def _us(seconds: list[float]) -> list[float]:
+    return [value * 1e6 for value in seconds]
+
+
+def _surely(seconds: list[float]) -> float:
+    """The low end of the low mean's interval; not far above the fastest tenth, where the machine is busy."""
+    low, _ = statistics.low_interval(seconds, torch.Generator().manual_seed(0))
+    return min(low, _NEAR * statistics.quantile(seconds, 0.1))

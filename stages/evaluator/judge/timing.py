@@ -1,13 +1,23 @@
 """How fast is it? Contestants take turns in their own boxes, round and round, on one core.
 
-The order stays the same for half a leg and is the reverse for the other half. So a turn comes after another kernel's
-(half of the turns after oneself, as in A B B A, would find warm caches, and the one in the middle of three never), and
-of two kernels that share libraries each comes after the other as often as it goes before.
+A turn is one call, on contents that none of the boxes has seen; in one round all contestants get the same. Outside its
+turn a box is frozen: its inputs are written and its outputs taken while nothing in it runs, so the inputs of a call do
+not exist before the call before it has ended, and what a box does is paid for by nobody else. Two clocks measure a
+turn, and the one that says more of a kernel counts:
 
-A turn is K calls on K contents that none of the boxes has seen; in one round all contestants get the same. Two clocks
-measure it, and the larger one counts: the judge's wall clock around the turn, less what a null kernel takes, and the
-CPU time that the box's process spent from the moment its inputs began to appear until those of its next turn do, less
-a null kernel's. So work done ahead of the signal, after the answer or on other cores is paid for like any other.
+ - the judge's wall clock, from before a box is told and thawed until its answer is there;
+ - the CPU time that the box's process has spent since its turn before, all of its threads: whatever it does ahead of
+   the answer, after it, or while it ought to be frozen. Since each call's work lies within its own turn, whatever a
+   kernel puts off or spreads over threads, this clock says at least as much as the work takes.
+
+From both comes off what a null kernel's turns take, which has one in every round (see `overhead`). On two cores of an
+AMD EPYC (a virtual machine, 2026-11-22) a null turn takes 29 µs, of which 2 to 3 µs are the thaw; freezing the box
+again takes 20 µs more, outside of the wall time. A box with many threads pays for stopping each of them.
+
+A short kernel gets more rounds, in the same time. The order stays the same for some rounds and is the reverse for as
+many. So a turn comes after another kernel's (half of the turns after oneself, as in A B B A, would find warm caches,
+and the one in the middle of three never), and of two kernels that share libraries each comes after the other as often
+as it goes before.
 """
 
 import math
@@ -32,15 +42,14 @@ _HOPELESS = ((3, 3.0), (7, 1.3))
 _LOST = (0.005, 5.0)
 """First calls that say so at once: so many seconds each, and so many times the incumbent's."""
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A turn whose CPU time is not booked yet."""
-
-    calls: int
-    wall_s: float
-    clock_s: float
+_LEAST_US = 0.01
+"""No call is said to take less."""
+_STIRRED_S = 1e-3
+"""What the kernel may take to handle signals that come to a frozen process."""
+_TURNED = 16
+"""After so many rounds at most the order is reversed."""
+_WALL = "wall: the judge's, one call a turn, less a null turn"
+_CPU = "cpu: the box's CPU time, which says more than the judge's wall clock; one call a turn, less a null turn"
 
 
 @dataclass
@@ -48,13 +57,25 @@ class Samples:
     """Per call, in µs, one per round."""
 
     us: list[float] = field(default_factory=list)
-    """What counts: the larger of the two clocks."""
+    """What counts."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     window: tuple[float, float] = statistics.LOW
     """Which part of the sorted samples is ranked."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What else is known of how they were taken."""
+
+    def add(self, wall_s: float, cpu_s: float) -> None:
+        """One call, by its two clocks, in seconds."""
+        wall_us, cpu_us = (max(seconds * 1e6, _LEAST_US) for seconds in (wall_s, cpu_s))
+        for row, value in ((self.wall, wall_us), (self.cpu, cpu_us), (self.us, max(wall_us, cpu_us))):
+            row.append(value)
+
+    def settle(self) -> None:
+        """Let the clock count that says more of all calls; until now it is the larger one of each call."""
+        low_wall, low_cpu = (statistics.low(statistics.pick(row, self.calm)) for row in (self.wall, self.cpu))
+        self.us = list(self.cpu if low_cpu > low_wall else self.wall)
+        self.notes["clock"] = _CPU if low_cpu > low_wall else _WALL
 
     @property
     def calm(self) -> list[bool]:
@@ -75,20 +96,28 @@ class Contestant:
         self.name = name
         self.box = box
         self.samples = Samples()
+        """In a race they rest on a first estimate of the null turn; those of its end, on all null turns."""
         self.once_s: dict[str, float] = {}
         self._reference = reference
         self.patience = Patience(limit_s)
-        self._open: Turn | None = None
-        self._null = Null(0.0, 0.0, 0.0, 0.0)
+        self._null: Null | None = None
+        self._gross: list[tuple[float, float]] = []
+        """Wall and CPU seconds of every turn, with what a null turn takes still in them."""
+        self._clock_s = 0.0
+        """The box's CPU clock when it was last frozen."""
         self.caller: Caller
 
-    def begin(self, shelf: Shelf, null: Null) -> None:
-        """Turn to a case. Raises Failure."""
+    def begin(self, shelf: Shelf, null: Any) -> None:
+        """Turn to a case; with null turns to compare with, the box is frozen from now on. Raises Failure."""
+        self.box.thaw()
         self.caller = Caller(self.box, shelf, self._reference)
         self._null = null
-        self.samples = Samples()
+        self.forget()
+        if null is not None:
+            self.box.freeze()
+            self._clock_s = self.box.cpu_s()
 
-    def warm_up(self, contents: Iterator[Entry], shelf: Shelf, null: Null) -> None:
+    def warm_up(self, contents: Iterator[Entry], shelf: Shelf, null: Any) -> None:
         """First calls on a case, a call a turn: how long one takes. Raises Failure, Rejected.
 
         The very first may compile what it calls, so it alone tells nothing.
@@ -101,39 +130,43 @@ class Contestant:
         self.end()
 
     def turn(self, entries: list[Entry]) -> float:
-        """One turn; wall seconds per call. Raises Failure, Rejected."""
-        self._settle()
-        clock = self.box.cpu_s()
+        """One turn; its wall seconds. Raises Failure, Rejected."""
         slots = self.caller.fill(entries)
         with self.patience.waiting() as left_s:
-            wall = self.box.go(slots, left_s)
-        wall = max(wall - self._null.wall_p10, 1e-8)
+            self._look()
+            wall_s = self.box.go(slots, left_s)
+            if self._null is not None:
+                self.box.freeze()
+                self._book(wall_s, self._null)
         self.caller.take(slots, entries)
-        self._open = Turn(len(entries), wall, clock)
-        return wall / len(entries)
+        return wall_s
 
     def forget(self) -> None:
         """What was timed so far was to warm up."""
-        self._settle()
-        self.samples = Samples()
+        self.samples, self._gross = Samples(), []
 
     def end(self) -> None:
-        """Book the last turn and look at what is still held. Raises Failure, Rejected."""
-        self._settle()
+        """Book all turns, and look at what is still held. Raises Rejected."""
+        if self._null is not None:
+            self.samples = Samples(notes={"null": self._null.evidence()})
+            for wall_s, cpu_s in self._gross:
+                self.samples.add(wall_s - self._null.wall_s, cpu_s - self._null.cpu_s)
+            self.samples.settle()
         self.caller.share_of_bound()
         self.caller.close()
 
-    def _settle(self) -> None:
-        if self._open is None:
-            return
-        turn, self._open = self._open, None
-        cpu = max(self.box.cpu_s() - turn.clock_s - self._null.cpu_p90, 0.0)
-        for row, seconds in (
-            (self.samples.wall, turn.wall_s),
-            (self.samples.cpu, cpu),
-            (self.samples.us, max(turn.wall_s, cpu)),
-        ):
-            row.append(seconds / turn.calls * 1e6)
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """A frozen box's CPU clock stands still. Raises Failure."""
+        if self._null is not None and self.box.cpu_s() - self._clock_s > _STIRRED_S:
+            raise Failure("cheat", "ran while it was stopped")
+
+    def _book(self, wall_s: float, null: Null) -> None:
+        clock_s = self.box.cpu_s()
+        self._gross.append((wall_s, clock_s - self._clock_s))
+        self._clock_s = clock_s
+        self.samples.add(wall_s - null.wall_s, self._gross[-1][1] - null.cpu_s)
 
 
 @dataclass(frozen=True)
@@ -147,10 +180,12 @@ class Leg:
 class Race:
     """One case: the first contestant against the others, who are dropped when they fail."""
 
-    turn_s = 120e-6
-    """A turn has as many calls as fill so much time."""
+    short_s = 120e-6
+    """A kernel that takes less gets more rounds: as many as fill the time that the rounds of one like this take."""
     case_s = 0.25
-    """In a leg; up to twice as long while the machine is busy."""
+    """At most, in a leg; up to twice as long while the machine is busy."""
+    most_rounds = 8
+    """Times as many at most, for a short kernel."""
     rounds_of: ClassVar[dict[int, int]] = {1: 32, 2: 24, 3: 16}
     """In each of so many legs; up to twice as many while the machine is busy."""
 
@@ -168,27 +203,30 @@ class Race:
         self.whole = 0
         self._feed = feed
         self._overhead = overhead
+        self._stride = 1
+        """So many rounds of a short kernel stand for one of another."""
 
     def warm_up(self) -> None:
         """First calls of every contestant, while they may still start processes."""
         entries = self._contents(_FEWEST_WARM_UPS if self.shelf.large else _WARM_UPS)
-        null = self._null(1)
-        self._each(lambda contestant: contestant.warm_up(iter(entries), self.shelf, null))
+        self._each(lambda contestant: contestant.warm_up(iter(entries), self.shelf, None))
 
     def run(self) -> None:
         """Take turns. Raises Failure, Rejected of the first contestant only."""
         fastest = min(contestant.once_s[self.shelf.name] for contestant in self.racing)
-        self.calls = self._room(fastest)
         null = self._null(self.calls)
+        self.calls = self._room(fastest)
         turn_s = self.calls * sum(contestant.once_s[self.shelf.name] for contestant in self.racing)
         self._each(lambda contestant: contestant.begin(self.shelf, null))
         if turn_s < _SLOW_S:
-            self._round()
+            self._round(null)
             self._each(lambda contestant: contestant.forget())
         fewest, started = 1 if turn_s > _LONG_S else 3, time.monotonic()
         while not self._enough(fewest, time.monotonic() - started):
-            self._round()
+            self._round(null)
             self.rounds += 1
+        if self._overhead is not None:
+            null.settle()
         self._each(lambda contestant: contestant.end())
         self.shelf.wanted = max(_WARM_UPS + (self.wanted_rounds + 2) * self.calls, self.shelf.wanted // 2)
 
@@ -197,11 +235,15 @@ class Race:
     def _null(self, calls: int) -> Any:
         """What a turn of so many calls costs when nothing is done in it."""
         assert self._overhead is not None
-        return self._overhead.of(calls)
+        return self._overhead.begin(self.shelf)
 
     def _room(self, fastest: float) -> int:
-        """How many calls a turn has, when one takes so many seconds."""
-        return max(min(math.ceil(self.turn_s / fastest), self.shelf.slots // 2), 1)
+        """How many calls a turn has, when one takes so many seconds: one. A short one gets more rounds for it."""
+        assert self._overhead is not None
+        net_s = max(fastest - self._overhead.usual_s, self.short_s / self.most_rounds)
+        self._stride = max(math.ceil(self.short_s / net_s), 1)
+        self.wanted_rounds *= self._stride
+        return 1
 
     def _contents(self, count: int) -> list[Entry]:
         entries = list(islice(self._feed, count))
@@ -209,8 +251,11 @@ class Race:
         self.whole += sum(all(want.sample is None for want in entry.expected) for entry in entries)
         return entries
 
-    def _round(self) -> None:
-        self._turns(self._contents(self.calls))
+    def _round(self, null: Any) -> None:
+        entries = self._contents(self.calls)
+        self._turns(entries)
+        if self._overhead is not None:
+            self._overhead.turn(null, entries[0])
 
     def _turns(self, entries: list[Entry]) -> None:
         """All on the same contents."""
@@ -219,7 +264,8 @@ class Race:
     def _each(self, move: Callable[[Contestant], object]) -> None:
         first = self.leg.number % len(self.racing)
         order = self.racing[first:] + self.racing[:first]
-        for contestant in order[::-1] if 2 * self.rounds >= self.wanted_rounds else order:
+        turned = self.rounds // min(-(-self.wanted_rounds // 2), _TURNED) % 2
+        for contestant in order[::-1] if turned else order:
             self._try(contestant, move)
 
     def _try(self, contestant: Contestant, move: Callable[[Contestant], object]) -> None:
@@ -242,7 +288,7 @@ class Race:
 
     def _enough(self, fewest: int, elapsed_s: float) -> bool:
         """On a quiet machine a fixed number or time; up to twice that while most turns are disturbed."""
-        if any(self.rounds >= look and _slower(self.racing, times) for look, times in _HOPELESS):
+        if self.rounds % self._stride == 0 and self._hopeless(self.rounds // self._stride):
             return True
         if self._lost and self.rounds:
             return True
@@ -250,8 +296,14 @@ class Race:
             return self.rounds > 0 and self.racing[0].patience.left_s <= 0
         if self.rounds >= 2 * self.wanted_rounds or elapsed_s > 2 * self.case_s:
             return True
-        quiet = all(2 * sum(contestant.samples.calm) >= self.rounds - 1 for contestant in self.racing)
-        return quiet and (self.rounds >= self.wanted_rounds or elapsed_s > self.case_s)
+        return (self.rounds >= self.wanted_rounds or elapsed_s > self.case_s) and self._quiet
+
+    def _hopeless(self, looks: int) -> bool:
+        return any(looks >= look and _slower(self.racing, times) for look, times in _HOPELESS)
+
+    @property
+    def _quiet(self) -> bool:
+        return all(2 * sum(contestant.samples.calm) >= self.rounds - 1 for contestant in self.racing)
 
 
 def _slower(contestants: list[Contestant], times: float) -> bool:

@@ -55,43 +55,47 @@ def test_opponent_that_fails_is_skipped_with_a_note(judge: Judge) -> None:
     assert "nonsense" in result.evidence["skipped"]["00001"]
 
 
-def charged(result: Evaluation, times: float) -> bool:
-    """Whether it counts for so many times what a clock around its turns says."""
-    assert result.accepted, result.reason
-    return all(row["us"] > times * row["wall_us"] for row in result.evidence["timed"])
-
-
-def test_work_on_other_threads_is_charged(judge: Judge) -> None:
-    """A helper that goes on working between turns pays for it."""
-    helper = """
-#include <thread>
-struct Burn { Burn() { std::thread([] { for (;;) asm volatile(""); }).detach(); } } burn;
-"""
-    in_the_end(lambda: judge(toy.cpp(toy.LOOP, helper)), lambda result: charged(result, 2))
-
-
-PEEK = """
+AFTER = """
 #include <atomic>
 #include <thread>
-std::atomic<const float *> where{nullptr};
-std::atomic<int64_t> count{0};
-float seen = 0, answer[65536];
-std::atomic<bool> ready{false};
-struct Peek { Peek() { std::thread([] {
-    for (;;) {
-        const float *a = where; int64_t n = count;
-        if (a && ((volatile const float *)a)[n - 1] != seen) {
-            for (int turn = 0; turn < 200; turn++) for (int64_t i = 0; i < n; i++) answer[i] += a[i] * 1e-9f;
-            seen = ((volatile const float *)a)[n - 1]; ready = true;
-        }
-        std::this_thread::yield();
-    } }).detach(); } } peek;
+std::atomic<int> asked{0};
+struct After { After() { std::thread([] {
+    for (int seen = 0;;) {
+        while (seen == asked) usleep(1);
+        for (int64_t k = 0; k < 1000000; k++) asm volatile("");
+        seen = asked;
+    } }).detach(); } } after;
 """
 
 
-def test_work_done_before_the_signal_is_paid_for(judge: Judge) -> None:
-    """A thread that works on the inputs while they are being written: its CPU time counts for this turn."""
-    in_the_end(lambda: judge(toy.cpp("where = a; count = n;\n" + toy.LOOP, PEEK)), lambda result: charged(result, 1.5))
+def test_work_after_the_answer_is_charged(judge: Judge) -> None:
+    """It is stopped before the next turn, so it goes on in that one: sooner or later it is paid for."""
+    (row, *_) = in_the_end(
+        lambda: judge(toy.cpp(toy.LOOP + " asked++;", AFTER)),
+        lambda result: result.accepted and all(row["us"] > 40 for row in result.evidence["timed"]),
+    ).evidence["timed"]
+    assert row["clock"].startswith(("wall", "cpu"))
+
+
+BURN = """
+#include <thread>
+struct Burn { Burn() { for (int k = 0; k < 3; k++) std::thread([] { for (;;) asm volatile(""); }).detach(); } } burn;
+"""
+
+
+def test_threads_that_go_on_working_slow_no_rival(judge: Judge) -> None:
+    """However much they do between turns."""
+    burning = toy.cpp(toy.LOOP, BURN)
+    assert not judge(burning, toy.RIGHT_CPP).evidence["claim"]["faster"]
+
+
+def test_a_comparison_says_what_the_clock_was(judge: Judge) -> None:
+    evidence = judge(toy.slow(4), toy.slow(4)).evidence
+    for row in evidence["timed"]:
+        assert row["clock"].startswith(("wall", "cpu"))
+        assert row["calls"] == 1
+        assert 0 < row["null"]["off_wall_us"] <= row["null"]["wall_p90_us"]
+    assert evidence["against"][0]["clocks"]
 
 
 def test_output_that_comes_late_is_none(judge: Judge) -> None:

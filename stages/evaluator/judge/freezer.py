@@ -1,0 +1,109 @@
+"""Stops a box's process from outside, all its threads at once, and lets it go on.
+
+A control group (v2) is frozen where the box has one: nothing inside can undo that, no timer and no signal. Elsewhere
+the process is sent SIGSTOP and SIGCONT, which a SIGCONT that the box has arranged for (a timer's) would undo; so
+whoever freezes a box must look at its CPU clock, too. A stop by signals also wakes the process' parent each time.
+"""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Protocol
+
+_LONGEST_STATE = 512
+_RESTING = b"TtZX"
+"""Letters in /proc/PID/stat: stopped, traced, dead."""
+
+
+class Freezer(Protocol):
+    """What stops one box."""
+
+    how: str
+    """In two words."""
+
+    def stop(self) -> None:
+        """Ask for it."""
+
+    def stopped(self) -> bool:
+        """Whether no thread of the box runs any more, in the kernel's code neither; also when it has ended."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
+    def close(self) -> None:
+        """Let go of the handles."""
+
+
+class GroupFreezer:
+    """By the control group in a folder. Raises OSError where that is gone."""
+
+    how = "control group"
+
+    def __init__(self, folder: Path) -> None:
+        self._order = os.open(folder / "cgroup.freeze", os.O_WRONLY | os.O_CLOEXEC)
+        self._state = os.open(folder / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+
+    def stop(self) -> None:
+        os.pwrite(self._order, b"1", 0)
+
+    def stopped(self) -> bool:
+        state = os.pread(self._state, _LONGEST_STATE, 0)
+        return b"frozen 1" in state or b"populated 0" in state
+
+    def resume(self) -> None:
+        os.pwrite(self._order, b"0", 0)
+
+    def close(self) -> None:
+        os.close(self._order)
+        os.close(self._state)
+
+
+class SignalFreezer:
+    """By signals to a process. Raises OSError where that is gone."""
+
+    how = "signals"
+
+    def __init__(self, pid: int) -> None:
+        self._process = os.pidfd_open(pid)
+        self._tasks = f"/proc/{pid}/task"
+        self._state = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def stop(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def stopped(self) -> bool:
+        """The first thread's state says it all, where there is no other."""
+        with contextlib.suppress(OSError):
+            state, threads = _state(os.pread(self._state, _LONGEST_STATE, 0))
+            if state not in _RESTING:
+                return False
+            return threads == 1 or all(map(self._rests, os.listdir(self._tasks)))
+        return True
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def close(self) -> None:
+        os.close(self._process)
+        os.close(self._state)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._process, number)
+
+    def _rests(self, task: str) -> bool:
+        with contextlib.suppress(OSError), open(f"{self._tasks}/{task}/stat", "rb") as file:
+            return _state(file.read(_LONGEST_STATE))[0] in _RESTING
+        return True
+
+
+def freezer(pid: int, folder: str) -> Freezer:
+    """For a box's process, whose control group is in `folder` where it has one. Raises OSError."""
+    return GroupFreezer(Path(folder)) if folder else SignalFreezer(pid)
+
+
+def _state(text: bytes) -> tuple[bytes, int]:
+    """A thread's state, and how many threads its process has."""
+    fields = text[text.rindex(b")") + 2 :].split()
+    return fields[0], int(fields[17])
