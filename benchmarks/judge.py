@@ -1,8 +1,9 @@
 """How steady the judge is, what it tells apart, and what a judgement costs.
 
-    python benchmarks/judge.py [--times 20]
+    python benchmarks/judge.py [--times 20] [--short]
 
 The kernel is a vectorised softmax; its slower twin does 3 % of the rows again, which is 3 % more of the same work.
+With --short only the same for calls of about 5 and 30 µs, where the judge's own part of a turn is as long.
 Run it on an idle machine: where the A/A control says that nothing can be ranked, a judgement counts as unranked.
 """
 
@@ -12,12 +13,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from ksflow.problem import load
-from ksflow.records import Evaluation, Kernel, Origin, Trial
+from ksflow.records import Case, Evaluation, Kernel, Origin, Problem, Trial
 from ksflow.stages.evaluator.local import LocalEvaluator
 from ksflow.target import detect
 
+_SHORT_ROWS = (32, 192)
 _KERNEL = """
 #include <algorithm>
 #include <cstdint>
@@ -78,16 +81,26 @@ def main() -> None:
     """Judge again and again, and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=20)
-    times = parser.parse_args().times
+    parser.add_argument("--short", action="store_true")
+    options = parser.parse_args()
+    times = options.times
     os.environ["KSFLOW_CACHE"] = tempfile.mkdtemp(prefix="ksflow-bench-")
     problem, target = load("softmax"), detect()
     judge = LocalEvaluator(target, control="always")
 
-    def against(own: int, rival: int) -> Callable[[], Evaluation]:
+    def against(own: int, rival: int, of: Problem = problem) -> Callable[[], Evaluation]:
         trial = Trial("00001", Origin.SEED, kernel=softmax(rival))
-        return lambda: judge(problem, softmax(own), (trial,))
+        return lambda: judge(of, softmax(own), (trial,))
 
     print(f"{target.chip}, load {os.getloadavg()[0]:.2f}, isolation {judge.level}, {time.strftime('%Y-%m-%d')}")
+    if options.short:
+        for rows in _SHORT_ROWS:
+            case = Case(f"{rows}x256", {"rows": rows, "cols": 256}, 9)
+            short = replace(problem, benchmarks=(case,))
+            against(0, 3, short)()
+            alarms(f"{case.name}, a true 3 %: found faster", against(0, 3, short), times)
+            alarms(f"{case.name}, the same kernel: called faster", against(0, 0, short), times)
+        return
     against(0, 3)()
     alarms("a true 3 %: found faster", against(0, 3), times)
     repeat(against(0, 10), times)
@@ -112,13 +125,15 @@ def repeat(run: Callable[[], Evaluation], times: int) -> None:
 
 def alarms(name: str, run: Callable[[], Evaluation], times: int) -> None:
     """How often a claim is upheld."""
-    claims = [run().evidence["claim"] for _ in range(times)]
+    found = [run() for _ in range(times)]
+    claims = [evaluation.evidence["claim"] for evaluation in found]
     ranked = [claim for claim in claims if claim["ranked"]]
     controls = sorted(abs(claim["control"]["speedup"] - 1) for claim in claims if "control" in claim)
     ratios = sorted(claim["speedup"] for claim in ranked)
+    middle = statistics.median(timing.us for evaluation in found for timing in evaluation.timings)
     print(
         f"{name} in {sum(claim['faster'] for claim in ranked)} of {len(ranked)} ranked ({times} judged); "
-        f"ratios {ratios[0]:.4f} to {ratios[-1]:.4f}, control off by at most {controls[-1]:.2%}"
+        f"ratios {ratios[0]:.4f} to {ratios[-1]:.4f}, control off by at most {controls[-1]:.2%}, {middle:.1f} µs a call"
     )
 
 

@@ -22,8 +22,8 @@ _FIRST = 9
 """Null turns before a race, which give a first estimate, and count where the race has hardly more rounds."""
 _FEWEST = 3
 _NEAR = 1.1
-_MOST_BYTES = 16 << 20
-"""Of the contents' beginning, which the judge writes for a null turn too: enough to empty its caches."""
+_MOST_BYTES = 1 << 20
+"""Of the contents' beginning, which the judge writes for a null turn too: with those of all others it fills caches."""
 _PATIENCE_S = 10.0
 
 
