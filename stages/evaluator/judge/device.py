@@ -350,12 +350,18 @@ class DeviceBox(Box):
                 pairs = zip(slots, self._pending, strict=True)
                 alone = [self._run(bytes([slot]), [pending], deadline, ahead=False) for slot, pending in pairs]
                 turn = Turn.of(alone)
+            self.rest()
             self._leave_device()
             return turn
         except torch.OutOfMemoryError as error:
             raise Failure("error", "leaves too little of the device's memory for the judge") from error
         finally:
             self._pending = []
+
+    def rest(self) -> None:
+        """Stop the box's process until its next turn, once it is the only one. Raises Failure."""
+        if self.locked is not None:
+            self.freeze()
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -383,6 +389,7 @@ class DeviceBox(Box):
         self._numbered += len(slots)
         self._poison(pending)
         nonce = self._say(GO, FIRST.pack(first) + slots)
+        self.thaw()
         queued = ahead and self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
         try:
             marks = [self._queue(*pair) for pair in enumerate(pending, first)]

@@ -143,7 +143,7 @@ class DeviceContestant(Contestant):
 
     def begin(self, shelf: Shelf, null: Any) -> None:
         super().begin(shelf, null)
-        self.forget()
+        self.device_box.rest()
 
     def warm_up(self, contents: Iterator[Entry], shelf: Shelf, null: Any) -> None:
         """Ungated, because a first call may compile, allocate and wait."""
@@ -172,9 +172,6 @@ class DeviceContestant(Contestant):
             self._conclude()
         self.caller.share_of_bound()
         self.caller.close()
-
-    def _settle(self) -> None:
-        """Nothing is booked late."""
 
     def _conclude(self) -> None:
         """The box's own times, and on top of them what the judge's clock saw beyond the slack."""
