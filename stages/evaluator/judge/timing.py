@@ -11,8 +11,9 @@ turn, and the one that says more of a kernel counts:
    kernel puts off or spreads over threads, this clock says at least as much as the work takes.
 
 From both comes off what a null kernel's turns take, which has one in every round (see `overhead`). On two cores of an
-AMD EPYC (a virtual machine, 2026-11-22) a null turn takes 29 µs, of which 2 to 3 µs are the thaw; freezing the box
-again takes 20 µs more, outside of the wall time. A box with many threads pays for stopping each of them.
+AMD EPYC (a virtual machine, 2026-11-22) a null turn takes 25 to 29 µs, of which 2 to 3 µs are the thaw; freezing the
+box again takes 16 to 20 µs more, outside of the wall time. A box with many threads pays for stopping each of them: with
+sixteen idle ones a turn takes 4 µs longer.
 
 A short kernel gets more rounds, in the same time. The order stays the same for some rounds and is the reverse for as
 many. So a turn comes after another kernel's (half of the turns after oneself, as in A B B A, would find warm caches,
