@@ -23,9 +23,10 @@ Case = dict[str, Any]
 Row = tuple[str, bool, str]
 
 _SHORTCUTS_S = 15.0
-"""For shortcuts on all cases together, before those that passed are looked at closer."""
-_CONTENTS = 8
-"""So many contents of a case must let a shortcut pass. The judge has more of each: luck does not last that long."""
+"""For shortcuts on all cases together, and as long again for a closer look at those that pass."""
+_CONTENTS, _FEWEST_CONTENTS = 8, 2
+"""So many contents of a case must let a shortcut pass, fewer where each takes long. The judge has more: luck does not
+last that long."""
 _REMEDY = (
     "draw contents in which every part weighs more than the bound (around zero rather than far from it, of mixed size, "
     "shorter sums), or lower check.c1 or the oracle's magnitude"
@@ -105,8 +106,9 @@ class _Played:
             elif (accepted := _passes(source.reference, shortcut, right)) is not None:
                 self.tries[shortcut.kind] += 1
                 open_ += [shortcut] if accepted else []
+        end = time.monotonic() + seconds
         for step in range(1, _CONTENTS):
-            if open_:
+            if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
                 right = _right(source, {**case, "seed": case["seed"] + step})
                 open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
         for shortcut in reversed(open_):

@@ -108,7 +108,7 @@ HONEST: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("n", [1 << 15, 1 << 19])
+@pytest.mark.parametrize("n", [1 << 15, pytest.param(1 << 19, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", LONG)
 def test_long_sums_in_any_order(kind: str, n: int) -> None:
     x = LONG[kind](normal(2, n))
