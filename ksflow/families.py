@@ -14,7 +14,7 @@ from itertools import permutations
 from math import prod
 from random import Random
 
-from ksflow.records import Population, Trial, Verdict
+from ksflow.records import Population, Trial, Verdict, base_of
 from ksflow.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
@@ -228,7 +228,7 @@ def _stated(reason: str, config: Config) -> frozenset[tuple[str, str]]:
 def _source(trial: Trial, population: Population) -> str:
     if trial.kernel:
         return trial.kernel.main
-    parent = population.by_id.get(trial.parents[0]) if trial.parents else None
+    parent = base_of(trial, population.by_id)
     if parent is None or parent.kernel is None or trial.experiment is None:
         return ""
     try:

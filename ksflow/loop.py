@@ -28,6 +28,7 @@ from ksflow.records import (
     Population,
     Problem,
     Trial,
+    first_attempt,
 )
 
 
@@ -158,10 +159,8 @@ def learn(lab: Lab, turn: Turn) -> tuple[Note, ...]:
 def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
     """What the experiment was designed for, and the attempt to repair where it is one."""
     try:
-        failed = first = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
-        while first and first.origin is Origin.REPAIR:
-            first = known.by_id[first.parents[0]]
-        parents = (first or trial).parents
+        failed = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
+        parents = (first_attempt(trial, known.by_id) or trial).parents
         return known.choose(parents[0], parents[-1], ""), failed
     except KeyError as error:
         raise StageError(

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ksflow.records import BETTER_BY, Evaluation, Json, Trial, Verdict
+from ksflow.records import Speedup, Trial, Verdict, ratios, speedup
+from ksflow.records.ratios import usable
 
 SLOWEST, FASTEST = -0.25, 2.0
 CHEATS = (Verdict.CHEAT, Verdict.IMPOSSIBLE)
@@ -23,16 +24,6 @@ REJECTED = {
     Verdict.INCORRECT: 0.2,
 }
 """What a kernel that was not accepted is worth. A verdict that is not here says nothing of the kernel."""
-
-
-class Ratio(NamedTuple):
-    """How much faster one kernel is than another."""
-
-    speedup: float
-    low: float
-    high: float
-    measured: bool
-    """Side by side, or beside the same third; otherwise the interval is the house's margin around the scores."""
 
 
 class Worth(NamedTuple):
@@ -51,7 +42,7 @@ def comparable(one: Trial, other: Trial) -> bool:
 def key(trial: Trial) -> tuple[str, str, str]:
     """What a judged trial's verdict holds for: the problem's digest, judge and machine."""
     assert trial.evaluation is not None
-    return trial.evaluation.problem, trial.evaluation.judge, trial.evaluation.target
+    return ratios.key(trial.evaluation)
 
 
 def holds(trial: Trial) -> bool:
@@ -62,19 +53,9 @@ def holds(trial: Trial) -> bool:
     return said.accepted or said.verdict in REJECTED
 
 
-def ratio(one: Trial, other: Trial) -> Ratio | None:
-    """How much faster `one` is; None unless both were accepted and can be compared."""
-    ours, theirs = one.evaluation, other.evaluation
-    if ours is None or theirs is None or not comparable(one, other) or not (ours.score_us and theirs.score_us):
-        return None
-    if row := _usable(ours.beside(other.id)):
-        return Ratio(row["speedup"], row["low"], row["high"], True)
-    if row := _usable(theirs.beside(one.id)):
-        return Ratio(1 / row["speedup"], 1 / row["high"], 1 / row["low"], True)
-    for mine, its in _shared(ours, theirs):
-        return Ratio(mine["speedup"] / its["speedup"], mine["low"] / its["high"], mine["high"] / its["low"], True)
-    speedup = theirs.score_us / ours.score_us
-    return Ratio(speedup, speedup / BETTER_BY, speedup * BETTER_BY, False)
+def ratio(one: Trial, other: Trial) -> Speedup | None:
+    """How many times as fast `one` is; None unless both were accepted and can be compared."""
+    return speedup(one, other) if comparable(one, other) else None
 
 
 def worth(trial: Trial, beside: Trial | None) -> Worth | None:
@@ -85,7 +66,7 @@ def worth(trial: Trial, beside: Trial | None) -> Worth | None:
     if not said.accepted:
         return Worth(REJECTED[said.verdict], False)
     found = ratio(trial, beside) if beside else None
-    return Worth(_of(found.speedup), _beats(trial, beside, found)) if found and beside else None
+    return Worth(_of(found.ratio), _beats(trial, beside, found)) if found and beside else None
 
 
 def beside_incumbent(trial: Trial) -> Worth | None:
@@ -95,8 +76,10 @@ def beside_incumbent(trial: Trial) -> Worth | None:
         return None
     if not said.accepted:
         return Worth(REJECTED[said.verdict], False)
-    claim = _usable(said.claim)
-    return Worth(_of(claim["speedup"]), bool(claim["low"] > 1 and claim.get("faster", True))) if claim else None
+    claim = said.claim
+    if not usable(claim):
+        return None
+    return Worth(_of(claim["speedup"]), bool(claim["low"] > 1 and claim.get("faster", True)))
 
 
 def best(found: Iterable[Worth | None]) -> Worth | None:
@@ -109,7 +92,7 @@ def better(one: Trial, other: Trial) -> bool:
     if not comparable(one, other) or one.score_us is None:
         return False
     found = ratio(one, other)
-    return other.score_us is None or bool(found and found.measured and _beats(one, other, found))
+    return other.score_us is None or bool(found and found.paired and _beats(one, other, found))
 
 
 # -- inside ----------------------------------------------------------------------------------------
@@ -119,19 +102,7 @@ def _of(speedup: float) -> float:
     return round(0.5 + min(max(math.log2(speedup), SLOWEST), FASTEST), 4)
 
 
-def _beats(one: Trial, other: Trial, found: Ratio) -> bool:
+def _beats(one: Trial, other: Trial, found: Speedup) -> bool:
     claim = one.evaluation.claim if one.evaluation else {}
     doubted = claim.get("id") == other.id and not claim.get("faster", True)
     return found.low > 1 and not doubted
-
-
-def _usable(row: Json | None) -> Json | None:
-    return row if row and min(row.get("low", 0), row.get("speedup", 0)) > 0 and row.get("high", 0) > 0 else None
-
-
-def _shared(ours: Evaluation, theirs: Evaluation) -> Iterable[tuple[Json, Json]]:
-    """Rows of both about the same third kernel, the newest first."""
-    for mine in reversed(ours.evidence.get("against", [])):
-        its = theirs.beside(mine["id"])
-        if _usable(mine) and _usable(its) and its:
-            yield mine, its

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ksflow.records import Evaluation, Experiment, Origin, Population, Trial, Verdict
+from ksflow.records import Experiment, Population, Trial, Verdict, base_of, first_attempt, speedup
 
 FEW = 8
 """With fewer accepted experiments nothing is said of how ranges should change, or of ranks."""
@@ -70,19 +70,11 @@ class Calibration:
     """Spearman's, of middles with gains, and its 95 % interval. None with fewer than `FEW`, or where all are equal."""
 
 
-def first_attempt(trial: Trial, population: Population) -> Trial | None:
-    """The trial whose experiment this one carries out: itself, or what it repairs. None where that is not known."""
-    found: Trial | None = trial
-    while found is not None and found.origin is Origin.REPAIR:
-        found = population.by_id.get(found.parents[0]) if found.parents else None
-    return found
-
-
 def bets(population: Population) -> tuple[Bet, ...]:
     """Every experiment that something was predicted of and that was measured, in the order of their ids."""
     last: dict[str, Trial] = {}
     for trial in population.trials:
-        first = first_attempt(trial, population)
+        first = first_attempt(trial, population.by_id)
         if first is not None and first.experiment is not None and any(first.experiment.gain_percent):
             last[first.id] = trial
     made = (_bet(population.by_id[name], trial, population) for name, trial in last.items())
@@ -171,16 +163,9 @@ def _bet(first: Trial, last: Trial, population: Population) -> Bet | None:
     if evaluation is None or not evaluation.accepted:
         known = bool(last.failure) or (evaluation is not None and evaluation.verdict not in _UNKNOWN)
         return Bet(first.id, first.by, experiment, None) if known else None
-    base = population.by_id.get(first.parents[0]) if first.parents else None
-    ratio = _ratio(evaluation, base) if base and not evaluation.unranked else None
-    return None if ratio is None else Bet(first.id, first.by, experiment, (ratio - 1) * 100)
-
-
-def _ratio(evaluation: Evaluation, base: Trial) -> float | None:
-    """How many times as fast as the base."""
-    if row := evaluation.beside(base.id):
-        return float(row["speedup"])
-    return base.score_us / evaluation.score_us if base.score_us and evaluation.score_us else None
+    base = base_of(first, population.by_id)
+    found = speedup(last, base) if base and not evaluation.unranked else None
+    return None if found is None else Bet(first.id, first.by, experiment, found.gain_percent)
 
 
 def _ends(made: Sequence[Bet]) -> tuple[float, float]:

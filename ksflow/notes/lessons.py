@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ksflow.errors import LineageError
-from ksflow.notes.calibration import first_attempt
-from ksflow.records import BETTER_BY, Evaluation, Note, Population, Status, Trial, Verdict
+from ksflow.records import BETTER_BY, Evaluation, Note, Population, Status, Trial, Verdict, base_of, between
 
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
@@ -137,8 +136,7 @@ def _seen(was: Trial, then: Mapping[str, Trial], known: Population) -> _Seen | N
     now = known.by_id.get(was.id)
     if now is None or now.evaluation is None or was.evaluation is None:
         return None
-    first = first_attempt(now, known)
-    base = known.by_id.get(first.parents[0]) if first and first.parents else None
+    base = base_of(now, known.by_id)
     earlier = then.get(base.id, base) if base else None
     return _Seen(
         was.id,
@@ -163,11 +161,5 @@ def _row(row: Mapping[str, float] | None) -> tuple[float, int] | None:
 
 def _by_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:
     """The same by two scores, where one judge gave both on one machine."""
-    if base is None or not trial.score_us or not base.score_us or _key(trial) != _key(base):
-        return None
-    ratio = base.score_us / trial.score_us
-    return ratio, (ratio >= BETTER_BY) - (ratio * BETTER_BY <= 1)
-
-
-def _key(evaluation: Evaluation) -> tuple[str, str, str]:
-    return evaluation.problem, evaluation.judge, evaluation.target
+    found = between(trial, "", base, "") if base else None
+    return None if found is None else (found.ratio, (found.low >= 1) - (found.high <= 1))

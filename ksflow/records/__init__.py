@@ -9,8 +9,9 @@ from ksflow.records.calls import SECRET_LETTERS, Call, Permit, Question
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
 from ksflow.records.notes import Document, Note, Passage, Status
-from ksflow.records.population import BETTER_BY, Duel, Material, Population, duel
-from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed
+from ksflow.records.population import Duel, Material, Population, duel
+from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, family
+from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, speedup
 from ksflow.records.targets import Target
 from ksflow.records.trials import Choice, Cost, Experiment, Origin, Plan, Step, Trial, portfolio
 
@@ -50,14 +51,20 @@ __all__ = [
     "Record",
     "Scalar",
     "Seed",
+    "Speedup",
     "Status",
     "Step",
     "Target",
     "Timing",
     "Trial",
     "Verdict",
+    "base_of",
+    "between",
     "duel",
+    "family",
+    "first_attempt",
     "geomean",
     "language",
     "portfolio",
+    "speedup",
 ]

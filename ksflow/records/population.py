@@ -8,10 +8,8 @@ from functools import cached_property
 
 from ksflow.records.base import Json
 from ksflow.records.notes import Document, Note, Status
+from ksflow.records.ratios import BETTER_BY, base_of
 from ksflow.records.trials import Choice, Step, Trial
-
-BETTER_BY = 1.03
-"""How much better a score must be where two kernels were never timed side by side."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,8 @@ class Population:
         return Choice(first, second, rationale, self.step(first), self.step(second))
 
     def step(self, trial: Trial) -> Step:
-        """How `trial` came about, against its base."""
-        parent = self.by_id.get(trial.parents[0]) if trial.parents else None
+        """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""
+        parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
         return Step(
             trial.experiment,

@@ -1,11 +1,21 @@
 """What is to be made fast."""
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ksflow.records.base import Json, Record, Scalar, geomean
 from ksflow.records.kernels import C_TYPES, Kernel
+
+_PRECISION = re.compile(r"[-_.](?:fp|bf|tf|int|float|bfloat)\d+(?:_?e\dm\d\w*)?$")
+
+
+def family(name: str) -> str:
+    """A problem's name without the precision at its end: the same task in bf16 and in fp32 is one problem where parts
+    of a data set must not know of each other.
+    """
+    return _PRECISION.sub("", name)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ksflow.records import Cost, Origin, Population, Trial
+from ksflow.records import Cost, Origin, Population, Trial, speedup
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,10 @@ class Improvement:
     """Of those experiments."""
 
     @property
-    def gain_percent(self) -> float:
-        """By the two scores; 100 means twice as fast."""
-        return ((self.before.score_us or 0.0) / (self.trial.score_us or 1.0) - 1) * 100
+    def gain_percent(self) -> float | None:
+        """100 means twice as fast; None where the two verdicts cannot be compared."""
+        found = speedup(self.trial, self.before)
+        return found.gain_percent if found else None
 
 
 def improvements(population: Population) -> tuple[Improvement, ...]:

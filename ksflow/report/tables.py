@@ -17,7 +17,7 @@ from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
-from ksflow.report.words import by_score, speedup
+from ksflow.report.words import speedup
 from ksflow.session.schedule import Outcome
 
 
@@ -98,8 +98,8 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         for name in ("kernel", "µs", "gain", "experiments", "cost"):
             table.add_column(name, justify="left" if name in ("kernel", "cost") else "right", no_wrap=True)
         for row in found:
-            cells = (row.trial.id, f"{row.trial.score_us:.4g}", f"{row.gain_percent:+.0f} %", str(row.trials))
-            table.add_row(*cells, spending.price(row.cost))
+            gain = "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %"
+            table.add_row(row.trial.id, f"{row.trial.score_us:.4g}", gain, str(row.trials), spending.price(row.cost))
         console.print(table)
     if spending.price(total):
         words = [f"cost of the run so far: {spending.price(total)}"]
@@ -208,7 +208,7 @@ def _scores(
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for trial in [*trials, *baselines]:
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
-        ratio = by_score(trial, baselines) if trial not in baselines else None
+        ratio = speedup(trial, baselines) if trial not in baselines else None
         table.add_row(
             Text("\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))])),
             f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from ksflow import records
 from ksflow.errors import printable
 from ksflow.records import Population, Problem, Trial
 
@@ -51,23 +52,13 @@ def was(trial: Trial) -> str:
 
 
 def speedup(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
-    """Against the fastest baseline: as timed side by side where that was done, else by the scores."""
-    rows = trial.evaluation.evidence.get("against", ()) if trial.evaluation else ()
-    ids = {baseline.id for baseline in baselines}
-    paired = [float(row["speedup"]) for row in rows if row["id"] in ids]
-    if ids and len(paired) == len(ids):
-        return min(paired)
-    return by_score(trial, baselines)
-
-
-def by_score(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
-    """Against the fastest baseline, by their scores alone: the two may have had other neighbours when timed."""
-    times = [baseline.score_us for baseline in baselines if baseline.score_us]
-    return min(times) / trial.score_us if times and trial.score_us else None
+    """How many times as fast a trial is as the baseline that it beats by least; None where that is not known."""
+    found = (records.speedup(trial, baseline) for baseline in baselines)
+    return min((one.ratio for one in found if one), default=None)
 
 
 def times(trial: Trial, baselines: tuple[Trial, ...]) -> str:
-    ratio = by_score(trial, baselines)
+    ratio = speedup(trial, baselines)
     return f"x{ratio:.2f}" if ratio else ""
 
 

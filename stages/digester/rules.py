@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ksflow.notes.lessons import trial_of
-from ksflow.records import Material, Note, Population, Problem, Status, Trial
+from ksflow.records import Material, Note, Population, Problem, Status, Trial, base_of, speedup
 from ksflow.stages.digester.steps import (
     DeadEnd,
     Family,
@@ -110,9 +110,10 @@ class Rules:
         """Experiments that assign no tunables, judged against their base."""
         found = []
         for trial in population.trials:
-            base = population.by_id.get(trial.parents[0]) if trial.parents else None
-            if base and base.score_us and trial.score_us and trial.experiment:
-                gain = math.log(base.score_us / trial.score_us)
+            base = base_of(trial, population.by_id)
+            measured = speedup(trial, base) if base else None
+            if base and measured and trial.experiment:
+                gain = math.log(measured.ratio)
                 if not trial.experiment.changes and abs(gain) > self.noise:
                     found.append((gain, base, trial))
         found.sort(key=lambda item: -abs(item[0]))
@@ -186,11 +187,12 @@ def _best(family: Family) -> Note:
     best, config = min(family.accepted, key=lambda pair: (pair[0].score_us or 0.0, pair[0].id))
     first, _ = family.accepted[0]
     values = " ".join(f"{name}={value}" for name, value in config.items())
-    ratio = (first.score_us or 0.0) / (best.score_us or 1.0)
+    measured = speedup(best, first)
+    times = f", {measured.ratio:.1f}x as fast as {first.id}" if measured else ""
     judged = len(family.accepted) + len(family.failed)
     text = (
         f"{best.id} is the fastest of {judged} kernels with these tunables, {len(family.failed)} of which "
-        f"failed: {best.score_us:.1f} us, {ratio:.1f}x as fast as {first.id}. {values}"
+        f"failed: {best.score_us:.1f} us{times}. {values}"
     )
     return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from ksflow.families import Config, Member, declared, families
-from ksflow.records import Population, Trial, Verdict
+from ksflow.records import Population, Trial, Verdict, speedup
 from ksflow.tunables import Tunable
 
 
@@ -34,9 +34,10 @@ class Step:
 
     @property
     def gain(self) -> float:
-        """Logarithm of before / after: positive when the second is faster."""
-        before, after = (trial.score_us or 1.0 for trial in self.trials)
-        return math.log(before / after)
+        """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
+        before, after = self.trials
+        found = speedup(after, before)
+        return math.log(found.ratio) if found else 0.0
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from ksflow.records import (
     Problem,
     Step,
     Trial,
+    base_of,
+    speedup,
 )
 from ksflow.resources import rows
 from ksflow.stages.lm.findings import CHARACTERS as CHARACTERS
@@ -197,10 +199,11 @@ def about(problem: Problem, kernel: Kernel | None, tried: Experiment | None = No
 def outcome(trial: Trial, population: Population) -> str:
     """One line: what was tried on what, and what came of it."""
     what = short(trial.experiment.description if trial.experiment else trial.name or "by hand")
-    base = population.by_id.get(trial.parents[0]) if trial.parents else None
+    base = base_of(trial, population.by_id)
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
-        gain = _gain(base.score_us if base else None, trial.score_us)
+        found = speedup(trial, base) if base else None
+        gain = _percent(found.ratio) if found else ""
         doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
         return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
@@ -235,7 +238,12 @@ def figure(value: float) -> str:
 
 
 def _gain(before: float | None, after: float) -> str:
-    return "" if before is None else f"{(before / after - 1) * 100:+.1f} %"
+    return "" if before is None else _percent(before / after)
+
+
+def _percent(ratio: float) -> str:
+    """A gain in percent of the speed before: 100 means twice as fast."""
+    return f"{(ratio - 1) * 100:+.1f} %"
 
 
 def _params(params: Mapping[str, object]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict
+from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict, base_of, speedup
 from ksflow.resources import rows
 from ksflow.stages.lm.hardware import near
 from ksflow.stages.lm.render import CHARACTERS, figure, interval_us, is_number, outcome, short, table
@@ -51,8 +51,9 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     closed = _closed(population)
     experiments = [trial for trial in population.trials if trial.experiment and trial.id not in closed]
     base = choice.base.id
-    on_base = [trial for trial in reversed(experiments) if base in trial.parents[:1]]
-    elsewhere = list(islice((trial for trial in reversed(experiments) if base not in trial.parents[:1]), _RECENT))
+    bases = {trial.id: found.id for trial in experiments if (found := base_of(trial, population.by_id))}
+    on_base = [trial for trial in reversed(experiments) if bases.get(trial.id) == base]
+    elsewhere = list(islice((trial for trial in reversed(experiments) if bases.get(trial.id) != base), _RECENT))
     room = CHARACTERS * tokens - 3 * _COUNT
     first = _lines(on_base, population, room * 3 // 4)
     second = _lines(elsewhere, population, room - sum(map(len, first)))
@@ -92,7 +93,8 @@ def _lines(trials: Iterable[Trial], population: Population, room: int) -> list[s
 
 
 def _gained(trial: Trial, base: Trial) -> bool:
-    return trial.score_us is not None and base.score_us is not None and trial.score_us < base.score_us
+    found = speedup(trial, base)
+    return found is not None and found.ratio > 1
 
 
 # -- failures ------------------------------------------------------------------------------------
