@@ -27,7 +27,7 @@ from ksflow.lineage.past import Past
 from ksflow.optimize import metrics, optimize
 from ksflow.optimize.card import Comparison
 from ksflow.optimize.examples import Source
-from ksflow.optimize.history import History, Moment, histories, split
+from ksflow.optimize.history import History, Moment, histories
 from ksflow.optimize.metrics import Judge
 from ksflow.problem import load
 from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
@@ -246,27 +246,36 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
         stage = compose.build(cfg[name])
         school = School(stage.program)
         source = Source(name, stage, notes, judge)
-        cases = [school.hear(*asked) for moment in history.moments for asked in source.questions(history, moment)]
+        cases = [
+            school.hear(call, make(history)) for moment in history.moments for call, make in source.questions(moment)
+        ]
         said = {call.messages[-1]["content"] for call in calls if call.stage.startswith(name)}
         rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
         assert len(rebuilt) >= 12
         assert rebuilt == said, name
 
 
-def test_too_few_rounds_are_counted_and_parts_share_none() -> None:
-    with pytest.raises(ConfigError, match="5 rounds to learn from for writer, and at least 6 are needed"):
-        split([str(index) for index in range(5)], 0, "writer")
-    names = [str(index) for index in range(20)]
-    parts = split(names, 3, "writer")
-    assert parts == split(names[::-1], 3, "writer") != split(names, 4, "writer")
-    assert sorted(name for part in parts.values() for name in part) == sorted(names)
+def test_questions_of_one_round_are_no_evidence_of_their_own() -> None:
+    """Six rounds of ten questions each, whose answers stand and fall together, are six things that were seen."""
+    before, after, rounds = [], [], []
+    for number, change in enumerate((0.3, -0.1, 0.2, -0.2, 0.3, 0.1)):
+        before += [0.5] * 10
+        after += [0.5 + change] * 10
+        rounds += [f"softmax/main/1.{number}"] * 10
+    alone = Comparison(tuple(before), tuple(after))
+    together = Comparison(tuple(before), tuple(after), 0, tuple(rounds))
+    assert alone.verdict == "better"
+    assert together.verdict == "not better: the interval holds 0"
+    assert "on 60 held-out examples of 6 rounds" in str(together)
+    few = Comparison(tuple(before[:20]), (0.9,) * 20, 0, tuple(rounds[:20]))
+    assert few.verdict == "undecided: 2 rounds, and at least 6 are needed to tell"
 
 
 def test_not_better_is_said() -> None:
     assert Comparison((0.1, 0.2, 0.1, 0.3, 0.2, 0.2), (0.8, 0.9, 0.7, 0.9, 0.8, 0.9)).verdict == "better"
     assert Comparison((0.1, 0.9, 0.1), (0.9, 0.1, 0.2)).verdict == "not better: the interval holds 0"
     assert Comparison((0.8, 0.9, 0.8, 0.7, 0.8, 0.9), (0.1, 0.2, 0.1, 0.2, 0.1, 0.1)).verdict == "worse"
-    assert Comparison((0.1, 0.2), (0.8, 0.9)).verdict == "undecided: 2 examples, and at least 6 are needed to tell"
+    assert Comparison((0.1, 0.2), (0.8, 0.9)).verdict == "undecided: 2 rounds, and at least 6 are needed to tell"
 
 
 def _moment(*judged: Trial) -> tuple[History, Moment]:
@@ -292,7 +301,7 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
         Evaluation(Verdict.MALFORMED, "no entry"),
         Evaluation(Verdict.COMPILE, "line 3"),
         Evaluation(Verdict.INCORRECT, "c[3] is off"),
-        *(replace(accepted(us), target="") for us in (150.0, 100.0, 50.0)),
+        *(accepted(us) for us in (150.0, 100.0, 50.0)),
     ]
     scores = [0.0]
     for index, verdict in enumerate(verdicts):
@@ -303,6 +312,18 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
     assert scores == sorted(set(scores))
     assert scores[-1] == 1.0
     assert metrics.writer(moment, moment.choice, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
+
+
+def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_its_grade() -> None:
+    assert set(metrics.REACHED) | {Verdict.ACCEPT, Verdict.HARNESS} == set(Verdict)
+    _, moment = _moment(_SEED, _child(50.0))
+    assert moment.choice
+    grades = {}
+    for verdict in metrics.REACHED:
+        judge = Judge(lambda problem, made, against, v=verdict: Evaluation(v, "why"))
+        grades[verdict] = metrics.writer(moment, moment.choice, judge)(kernel(verdict.value), "")[0]
+    assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == 0
+    assert 0 < grades[Verdict.MALFORMED] < grades[Verdict.COMPILE] < grades[Verdict.CRASH] < grades[Verdict.INCORRECT]
 
 
 def test_a_kernel_is_judged_once_and_no_more_than_allowed() -> None:
@@ -360,11 +381,29 @@ def test_a_digester_is_graded_by_what_can_be_looked_up() -> None:
     assert "'has 48 lanes'" in grade({made_up.title: made_up}, "")[1]
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It gained 50 %.", False),
+        ("It gained 25 %.", True),
+        ("It took 12.5 us.", True),
+        ("It took 12 us.", False),
+        ("It took 2.5 us.", False),
+        ("See 00050.", True),
+    ],
+)
+def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found: bool) -> None:
+    grade = metrics.digester("00050 from 00012: unroll -> 12.5 us, +25 %.")
+    said = grade({"a": Note("a", text, ("00050",))}, "")[1]
+    assert said.startswith("1 of 1 figures" if found else "0 of 1 figures")
+
+
 def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
     moment = Moment(_PROBLEM, "dry", "1.1", known, learnt=True)
     digester = LlmDigester(dummy())
     school = School(digester.program)
-    asked = list(Source("digester", digester).questions(History(_PROBLEM, "dry", (moment,), known), moment))
-    assert [school.hear(*one) for one in asked] == [0]
+    history = History(_PROBLEM, "dry", (moment,), known)
+    asked = list(Source("digester", digester).questions(moment))
+    assert [school.hear(call, make(history)) for call, make in asked] == [0]
     assert school.examine(school.student(), [0])[0] > 0.1

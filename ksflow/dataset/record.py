@@ -14,11 +14,11 @@ from functools import cached_property, lru_cache
 
 from ksflow import schema
 from ksflow.lineage.branches import Branches
+from ksflow.lineage.chronicle import Chronicle, Kind, Place
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial
+from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial, base_of
 
 Clean = Callable[[str], str]
-Place = tuple[int, int]
 _KEPT = ("against", "claim", "repeat")
 _LICENCE = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9][A-Za-z0-9.+-]{0,60})")
 _NEEDLE = 80
@@ -89,12 +89,12 @@ class Run:
 
     def base(self, trial: Trial) -> Trial | None:
         """The kernel that a trial's experiment starts from: for a repair, the first attempt's."""
-        for _ in range(len(self.results)):
-            parent = self.results.get(trial.parents[0]) if trial.parents else None
-            if parent is None or trial.origin is not Origin.REPAIR:
-                return parent.trial if parent else None
-            trial = parent.trial
-        return None
+        return base_of(trial, self.trials)
+
+    @cached_property
+    def trials(self) -> dict[str, Trial]:
+        """Id -> trial."""
+        return {name: result.trial for name, result in self.results.items()}
 
     def licence(self, trial: Trial) -> str:
         """The licence that the kernel names, or the nearest of those it was made from; empty where none does."""
@@ -141,10 +141,10 @@ class Reader:
 
     def __init__(self, store: Store, problem: str, run: str, clean: Clean) -> None:
         self.store, self.problem, self.run, self.clean = store, problem, run, clean
-        self._side = f"refs/ksflow/{problem}/{run}/"
+        self._chronicle = Chronicle(store, problem, run)
         self._branches = Branches(store, f"{problem}/{run}/")
         self._heads = dict(sorted(self._named(store.refs(f"refs/heads/{problem}/{run}/"))))
-        self._calls = self._chain("calls")
+        self._calls = self._chronicle.of(Kind.CALLS)
         self.kernel = lru_cache(_RECENT)(self._kernel)
         """A trial's id -> its kernel's language and files, cleaned."""
 
@@ -155,7 +155,8 @@ class Reader:
     def index(self, step: Callable[[], None]) -> Run:
         """Read all of it once; `step` is told of each trial and call. Raises LineageError."""
         made = Run(self.problem, self.run)
-        self._branches.key = self._newest()
+        newest = self._chronicle.newest_verdict()  # machines are kept apart, not ruled out
+        self._branches.key = Key(newest.problem, newest.judge) if newest else None
         for name, commit in self._heads.items():
             made.results[name] = self._result(name, commit)
             step()
@@ -180,16 +181,6 @@ class Reader:
     def _named(refs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         return ((ref.rpartition("/")[2], commit) for ref, commit in refs.items())
 
-    def _chain(self, name: str) -> list[str]:
-        return self.store.history(f"{self._side}{name}")[::-1]
-
-    def _newest(self) -> Key | None:
-        """Problem and judge of the newest verdict: one with others is stale. Machines are kept apart, not ruled out."""
-        for name, commit in reversed(self._heads.items()):
-            if found := self._branches.load(name, commit).evaluation:
-                return Key(found.problem, found.judge)
-        return None
-
     def _result(self, name: str, commit: str) -> Result:
         trial = self._branches.holding(self._branches.load(name, commit), commit)
         kernel = trial.kernel
@@ -201,13 +192,12 @@ class Reader:
 
     def _rounds(self) -> dict[str, Round]:
         found: dict[str, Round] = {}
-        for commit in self._chain("rounds"):
-            if name := self.store.trailer(commit, "Round"):
+        for commit in self._chronicle.of(Kind.ROUNDS):
+            if name := commit.trailer("Round"):
                 made = found.setdefault(name, Round())
-                made.chosen = made.chosen or bool(self.store.trailer(commit, "Base"))
-            cause = self.store.trailer(commit, "Cause")
-            if cause in found:
-                data = self.store.read(f"{commit}:trials.json")
+                made.chosen = made.chosen or bool(commit.trailer("Base"))
+            if (cause := commit.trailer("Cause")) in found:
+                data = self.store.read(f"{commit.name}:trials.json")
                 trials: tuple[Trial, ...] = schema.load("trials", data, tuple)
                 found[cause].trials = tuple(trial.id for trial in trials)
         return found
@@ -217,8 +207,8 @@ class Reader:
         calls: list[Asked] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
         last: dict[tuple[str, str], int] = {}
-        learnt = [(self._step(commit), commit) for commit in self._chain("notes")]
-        for commit in self._calls:
+        learnt = [(commit.place, commit.name) for commit in self._chronicle.of(Kind.NOTES)]
+        for place, _, commit, _, _ in self._calls:
             call = self.call(commit)
             stage = call.stage.partition("=")[0]
             group = (call.about, stage)
@@ -228,7 +218,7 @@ class Reader:
             if not again:
                 questions[group] = (*_question(call), commit)
             answer = "" if call.error or call.cut or not call.answer else digest(call.answer)
-            used = bool(answer) and self._went_on(run, stage, call, (self._step(commit), learnt))
+            used = bool(answer) and self._went_on(run, stage, call, (place, learnt))
             last[group] = len(calls)
             prompt = digest(*(text for message in call.messages for text in message.values()))
             question = questions[group][1:]
@@ -254,11 +244,6 @@ class Reader:
     def _notes(self, commit: str) -> tuple[Note, ...]:
         found: tuple[Note, ...] = schema.load("notes", self.store.read(f"{commit}:notes.json"), tuple)
         return found
-
-    def _step(self, commit: str) -> Place:
-        """(session, number) of a commit; zeros where it is from before there were sessions."""
-        session, _, number = self.store.trailer(commit, "Step").partition(".")
-        return (int(session), int(number)) if number else (0, 0)
 
 
 def _question(call: Call) -> tuple[int, str]:

@@ -4,13 +4,14 @@ import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ksflow.errors import counted
 from ksflow.records import Cost
 
 _DRAWS = 5000
 _LEAST = 6
-"""Pairs without which chance alone makes all of them better, or worse, more often than once in twenty times."""
+"""Rounds without which chance alone makes all of them better, or worse, more often than once in twenty times."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Comparison:
     before: tuple[float, ...]
     after: tuple[float, ...]
     seed: int = 0
+    rounds: tuple[str, ...] = ()
+    """The round that each question is from; without them each is a round of its own."""
 
     @property
     def difference(self) -> float:
@@ -28,11 +31,26 @@ class Comparison:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % of the mean paired difference, by drawing the pairs again."""
-        pairs = [after - before for before, after in zip(self.before, self.after, strict=True)]
+        """95 % of the mean paired difference, by drawing whole rounds again: the questions of one round have the same
+        base and the same notes, so they are no evidence of their own.
+        """
+        rounds = self._by_round
         draw = random.Random(self.seed)
-        means = sorted(statistics.fmean(draw.choices(pairs, k=len(pairs))) for _ in range(_DRAWS))
+        means = []
+        for _ in range(_DRAWS):
+            drawn = draw.choices(rounds, k=len(rounds))
+            means.append(sum(map(sum, drawn)) / sum(map(len, drawn)))
+        means.sort()
         return means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS) - 1]
+
+    @cached_property
+    def _by_round(self) -> list[list[float]]:
+        """The paired differences of each round."""
+        found: dict[str, list[float]] = {}
+        names = self.rounds or [str(number) for number in range(len(self.before))]
+        for name, before, after in zip(names, self.before, self.after, strict=True):
+            found.setdefault(name, []).append(after - before)
+        return [*found.values()]
 
     @property
     def verdict(self) -> str:
@@ -40,16 +58,16 @@ class Comparison:
         low, high = self.interval
         if low <= 0 <= high:
             return "not better: the interval holds 0"
-        if len(self.before) < _LEAST:
-            return f"undecided: {counted(len(self.before), 'example')}, and at least {_LEAST} are needed to tell"
+        if len(self._by_round) < _LEAST:
+            return f"undecided: {counted(len(self._by_round), 'round')}, and at least {_LEAST} are needed to tell"
         return "better" if low > 0 else "worse"
 
     def __str__(self) -> str:
         low, high = self.interval
-        return (
-            f"{statistics.fmean(self.before):.3f} -> {statistics.fmean(self.after):.3f} on {len(self.before)} held-out "
-            f"examples, difference {self.difference:+.3f} [{low:+.3f}, {high:+.3f}]: {self.verdict}"
-        )
+        before, after = statistics.fmean(self.before), statistics.fmean(self.after)
+        asked = f"{len(self.before)} held-out examples of {counted(len(self._by_round), 'round')}"
+        change = f"difference {self.difference:+.3f} [{low:+.3f}, {high:+.3f}]"
+        return f"{before:.3f} -> {after:.3f} on {asked}, {change}: {self.verdict}"
 
 
 def card(name: str, rows: Sequence[tuple[str, str]], compared: Comparison, before: str, after: str) -> str:
@@ -57,7 +75,7 @@ def card(name: str, rows: Sequence[tuple[str, str]], compared: Comparison, befor
     table = "\n".join(f"| {key} | {' '.join(value.split()).replace('|', chr(92) + '|')} |" for key, value in rows)
     same = "The instruction is unchanged." if before == after else f"## Instruction after\n\n{_quoted(after)}"
     return (
-        f"# {name}\n\n**{compared}** (95 % interval of the paired difference, bootstrap)\n\n"
+        f"# {name}\n\n**{compared}** (95 % interval of the paired difference, bootstrap over rounds)\n\n"
         f"| | |\n|---|---|\n{table}\n\n"
         f"## Instruction before\n\n{_quoted(before)}\n\n{same}\n"
     )

@@ -1,20 +1,18 @@
 """What a stage saw when it was asked, read back from a lineage: rounds with what was known, chosen, planned and learnt.
 
-Commits carry the order in which they were made, so the population at a round is every trial whose verdict came before
-it. What it does not do: render prompts, grade answers, call a model.
+Commits carry the order in which they were made (`lineage.chronicle`), so the population at a round is every trial whose
+verdict came before it. What it does not do: render prompts, grade answers, call a model.
 """
 
-import hashlib
-import random
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ksflow import schema
-from ksflow.errors import ConfigError, counted
-from ksflow.lineage import Lineage, message
-from ksflow.records import Choice, Evaluation, Key, Note, Plan, Population, Problem, Trial
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.lineage.chronicle import Chronicle, Commit, Kind
+from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of
 
 Open = Callable[..., Lineage]
 
@@ -39,6 +37,8 @@ class Moment:
     """Notes were written in it."""
     before: tuple[Note, ...] = ()
     """What was learnt when it began."""
+    began: int = 0
+    """When, in seconds since 1970."""
 
     @property
     def name(self) -> str:
@@ -56,8 +56,13 @@ class History:
     final: Population
 
     def children(self, base: str) -> tuple[Trial, ...]:
-        """Experiments on a base, finished, in the order of their ids."""
-        return tuple(t for t in self.final.trials if t.experiment and t.parents[:1] == (base,))
+        """Experiments that were designed for a base, finished, repairs included, in the order of their ids."""
+        known = self.final.by_id
+        return tuple(t for t in self.final.trials if t.experiment and (of := base_of(t, known)) and of.id == base)
+
+    def until(self, moment: Moment) -> "History":
+        """The run as far as it had come when that round began: no later outcome can be asked for."""
+        return replace(self, final=moment.known)
 
 
 @dataclass
@@ -67,97 +72,75 @@ class _Reader:
     lineage: Lineage
     problem: Problem
     run: str
-    known: dict[str, Trial] = field(default_factory=dict)
+    verdicts: dict[str, list[Trial]] = field(default_factory=dict)
+    """Trial -> the trial with each of its verdicts, in the order in which they were given; or as it failed."""
+    key: Key | None = None
+    """What the newest verdict holds for."""
     notes: tuple[Note, ...] = ()
     moments: dict[str, Moment] = field(default_factory=dict)
     newest: str = ""
     """The round that began last."""
 
     def read(self) -> History:
-        for commit, subject, text in _commits(self.lineage):
-            self._take(commit, subject, text)
+        chronicle = Chronicle(self.lineage.store, self.problem.name, self.run)
+        for commit in chronicle.of(Kind.ROUNDS, Kind.NOTES, Kind.TRIALS):
+            {Kind.ROUNDS: self._round, Kind.NOTES: self._learn, Kind.TRIALS: self._trial}[commit.kind](commit)
         return History(self.problem, self.run, tuple(self.moments.values()), self._population())
 
-    def _take(self, commit: str, subject: str, text: str) -> None:
-        if name := _trailer(text, "Round"):
-            self._select(name, text) if subject.startswith("select ") else self._begin(name)
-        elif subject.startswith("plan ") and (cause := _trailer(text, "Cause")) in self.moments:
+    def _round(self, commit: Commit) -> None:
+        if name := commit.trailer("Round"):
+            self._select(name, commit) if commit.trailer("Base") else self._begin(name, commit)
+        elif commit.text.startswith("plan ") and (cause := commit.trailer("Cause")) in self.moments:
             self._plan(commit, cause)
-        elif re.match(r"\d+ notes$", subject):
-            self._learn(commit)
-        elif name := _trailer(text, "Trial"):
-            self._trial(commit, name)
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, commit: Commit) -> None:
         self.newest = name
+        known = self._population()
         self.moments[name] = Moment(
-            self.problem, self.run, name, self._population(), notes=self.notes, before=self.notes
+            self.problem, self.run, name, known, notes=self.notes, before=self.notes, began=commit.date
         )
 
-    def _select(self, name: str, text: str) -> None:
+    def _select(self, name: str, commit: Commit) -> None:
         moment = self.moments.get(name)
-        base, reference = _trailer(text, "Base"), _trailer(text, "Reference")
+        base, reference = commit.trailer("Base"), commit.trailer("Reference")
         if moment and {base, reference} <= moment.known.by_id.keys():
             known = moment.known.closing(self.notes)
-            self.moments[name] = replace(
-                moment, known=known, notes=self.notes, choice=known.choose(base, reference, _body(text))
-            )
+            choice = known.choose(base, reference, commit.body)
+            self.moments[name] = replace(moment, known=known, notes=self.notes, choice=choice)
 
-    def _plan(self, commit: str, name: str) -> None:
-        plan: Plan = schema.load("plan", self.lineage.store.read(f"{commit}:plan.json"), Plan)
-        trials: tuple[Trial, ...] = schema.load("trials", self.lineage.store.read(f"{commit}:trials.json"), tuple)
+    def _plan(self, commit: Commit, name: str) -> None:
+        plan: Plan = schema.load("plan", self.lineage.store.read(f"{commit.name}:plan.json"), Plan)
+        trials: tuple[Trial, ...] = schema.load("trials", self.lineage.store.read(f"{commit.name}:trials.json"), tuple)
         self.moments[name] = replace(self.moments[name], plan=plan, trials=trials)
 
-    def _learn(self, commit: str) -> None:
+    def _learn(self, commit: Commit) -> None:
         if self.newest:
             self.moments[self.newest] = replace(self.moments[self.newest], learnt=True)
-        self.notes = schema.load("notes", self.lineage.store.read(f"{commit}:notes.json"), tuple)
+        self.notes = schema.load("notes", self.lineage.store.read(f"{commit.name}:notes.json"), tuple)
 
-    def _trial(self, commit: str, name: str) -> None:
-        files = self.lineage.store.entries(commit)
-        if "trial.json" not in files:
-            return
-        trial = self.lineage.at(name, commit)
+    def _trial(self, commit: Commit) -> None:
+        trial = self.lineage.at(name := commit.trailer("Trial"), commit.name)
         if trial.evaluation is not None or trial.failure:
-            self.known[name] = trial
+            self.verdicts.setdefault(name, []).append(trial)
+        if trial.evaluation is not None:
+            said = trial.evaluation
+            self.key = Key(said.problem, said.judge, said.target)
 
     def _population(self) -> Population:
-        """Under the newest verdict's key: what was judged elsewhere is known by its id alone."""
-        trials = [self.known[name] for name in sorted(self.known)]
-        newest = next((trial.evaluation for trial in reversed([*self.known.values()]) if trial.evaluation), None)
-        if newest is None:
-            return Population(tuple(trials))
-        key = _key(newest)
-        changed = {t.id: key.changed(t.evaluation) for t in trials if t.evaluation}
-        stale = tuple(replace(t, stale=changed[t.id]) for t in trials if changed.get(t.id))
-        return Population(tuple(t for t in trials if not changed.get(t.id)), stale)
+        """Under the newest verdict's key: what was judged under another one alone is known by its id and no more."""
+        found = [self._holding(self.verdicts[name]) for name in sorted(self.verdicts)]
+        current = tuple(trial for trial in found if not trial.stale)
+        return Population(current, tuple(trial for trial in found if trial.stale))
 
-
-def _key(evaluation: Evaluation) -> Key:
-    return Key(evaluation.problem, evaluation.judge, evaluation.target)
-
-
-def _commits(lineage: Lineage) -> Iterator[tuple[str, str, str]]:
-    """(commit, subject, message) of what sessions wrote, in that order."""
-    found = []
-    for name in lineage.store.history(*lineage.prefixes):
-        _, _, said = lineage.store.told(name)
-        text, step = message.without_step(said)
-        if step:
-            session, number = step.split(".")
-            found.append((int(session), int(number), name, text))
-    for _, _, name, text in sorted(found):
-        yield name, text.partition("\n")[0], text
-
-
-def _trailer(text: str, key: str) -> str:
-    """Of a message; what models wrote is indented, and no trailer."""
-    found = re.findall(rf"^{key}: (\S+)$", text, re.MULTILINE)
-    return found[-1] if found else ""
-
-
-def _body(text: str) -> str:
-    return "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))
+    def _holding(self, verdicts: Sequence[Trial]) -> Trial:
+        """The trial with its newest verdict under the key; where none has it, with its last one, as stale."""
+        last = verdicts[-1]
+        if self.key is None or last.evaluation is None:
+            return last
+        for trial in reversed(verdicts):
+            if trial.evaluation and not self.key.changed(trial.evaluation):
+                return trial
+        return replace(last, stale=self.key.changed(last.evaluation))
 
 
 def histories(open_: Open, problem: Problem, runs: Sequence[str] = ()) -> tuple[History, ...]:
@@ -180,26 +163,3 @@ def _history(opened: Callable[..., Lineage], problem: Problem, run: str) -> Hist
         return _Reader(lineage, problem, run).read()
     finally:
         lineage.close()
-
-
-# -- splits --------------------------------------------------------------------------------------
-
-SHARES = {"train": 0.4, "validation": 0.3, "held out": 0.3}
-"""Of the rounds."""
-_LEAST = 2
-"""Rounds that each of them needs."""
-
-
-def split(rounds: Sequence[str], seed: int, what: str, least: int = _LEAST) -> dict[str, frozenset[str]]:
-    """Name of a part -> its rounds, drawn from the seed. ConfigError says how many there are and are needed."""
-    names = sorted(set(rounds))
-    if len(names) < least * len(SHARES):
-        raise ConfigError(
-            f"{counted(len(names), 'round')} to learn from for {what}, and at least {least * len(SHARES)} are needed: "
-            "search on with `python -m ksflow`, or name more with optimize.runs= or optimize.problems="
-        )
-    random.Random(hashlib.sha256(f"{seed}".encode()).digest()).shuffle(names)
-    held = max(least, round(SHARES["held out"] * len(names)))
-    checked = max(least, round(SHARES["validation"] * len(names)))
-    parts = names[held + checked :], names[held : held + checked], names[:held]
-    return {name: frozenset(part) for name, part in zip(SHARES, parts, strict=True)}

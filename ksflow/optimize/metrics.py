@@ -2,7 +2,7 @@
 
     selector   how near the best kernel made from its base comes to the best made from any base that there was
     designer   valid, different from each other, predicted as measured, and how much the best of them gained
-    writer     malformed < not compiled < wrong < slower < faster than its base, by the judge
+    writer     cheats < malformed < not compiled < crashed < wrong < slower < faster than its base, by the judge
     digester   how many figures and quotes are in what it read, and how short it is
 
 No model is asked for its opinion. What nobody measured is said to be unknown, and counts as the mean of what is known.
@@ -19,9 +19,21 @@ from ksflow.cache import Cache
 from ksflow.errors import BudgetError, StageError
 from ksflow.optimize.history import History, Moment
 from ksflow.protocols import Evaluator, Writer
-from ksflow.records import Choice, Evaluation, Experiment, Kernel, Key, Note, Plan, Problem, Trial, Verdict
+from ksflow.records import (
+    Choice,
+    Evaluation,
+    Experiment,
+    Kernel,
+    Note,
+    Plan,
+    Problem,
+    Trial,
+    Verdict,
+    between,
+    speedup,
+)
 
-VERSION = 1
+VERSION = 2
 """Another one means that scores cannot be compared."""
 Grade = tuple[float, str]
 Grader = Callable[..., Grade]
@@ -41,11 +53,8 @@ def graded(gain_percent: float) -> float:
 
 def gain(base: Trial, trial: Trial) -> float | None:
     """In percent; None where one of them has no time, or they were judged under different keys."""
-    if not (base.evaluation and trial.evaluation and base.evaluation.score_us and trial.evaluation.score_us):
-        return None
-    before, after = base.evaluation, trial.evaluation
-    same = Key(before.problem, before.judge, before.target).changed(after) == ""
-    return 100 * (base.evaluation.score_us / trial.evaluation.score_us - 1) if same else None
+    found = speedup(trial, base)
+    return found.gain_percent if found else None
 
 
 @dataclass
@@ -84,7 +93,8 @@ class Judge:
         before = base.evaluation
         if before is None or judging.key(problem, self.evaluate).changed(before) or before.score_us is None:
             before = self(problem, base.kernel)
-        return 100 * (before.score_us / found.score_us - 1) if before.score_us else None
+        measured = between(found, "", before, "")
+        return measured.gain_percent if measured else None
 
 
 # -- selector ------------------------------------------------------------------------------------
@@ -250,7 +260,7 @@ def writer(moment: Moment, choice: Choice, judge: Judge) -> Grader:
             raise StageError("evaluator", found.reason)
         change = judge.gain(moment.problem, choice.base, found)
         if not found.accepted:
-            return _REACHED.get(found.verdict, 0.3), f"The judge says {_verdict(found)}"
+            return REACHED[found.verdict], f"The judge says {_verdict(found)}"
         if change is None:
             return 0.6, "The kernel is right; what it gains is unknown, as its base has no time here."
         return 0.4 + 0.6 * graded(change), f"The kernel is right and gains {change:+.1f} % over its base."
@@ -258,8 +268,17 @@ def writer(moment: Moment, choice: Choice, judge: Judge) -> Grader:
     return grade
 
 
-_REACHED = {Verdict.MALFORMED: 0.05, Verdict.COMPILE: 0.15, Verdict.CHEAT: 0.0, Verdict.UNTIMED: 0.6}
-"""How far a kernel came that was not accepted; 0.3 where it ran."""
+REACHED = {
+    Verdict.CHEAT: 0.0,
+    Verdict.IMPOSSIBLE: 0.0,
+    Verdict.MALFORMED: 0.05,
+    Verdict.COMPILE: 0.15,
+    Verdict.CRASH: 0.2,
+    Verdict.TIMEOUT: 0.2,
+    Verdict.INCORRECT: 0.3,
+    Verdict.UNTIMED: 0.6,
+}
+"""How far a kernel came that was not accepted. One that is faster than the hardware can be has cheated."""
 
 
 def _verdict(found: Evaluation) -> str:
@@ -279,7 +298,7 @@ def digester(read: str) -> Grader:
             return 0.1, "There are no notes, though outcomes were given."
         notes = made.values()
         claims = [claim for note in notes for claim in _claims(note)]
-        lost = [claim for claim in claims if claim not in read]
+        lost = [claim for claim in claims if not _stands_in(claim, read)]
         traced = 1 - len(lost) / len(claims) if claims else _NEUTRAL
         brief = statistics.fmean([_brevity(note.text) for note in notes])
         held = len(claims) - len(lost)
@@ -288,6 +307,13 @@ def digester(read: str) -> Grader:
         return 0.8 * traced + 0.2 * brief, said + missing
 
     return grade
+
+
+def _stands_in(claim: str, read: str) -> bool:
+    """Whether a text has a figure or a quote as a word of its own: 50 is neither in 00050, nor in 50.5 or 1.50."""
+    if re.fullmatch(r"[\d.]+", claim):
+        return re.search(rf"(?<![\w.]){re.escape(claim)}(?![\w]|\.\d)", read) is not None
+    return re.search(rf"(?<!\w){re.escape(claim)}(?!\w)", read) is not None
 
 
 def _claims(note: Note) -> list[str]:

@@ -105,7 +105,7 @@ class _Work:
         made, remark = self._compile(folder)
         with self._metered():
             after = school.examine(made, parts.held_out)
-        compared = Comparison(tuple(before), tuple(after), self.settings.seed)
+        compared = Comparison(tuple(before), tuple(after), self.settings.seed, parts.held_out_rounds)
         path = self._save(made, base, compared, remark, folder / "result.json")
         console.print(f"held out: {compared}", markup=False, soft_wrap=True)
         console.print(
@@ -204,6 +204,7 @@ class _Work:
             ("data", "; ".join(f"{h.problem.name}/{h.run} (problem {h.problem.digest[:12]})" for h in self.histories)),
             ("target", ", ".join(dict.fromkeys(last[-3:])) or "unknown"),
             ("examples", ", ".join(counts)),
+            ("divided", parts.how),
             ("metric", f"version {metrics.VERSION}, measure={settings.measure}"),
             ("optimizer", f"{self.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}"),
             ("questions to the teacher", str(self.school.asked)),

@@ -5,6 +5,7 @@ from typing import Any
 
 import dspy
 
+from ksflow.errors import ConfigError
 from ksflow.notes.calibration import advice, bets
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.stages.designer.pick import calibrated, valid
@@ -92,6 +93,10 @@ class LlmDesigner:
         `findings` the notes, in tokens. `pick`: see `ksflow.stages.designer.pick`. `prompt`: see `Program`.
         """
         self.pick = valid(pick)
+        if prompt is not None and pick != "paper":
+            raise ConfigError(
+                f"designer.pick={pick} changes the instruction that designer.prompt={prompt} replaces: leave one out"
+            )
         signature = Design
         if pick == "calibrated":
             signature = Design.with_instructions(_PAPER_RULE.sub(_CALIBRATED_RULE, Design.instructions))

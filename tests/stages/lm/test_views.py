@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Experiment, Note, Origin, Population, Status, Timing, Trial, Verdict
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.lm.views import tried, view
@@ -96,3 +97,8 @@ def test_the_designer_reads_its_record_and_how_experiments_are_picked(problem, p
     rules = " ".join(calls[-1].messages[0]["content"].split())
     assert bool(re.search("highest maximum, of the rest the one with the highest minimum", rules)) == (pick == "paper")
     assert ("lets expect most" in rules) == (pick == "calibrated")
+
+
+def test_a_compiled_prompt_and_another_way_to_pick_are_not_had_together():
+    with pytest.raises(ConfigError, match=r"designer\.pick=calibrated changes .* designer\.prompt=mine replaces"):
+        LlmDesigner(dummy(), pick="calibrated", prompt="mine")

@@ -1,0 +1,117 @@
+"""Which kernel a trial was made from, and how many times as fast it is: one answer, whoever asks."""
+
+from dataclasses import replace
+
+import pytest
+from conftest import accepted, draft, kernel, rejected
+
+from ksflow.notes.calibration import bets
+from ksflow.optimize import metrics
+from ksflow.optimize.history import History, Moment
+from ksflow.problem import load
+from ksflow.records import Evaluation, Json, Material, Origin, Population, Trial, base_of, first_attempt, speedup
+from ksflow.report.spending import improvements
+from ksflow.report.words import speedup as over_baselines
+from ksflow.stages.digester.rules import Rules
+from ksflow.stages.lm import render
+from ksflow.stages.lm.views import tried
+
+IDEA = "unroll the inner loop by four"
+
+
+def judged(name: str, us: float, *rows: tuple[str, float, float, float], claim: Json | None = None) -> Trial:
+    """An accepted experiment on the seed; `rows`: id, speed-up, low, high of what it was timed beside."""
+    against = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows]
+    evidence = {"against": against, **({"claim": claim} if claim else {})}
+    return replace(draft("00001"), id=name, kernel=kernel(name), evaluation=replace(accepted(us), evidence=evidence))
+
+
+SEED = Trial("00001", Origin.SEED, kernel=kernel("base"), evaluation=accepted(100.0), name="seed.cpp")
+FAILED = replace(
+    draft("00001", idea=IDEA), id="00002", kernel=kernel("wrong"), evaluation=rejected(), by="designer=llm"
+)
+AGAIN = replace(FAILED, id="00003", origin=Origin.REPAIR, parents=("00002", "00001"), kernel=kernel("still wrong"))
+REPAIRED = replace(
+    AGAIN, id="00004", parents=("00003", "00002"), kernel=kernel("right"), evaluation=judged("00004", 10.0).evaluation
+)
+KNOWN = Population((SEED, FAILED, AGAIN, REPAIRED))
+
+
+def test_a_repair_has_the_base_of_the_attempt_that_it_repairs() -> None:
+    assert [base_of(trial, KNOWN.by_id) for trial in KNOWN.trials] == [None, SEED, SEED, SEED]
+    assert [first_attempt(trial, KNOWN.by_id) for trial in KNOWN.trials] == [SEED, FAILED, FAILED, FAILED]
+    assert base_of(REPAIRED, {"00001": SEED}) is None
+
+
+def test_a_branch_that_claims_to_repair_itself_has_no_base() -> None:
+    loop = replace(REPAIRED, parents=("00004",))
+    assert base_of(loop, {"00004": loop}) is None
+
+
+def test_prompts_show_what_a_repair_gained_over_its_base() -> None:
+    step = KNOWN.step(REPAIRED)
+    assert (step.parent, step.before_us, step.after_us) == ("00001", {"8x8": 100.0}, {"8x8": 10.0})
+    assert "+900.0 %" in render.analysis(REPAIRED, step)
+    assert render.outcome(REPAIRED, KNOWN) == f"00004 from 00001: {IDEA} -> 10 us, +900.0 %"
+    shown = tried(KNOWN, KNOWN.choose("00001", "00001", ""), 4000)
+    on_base, _, elsewhere = shown.partition("Lately elsewhere:")
+    assert "- 00004 from 00001" in on_base
+    assert not elsewhere
+
+
+def test_a_note_is_kept_of_an_experiment_that_a_repair_made_right() -> None:
+    notes = Rules()(load("softmax"), Material(population=KNOWN))
+    assert any("00004 gained 900 %" in note.title and note.sources == ("00001", "00004") for note in notes)
+
+
+def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
+    problem = load("softmax")
+    moment = Moment(problem, "dry", "1.1", Population((SEED,)), choice=KNOWN.choose("00001", "00001", ""))
+    history = History(problem, "dry", (moment,), KNOWN)
+    assert [trial.id for trial in history.children("00001")] == ["00002", "00003", "00004"]
+    attempt = metrics.recorded(history)
+    assert moment.choice is not None
+    assert FAILED.experiment is not None
+    found = attempt(moment, moment.choice, FAILED.experiment)
+    assert found == metrics.Measured("as recorded in 00004, accept", 900.0)
+    score, said = metrics.selector(history, moment)(moment.choice, "")
+    assert (score, "took 10 us" in said) == (1.0, True)
+
+
+def test_the_paired_measurement_counts_before_the_scores() -> None:
+    base = judged("00001", 100)
+    beside = judged("00002", 50, ("00001", 1.5, 1.4, 1.6))
+    assert speedup(beside, base) == (1.5, 1.4, 1.6, True)
+    assert speedup(base, beside) == (pytest.approx(1 / 1.5), pytest.approx(1 / 1.6), pytest.approx(1 / 1.4), True)
+    claimed = judged("00002", 50, claim={"id": "00001", "speedup": 1.2, "low": 1.1, "high": 1.3, "faster": True})
+    assert speedup(claimed, base) == (1.2, 1.1, 1.3, True)
+    third = judged("00003", 80, ("00009", 3.0, 2.9, 3.1)), judged("00004", 90, ("00009", 2.0, 1.9, 2.1))
+    found = speedup(*third)
+    assert found is not None
+    assert (found.ratio, found.paired) == (1.5, True)
+    alone = speedup(judged("00005", 50), base)
+    assert alone is not None
+    assert (alone.ratio, alone.gain_percent, alone.paired) == (2.0, 100.0, False)
+    assert alone.low < 2 < alone.high
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"stale": "judge"}, {"evaluation": rejected()}, {"evaluation": replace(accepted(50.0), judge="other-2")}],
+)
+def test_what_cannot_be_compared_has_no_speedup(changes: dict[str, str | Evaluation]) -> None:
+    other = replace(judged("00002", 50), **changes)  # type: ignore[arg-type]
+    assert speedup(other, judged("00001", 100)) is None
+    assert speedup(judged("00001", 100), other) is None
+
+
+def test_everybody_gives_the_paired_answer() -> None:
+    """The scores say +100 %, but side by side it was +50 %."""
+    faster = replace(judged("00002", 50, ("00001", 1.5, 1.45, 1.55)), by="designer=llm")
+    known = Population((SEED, faster))
+    assert "+50.0 %" in render.outcome(faster, known)
+    assert [bet.gain_percent for bet in bets(known)] == [50.0]
+    assert metrics.gain(SEED, faster) == 50.0
+    assert [row.gain_percent for row in improvements(known)] == [50.0]
+    assert over_baselines(faster, (SEED,)) == 1.5
+    assert any("gained 50 %" in note.title for note in Rules()(load("softmax"), Material(population=known)))
