@@ -110,9 +110,45 @@ def test_fast_p_is_strict_and_over_all_problems() -> None:
     assert found["problems"] == 4
     assert found["compiled"] == 0.75
     assert found["right"] == 0.5
-    assert found["fast"] == {"0": 0.5, "1": 0.25, "1.5": 0.25, "2": 0.25}
+    assert found["fast"] == found["fast_mean"] == {"0": 0.5, "1": 0.25, "1.5": 0.25, "2": 0.25}
     assert found["geomean"]["00_eager.py"] == pytest.approx(2.5**0.5)
     assert (found["tokens"], found["usd"], found["wall_s"]) == (30, 1.5, 6.0)
+
+
+def upstream_fast_p(correct: list[bool], baseline: list[float], actual: list[float], n: int, p: float) -> float:
+    """KernelBench's `fastp` in its own words: mean times divided, strictly more than p, over all n."""
+    return sum(b / a > p for right, b, a in zip(correct, baseline, actual, strict=True) if right) / n
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 1.5, 2.0])
+def test_fast_p_by_means_is_upstream_s(p: float) -> None:
+    rows = [row(10.0), row(4.0), row(None), {"state": "failed", "member": "problem.id=9"}]
+    times = [10.0, 4.0]
+    assert scores.fast_p(rows, p, sure=False) == upstream_fast_p([True, True], [10.0, 10.0], times, 4, p)
+
+
+def test_fast_0_is_the_share_that_is_right_also_where_no_baseline_was_accepted() -> None:
+    known, toy = population(5.0)
+    lone = {"figures": scores.figures(Population(known.trials[1:]), toy), "state": "finished"}
+    assert lone["figures"]["sure"] == {"00_eager.py": None}
+    found = scores.totals([lone, {"state": "failed", "member": "problem.id=9"}])
+    assert found["right"] == found["fast"]["0"] == found["fast_mean"]["0"] == 0.5
+    assert found["fast"]["1"] == 0.0
+
+
+def test_a_gain_within_noise_counts_by_its_mean_and_not_for_sure() -> None:
+    known, toy = population(5.0)
+    beside = {"id": "00001", "speedup": 2.0, "low": 0.9, "high": 2.4}
+    said = Evaluation(**{**vars(accepted(5.0)), "evidence": {"against": [beside]}})
+    tried = Trial(**{**vars(known.trials[1]), "evaluation": said})
+    figures = scores.figures(Population((known.trials[0], tried)), toy)
+    rows = [{**row(5.0), "figures": figures}, row(10.0)]
+    found = scores.totals(rows)
+    assert (found["fast"]["1"], found["fast_mean"]["1"]) == (0.0, 0.5)
+    out = io.StringIO()
+    scores.show(Console(file=out, width=200), rows)
+    assert "0% (50%)" in out.getvalue()
+    assert "as KernelBench counts" in " ".join(out.getvalue().split())
 
 
 def test_a_seed_is_no_answer() -> None:
