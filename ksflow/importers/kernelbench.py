@@ -24,7 +24,8 @@ from ksflow.problem import suggest
 from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed, Target
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-_TOLERANCES = {"fp32": "1e-4", "fp16": "1e-2", "bf16": "1e-2"}
+TOLERANCES = {"fp32": (1e-4, 1e-5), "fp16": (1e-2, 1e-3), "bf16": (1e-2, 1e-3)}
+"""Upstream's, relative and absolute; and how far the judge may narrow it where answers hardly differ."""
 _LIMITS = Limits(120.0, 180.0, 180.0, 16384)
 _FIT = Fit(memory_mb=64, generate_s=0.3, run_s=0.15)
 _BEFORE = 1
@@ -76,8 +77,14 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     tree = _tree(file, source)
     given = _given(file, source, overrides or {})
     found = sizes.edits(source, given)
-    spec = {"file": "model.py", "precision": precision, "training": training, "sizes": found}
-    spec["cut"] = sizes.VERSION
+    spec = {
+        "file": "model.py",
+        "precision": precision,
+        "tolerance": TOLERANCES[precision],
+        "training": training,
+        "sizes": found,
+        "cut": sizes.VERSION,
+    }
     read = _read(file, tree, source, spec, _name(file, precision), given)
     target = None if device == "cpu" else target
     made = problem(read, target, cap, _FIT)
@@ -186,11 +193,13 @@ def _name(file: Path, precision: str) -> str:
 
 def _statement(model: ast.ClassDef, precision: str) -> str:
     words = " ".join((ast.get_docstring(model) or "").split())
-    tolerance = _TOLERANCES[precision]
-    return (
-        f"{words}\n\nCompute what `Model` computes, faster, for the sizes in the file. Right means: within {tolerance} "
-        f"relative, plus {tolerance} absolute or {tolerance} of the answer's own root mean square where that is less."
-    ).strip()
+    usual, least = TOLERANCES[precision]
+    right = (
+        f"within {usual:g} relative, plus {usual:g} absolute or {usual:g} of the answer's own root mean square where "
+        f"that is less. Where the answers to two sets of inputs differ by less than {8 * usual:g} of their root mean "
+        f"square, an eighth of that difference takes the place of {usual:g}, but no less than {least:g}."
+    )
+    return f"{words}\n\nCompute what `Model` computes, faster, for the sizes in the file. Right means: {right}".strip()
 
 
 def _names(model: ast.ClassDef) -> tuple[str, ...]:

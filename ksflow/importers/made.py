@@ -18,7 +18,7 @@ from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 from ksflow.target import here
 
 _DESCRIBE = "ksflow.stages.evaluator.foreign.describe"
-_HOLDER = '''"""{title}. Made by ksflow from {path}; the files are as they were."""
+_HOLDER = '''"""{title}. Made by ksflow; the files are as they were."""
 
 from ksflow.stages.evaluator.foreign.runtime import install
 
@@ -136,7 +136,6 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
     device = "cuda" if target and target.kind == "gpu" else "cpu"
     text = _HOLDER.format(
         title=read.title.replace('"', "'").replace("\\", "/"),
-        path=str(read.origin.get("path", "")).replace("\\", "/"),
         files=repr(dict(read.files)),
         spec=repr({**read.spec, "accumulate": read.accumulate}),
         kind=read.kind,
@@ -179,7 +178,7 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
         score=read.score,
         limits=read.limits,
         check=Check(accumulate=read.accumulate),
-        digest=hashlib.sha256(f"{text}{chosen}{read.score}".encode()).hexdigest()[:16],
+        digest=_digest(read, chosen),
         files=read.support,
         called=read.called,
         listing=read.listing,
@@ -187,6 +186,15 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
         bad=read.bad,
         origin=origin,
     )
+
+
+def _digest(read: Read, chosen: Sequence[Json]) -> str:
+    """Of all that could change a verdict or a time, by content alone: where the files lie is not part of it, so a
+    checkout may be moved, and two machines compare.
+    """
+    spec = {key: value for key, value in read.spec.items() if key != "root"}
+    identity = [read.kind, dict(read.files), spec, read.accumulate, chosen, read.score]
+    return hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16]
 
 
 def _fitting(read: Read, reference: Path, device: str, cap: int | str | None, fit: Fit) -> tuple[Step, list[Json]]:

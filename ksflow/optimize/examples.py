@@ -25,7 +25,7 @@ class Source:
 
     name: str
     """Of the stage: selector, designer, writer, digester."""
-    stage: Callable[..., Any]
+    stage: Any
     handbook: tuple[Note, ...] = ()
     """Notes that came with the target."""
     judge: Judge | None = None

@@ -1,5 +1,6 @@
 """KernelBench's format: problems of our own, imported, answered and judged."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -116,8 +117,13 @@ NEW = "\n\nModelNew = Model\n"
 
 def foreign(text: str, cap: int = 0, precision: str = "fp32", overrides: Mapping[str, Any] | None = None) -> Foreign:
     """The judge's side of a file."""
-    spec = {"file": "model.py", "precision": precision, "training": True, "sizes": sizes.edits(text, overrides or {})}
-    return Foreign(judged.task(Files({"model.py": text}), spec))
+    return Foreign(judged.task(Files({"model.py": text}), _spec(text, precision, overrides or {})))
+
+
+def _spec(text: str, precision: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """What the importer tells the judge."""
+    tolerance, found = kernelbench.TOLERANCES[precision], sizes.edits(text, overrides)
+    return {"file": "model.py", "precision": precision, "tolerance": tolerance, "training": True, "sizes": found}
 
 
 def answer(source: str, data: Flat) -> list[torch.Tensor]:
@@ -133,6 +139,33 @@ def answer(source: str, data: Flat) -> list[torch.Tensor]:
 def room(row: Mapping[str, Any]) -> torch.Tensor:
     """How far an output may be off, as the judge counts it for `accumulate: bfloat16`."""
     return 8 * torch.finfo(torch.bfloat16).eps * row["magnitude"]
+
+
+def test_a_checkout_may_be_moved_and_what_holds_for_a_problem_still_holds(tmp_path: Path) -> None:
+    here, there = tmp_path / "here" / "level1" / "7_Scale.py", tmp_path / "elsewhere" / "level1" / "7_Scale.py"
+    for file in (here, there):
+        file.parent.mkdir(parents=True)
+        file.write_text(SCALE)
+    first, second = (kernelbench.load(path=str(file), cap=16) for file in (here, there))
+    assert first.digest == second.digest
+    assert str(tmp_path) not in first.reference
+    there.write_text(SCALE.replace("* 2", "* 3"))
+    assert kernelbench.load(path=str(there), cap=16).digest != first.digest
+
+
+@pytest.mark.parametrize("precision", [*kernelbench.PRECISIONS])
+def test_prompt_and_judge_name_the_same_tolerance(tmp_path: Path, precision: str) -> None:
+    """`TINY`: every row of a softmax over 100,000 columns is about 1e-5, whatever goes in."""
+    (tmp_path / "mine.py").write_text(TINY)
+    said = kernelbench.load(path=str(tmp_path / "mine.py"), precision=precision, cap=None).statement
+    figures = [float(word) for word in re.findall(r"(?:within|plus|or|than) (\d[\d.e-]*\d)", said)]
+    usual, least = kernelbench.TOLERANCES[precision]
+    assert figures == [usual, usual, usual, 8 * usual, least]
+    for text, narrowed in ((TINY, True), (SCALE, False)):
+        judge = foreign(text, precision=precision)
+        (row,) = judge.oracle(judge.generate_input(1, cap=0))
+        assert least <= row["relative"] <= usual
+        assert narrowed or row["relative"] == usual
 
 
 def test_numbers_are_capped_and_what_follows_from_them_follows() -> None:

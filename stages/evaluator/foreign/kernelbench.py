@@ -20,20 +20,20 @@ from ksflow.stages.evaluator.judge.bound import rms, strips
 OWN_CHECK = False
 SEED = 42
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-_TOLERANCES = {"fp32": (1e-4, 1e-5), "fp16": (1e-2, 1e-3), "bf16": (1e-2, 1e-3)}
-"""Upstream's, relative and absolute; and how far it may be narrowed where answers hardly differ from each other."""
 _SHARE = 8
 """An answer to other inputs is off by so many bounds, as a rule."""
 
 
 class KernelBench:
-    """spec: `file`, `precision`, `training`, and `sizes`: `ksflow.sizes.edits`, which a case's `cap` bounds."""
+    """spec: `file`, `precision`, `training`; `tolerance`: upstream's, relative and absolute, and how far it may be
+    narrowed where answers hardly differ from each other; `sizes`: `ksflow.sizes.edits`, which a case's `cap` bounds.
+    """
 
     def __init__(self, files: Files, spec: Json) -> None:
         self._files, self._spec = files, spec
         self._source = (files.folder / spec["file"]).read_text(encoding="utf-8")
         self._made: dict[Any, Any] = {}
-        self.usual, self._least = _TOLERANCES[spec["precision"]]
+        self.usual, self._least = spec["tolerance"]
         self._bounds: dict[Any, float] = {}
         self._bound = self.usual
 
@@ -100,7 +100,7 @@ class KernelBench:
             if (apart := rms(one, other)) > 0:
                 size = rms(one) or rms(other)
                 bounds.append(max(self._least, apart / size / _SHARE))
-        return min(bounds)
+        return float(min(bounds))
 
     def _model(self, params: Params) -> tuple[Any, Any]:
         """Made once for a case and a device, with what names the two. Parameters are drawn on the CPU, as a
