@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import yaml
 
+from ksflow.dataset.licences import on_the_hub
 from ksflow.dataset.rows import COLUMNS, Row
 
 MARK = "ksflow-lineage"
@@ -50,8 +51,9 @@ trying things out.
 
 {licences}
 
-Of the kernels, as their own text or that of the kernel they came from names it (`SPDX-License-Identifier: NAME`), or as
-the export was told. Prompts also hold the problems' statements and references.
+Of a row: of its kernels, of all that they were made from (the references that their writers read included), and of the
+problem's reference implementation, which prompts show. As their texts name it (`SPDX-License-Identifier: NAME`), as the
+licence file of the problem's checkout does, or as the export was told. `AND`: all of them hold.
 {unsaid}
 ## Columns
 
@@ -87,10 +89,11 @@ Made with `python -m ksflow export {arguments}`.
 SEE_CARD = "see card"
 """In a row whose licence nobody named."""
 _UNSAID = """
-`see card` means that nobody said, so these rows may not be published as they are. To settle it, write a line
-`SPDX-License-Identifier: NAME` into the seeds that the kernels come from before a run, or export again with
-`licence=NAME` (an SPDX name such as Apache-2.0), which stands for every kernel that names none. You need the right to
-give it: that of the seeds, the problems' references and the kernels inherited from elsewhere.
+`see card` means that of some of it nobody said, so these rows may not be published as they are. To settle it, write a
+line `SPDX-License-Identifier: NAME` into the seeds that the kernels come from before a run, name the problem where the
+export does not know its reference (`problem=...`), or export again with `licence=NAME` (an SPDX name such as
+Apache-2.0), which stands for every kernel and every reference that names none. You need the right to give it: that of
+the seeds, the problems' references and the kernels inherited from elsewhere.
 """
 _TRAINERS = {
     "chat": "SFT",
@@ -134,11 +137,12 @@ class Files:
         if "rejected_model" in row:
             self.told["model"][row["rejected_model"]] += 1
 
-    def card(self, licence: str, arguments: str) -> None:
-        """Write the card; `licence` as the user named it, or empty."""
+    def card(self, arguments: str) -> None:
+        """Write the card. Its licence is the rows' where they all have the same one."""
+        licence = on_the_hub(self.told["licence"])
         made = [name for name in COLUMNS if any(self.rows[name, split] for split in SPLITS)]
         front = {
-            **({"license": licence.lower()} if licence else {"license": "other", "license_name": "see-card"}),
+            **({"license": licence} if licence else {"license": "other", "license_name": "see-card"}),
             "pretty_name": "Kernels and the questions that led to them",
             "task_categories": ["text-generation"],
             "tags": ["code", MARK],
@@ -159,7 +163,7 @@ class Files:
             models=_counted("model", self.told["model"]),
             judges=_counted("judge", self.told["judge"]),
             licences=_counted("licence", self.told["licence"]),
-            unsaid=_UNSAID if self.told["licence"][SEE_CARD] else "",
+            unsaid=_UNSAID if any(SEE_CARD in name for name in self.told["licence"]) else "",
             columns="\n".join(f"| {name} | {_TRAINERS[name]} | {', '.join(COLUMNS[name])} |" for name in made),
             first=made[0],
             arguments=arguments,

@@ -90,6 +90,7 @@ def _pair(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Row]:
         **_rejected(theirs),
         **source.facts(one, rated),
         "kind": kind,
+        "licence": source.licence_of(source.decisive(one), source.decisive(other)),
     }
 
 
@@ -127,6 +128,7 @@ def _of_kernels(source: Source, base: Trial, one: Trial, other: Trial, models: d
         **_rejected(theirs),
         **ours,
         "kind": "kernels",
+        "licence": source.licence_of(one, other),
     }
 
 

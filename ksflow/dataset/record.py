@@ -6,13 +6,13 @@ long lineage takes is some hundred bytes for each call and trial. What it does n
 
 import hashlib
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from ksflow import schema
+from ksflow.dataset.licences import joined, named
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.chronicle import Chronicle, Kind, Place
 from ksflow.lineage.store import Store
@@ -20,7 +20,6 @@ from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial, b
 
 Clean = Callable[[str], str]
 _KEPT = ("against", "claim", "repeat")
-_LICENCE = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9][A-Za-z0-9.+-]{0,60})")
 _NEEDLE = 80
 _RECENT = 64
 """Kernels that are at hand: one is part of several pairs."""
@@ -38,7 +37,7 @@ class Result:
     report: str
     """How the writer's report begins."""
     licence: str
-    """That the kernel's text names; empty where it names none."""
+    """That the kernel's texts name; empty where they name none."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,17 @@ class Run:
         """Id -> trial."""
         return {name: result.trial for name, result in self.results.items()}
 
-    def licence(self, trial: Trial) -> str:
-        """The licence that the kernel names, or the nearest of those it was made from; empty where none does."""
-        for _ in range(len(self.results)):
-            found = self.results[trial.id].licence
-            if found or not trial.parents or trial.parents[0] not in self.results:
-                return found
-            trial = self.results[trial.parents[0]].trial
-        return ""
+    @cached_property
+    def licences(self) -> dict[str, frozenset[str]]:
+        """Trial -> the licences of its kernel and of all that it was made from, the reference that its writer read
+        included. `licences.UNKNOWN` stands for a kernel that comes from nowhere and names none.
+        """
+        found: dict[str, frozenset[str]] = {}
+        for name in sorted(self.results):
+            own, parents = self.results[name].licence, self.results[name].trial.parents
+            inherited = frozenset[str]().union(*(found[parent] for parent in parents if parent in found))
+            found[name] = inherited | {own} if own or not inherited else inherited
+        return found
 
     def outcomes(self, about: str) -> tuple[Trial, ...]:
         """The trials that a call led to: its own, or a round's experiments and their repairs."""
@@ -185,7 +187,7 @@ class Reader:
         trial = self._branches.holding(self._branches.load(name, commit), commit)
         kernel = trial.kernel
         texts = kernel.files.values() if kernel else ()
-        licence = next((found[1] for found in map(_LICENCE.search, texts) if found), "")
+        licence = joined(filter(None, map(named, texts)))
         report = self.clean(kernel.report).strip()[:_NEEDLE].strip() if kernel else ""
         said = _slim(trial.evaluation) if trial.evaluation else None
         return Result(replace(trial, kernel=None, experiment=None, evaluation=said), commit, report, licence)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ksflow.dataset.licences import UNKNOWN, joined
 from ksflow.dataset.record import Asked, Reader, Run
 from ksflow.dataset.reward import Worth, beside_incumbent, best, comparable, holds, key, worth
 from ksflow.records import Origin, Trial, Verdict
@@ -82,9 +83,11 @@ class Source:
     stages: tuple[str, ...]
     seen: Seen
     licence: str
-    """Of kernels that name none."""
+    """Of kernels and references that name none."""
     statement: Callable[[str, str], str]
     """(problem, its digest) -> the task in words; empty where it is not known any more."""
+    reference: str = UNKNOWN
+    """The licence of the problem's reference, which every prompt shows."""
 
     def calls(self) -> Iterator[Asked]:
         """The calls of the wanted stages that were answered."""
@@ -135,8 +138,13 @@ class Source:
             "judge": said.judge if said else "",
             "verdict": said.verdict.value if said else "",
             "reward": rated.reward if rated else 0.0,
-            "licence": (self.run.licence(trial) if trial else "") or self.licence,
+            "licence": self.licence_of(trial),
         }
+
+    def licence_of(self, *trials: Trial | None) -> str:
+        """Of a row that shows the problem's reference and these kernels, with what they were made from."""
+        names = {self.reference}.union(*(self.run.licences[trial.id] for trial in trials if trial))
+        return joined(name or self.licence for name in names)
 
     def new(self, configuration: str, call: Asked) -> bool:
         """Whether neither this answer to this prompt nor a kernel of this form was written before."""

@@ -25,6 +25,7 @@ from rich.progress import Progress
 
 from ksflow import compose, report
 from ksflow.dataset.card import MARK, SEE_CARD, Files
+from ksflow.dataset.licences import UNKNOWN, of_problem
 from ksflow.dataset.pairs import preference
 from ksflow.dataset.record import Reader, runs
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Seen, Source, chat, prompts, rl
@@ -32,7 +33,7 @@ from ksflow.errors import ConfigError, counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.store import Store
 from ksflow.lineage.transcript import Transcript
-from ksflow.records import Problem
+from ksflow.records import Problem, family
 
 _MAKERS: dict[str, Callable[[Source], Iterator[Row]]] = {
     "chat": chat,
@@ -74,12 +75,12 @@ def export(words: list[str], overrides: list[str]) -> int:
         clean = _cleaner(contextvars.copy_context().run(Transcript, lineage).redact, lineage.store.path)
         console = report.console(stderr=True)
         with _replacing(Path(given["out"]).expanduser()) as folder, Files(folder) as files:
-            source = _sources(lineage.store, clean, stages, given["licence"], _statements(problem))
+            source = _sources(lineage.store, clean, stages, given["licence"], _problems(problem))
             for place in found:
                 _export_run(console, source, place, names, lambda n, r: files.write(n, splits[r["problem"]], r))
             if not files.rows:
                 raise ConfigError(_nothing(given, len(found)))
-            files.card(given["licence"], _typed(overrides))
+            files.card(_typed(overrides))
     finally:
         lineage.close()
     _tell(report.console(), files, given["out"])
@@ -120,13 +121,16 @@ def _runs(store: Store, problem: str, run: str) -> list[tuple[str, str]]:
 
 
 def _splits(problems: set[str], named: str) -> dict[str, str]:
-    """Problem -> train or test: as named, or by the name's digest, where that leaves any to train on."""
+    """Problem -> train or test: as named, or by the name's digest, where that leaves any to train on. One problem in
+    several precisions is one problem: all of them are in the same split.
+    """
+    families = {family(problem) for problem in problems}
     if named:
-        test = set(_listed("test_problems", named, tuple(sorted(problems))))
+        test = {family(problem) for problem in _listed("test_problems", named, tuple(sorted(problems)))}
     else:
-        test = {p for p in problems if int(hashlib.sha256(p.encode()).hexdigest()[-8:], 16) % _TENTH == 0}
-        test = test if problems - test else set()
-    return {problem: "test" if problem in test else "train" for problem in problems}
+        test = {name for name in families if int(hashlib.sha256(name.encode()).hexdigest()[-8:], 16) % _TENTH == 0}
+        test = test if families - test else set()
+    return {problem: "test" if family(problem) in test else "train" for problem in problems}
 
 
 def _sources(
@@ -134,7 +138,7 @@ def _sources(
     clean: Callable[[str], str],
     stages: tuple[str, ...],
     licence: str,
-    statement: Callable[[str, str], str],
+    problem: Callable[[str], Problem | None],
 ) -> Callable[[tuple[str, str], Callable[[int], Callable[[], None]]], Source]:
     """(problem, run), and who is told how many steps there are -> its rows' source. What was seen is seen for all."""
     seen = Seen()
@@ -142,7 +146,14 @@ def _sources(
     def source(place: tuple[str, str], steps: Callable[[int], Callable[[], None]]) -> Source:
         reader = Reader(store, *place, clean)
         index = reader.index(steps(len(reader)))
-        return Source(index, reader, stages, seen, licence or SEE_CARD, statement)
+        known = problem(place[0])
+        reference = of_problem(known) if known else UNKNOWN
+        return Source(index, reader, stages, seen, licence or SEE_CARD, statement, reference)
+
+    def statement(name: str, digest: str) -> str:
+        """Where the problem is still the one that was judged."""
+        found = problem(name)
+        return found.statement.strip() if found and found.digest == digest else ""
 
     return source
 
@@ -171,8 +182,8 @@ def _export_run(
     console.print(f"{name}: {counted(calls, 'model call')}, {counted(trials, 'trial')}", markup=False, soft_wrap=True)
 
 
-def _statements(given: Problem | None) -> Callable[[str, str], str]:
-    """(problem, digest) -> its statement, where the problem is at hand and still the one that was judged."""
+def _problems(given: Problem | None) -> Callable[[str], Problem | None]:
+    """Name -> problem, where it is at hand: the one that was named, or one that ships."""
 
     @cache
     def problem(name: str) -> Problem | None:
@@ -183,11 +194,7 @@ def _statements(given: Problem | None) -> Callable[[str, str], str]:
             return made
         return None
 
-    def statement(name: str, digest: str) -> str:
-        found = problem(name)
-        return found.statement.strip() if found and found.digest == digest else ""
-
-    return statement
+    return problem
 
 
 def _cleaner(redact: Callable[[str], str], lineage: Path) -> Callable[[str], str]:

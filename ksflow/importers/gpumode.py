@@ -302,15 +302,18 @@ def _remarks(
 
 
 def provenance(folder: Path) -> Json:
-    """Commit and licence of the checkout that a folder is in; nothing where there is none."""
+    """Commit and licence of the checkout that a folder is in. Outside of one only a licence file in the folder itself
+    counts: what lies above it may belong to anything.
+    """
+    above = (folder, *folder.parents)
+    root = next((parent for parent in above if (parent / ".git").exists()), None)
+    inside = above[: above.index(root) + 1] if root else above[:1]
     found: Json = {}
-    for parent in (folder, *folder.parents):
-        licences = sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file())
-        if licences and "licence" not in found:
-            found["licence"] = (licences[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
-        if (parent / ".git").exists():
-            found["commit"] = _commit(parent / ".git")
-            break
+    licences = (sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file()) for parent in inside)
+    if files := next(filter(None, licences), None):
+        found["licence"] = (files[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
+    if root:
+        found["commit"] = _commit(root / ".git")
     return found
 
 

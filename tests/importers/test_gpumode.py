@@ -96,6 +96,7 @@ def test_a_task_as_it_is_read(tmp_path: Path) -> None:
         (folder / "solutions" / kind).mkdir(parents=True)
         (folder / "solutions" / kind / f"{kind}.py").write_text(text)
     (tmp_path / "LICENSE").write_text("A licence\n\nand more\n")
+    (tmp_path / ".git").mkdir()
     before = sorted(tmp_path.rglob("*"))
     found = gpumode.load(str(folder))
     assert sorted(tmp_path.rglob("*")) == before
