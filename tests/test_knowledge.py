@@ -79,7 +79,7 @@ def test_the_index_is_kept_up_below_what_a_person_wrote(tmp_path: Path) -> None:
         ("---\ntitle: x\nsources: one\n---\n", "sources is not a list"),
         (
             "---\ntitle: x\nsources: [a]\nstatus: sure\n---\n",
-            "status 'sure'; valid: documented, measured, assumed, refuted; mend or remove it",
+            "status 'sure'; valid: documented, cited, measured, assumed, refuted; mend or remove it",
         ),
         ("---\ntitle: x\nsources: [a]\nstate: measured\n---\n", "unknown key 'state'; valid: title"),
         ("---\ntitle: x\nsources: [a, b]\nquotes: [q]\n---\n", "1 quotes for 2 sources"),
@@ -233,13 +233,13 @@ def test_a_shipped_note_is_doubted_in_a_copy_and_upheld(verb: Verb, tmp_path: Pa
     (file,) = (tmp_path / "runs/knowledge/cpu").glob("softmax*.md")
     assert file.name == "softmax.md"
     doubted = knowledge.read(file)
-    assert (doubted.status, doubted.challenge) == (Status.ASSUMED, "I saw one pass (was documented)")
+    assert (doubted.status, doubted.challenge) == (Status.ASSUMED, "I saw one pass (was cited)")
     shown = verb("show", file.stem)[1]
     assert "assumed, challenged; runs/knowledge/cpu" in shown
     assert "challenged: I saw one pass" in shown
     assert doubted in knowledge.handbook(CPU, "softmax")
     assert verb("uphold", file.stem)[0] == 0
-    assert (knowledge.read(file).status, knowledge.read(file).challenge) == (Status.DOCUMENTED, "")
+    assert (knowledge.read(file).status, knowledge.read(file).challenge) == (Status.CITED, "")
     with pytest.raises(ConfigError, match="nobody challenges"):
         verb("uphold", file.stem)
 
@@ -266,7 +266,7 @@ def test_check_names_what_does_not_hold(verb: Verb, tmp_path: Path) -> None:
     folder = kept(tmp_path, "A line is 64 bytes")
     code, done = verb("check")
     assert code == 0
-    assert "sources that hold: 1, that do not: 0" in done
+    assert "sources that hold: 2, that do not: 0" in done
     kept(tmp_path, "A line is 32 bytes")
     (folder / "broken.md").write_text("?")
     code, done = verb("check")

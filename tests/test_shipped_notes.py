@@ -1,14 +1,18 @@
 """The notes that ship: every claim names its source, and each chip gets the notes of its folder."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from ksflow import target
+from ksflow.errors import ConfigError
 from ksflow.home import shipped
+from ksflow.learning.sources import Sources
 from ksflow.notes import knowledge
+from ksflow.records import Status
 
 ROOT = shipped("knowledge")
 FOLDERS = {"hopper": "h200", "cdna3": "mi325x", "cdna4": "mi350x"}
@@ -32,6 +36,28 @@ def test_every_claim_names_a_source_and_every_source_is_named(note):
     marks = [set(map(int, _MARK.findall(claim))) for claim in _claims(note.text)]
     assert all(marks), _claims(note.text)[marks.index(set())]
     assert set.union(*marks) == set(range(1, len(note.sources) + 1))
+
+
+def test_what_a_note_quotes_stands_there_and_what_it_does_not_quote_it_does_not_call_documented(note, request):
+    file = request.node.callspec.params["note"]
+    quotes = note.quotes or ("",) * len(note.sources)
+    if note.status is Status.DOCUMENTED:
+        assert all(quotes)
+    own = [source.startswith(("problems/", "seeds/", "benchmarks/")) for source in note.sources]
+    assert [bool(quote) for quote in quotes] == own, "documents that are in the project are quoted"
+    findings = Sources(no_lineage, "softmax", "main").of(knowledge.Entry(note, "shipped", file, True))
+    assert [found.holds for found in findings] == [True if quote else None for quote in quotes]
+
+
+def no_lineage(**names):
+    raise ConfigError("there is none")
+
+
+def test_a_changed_document_is_found_out():
+    file = ROOT / "hopper" / "memory.md"
+    note = replace(knowledge.read(file), quotes=("", "", "", "", "The driver gives 50 MB of L2."))
+    (*_, last) = Sources(no_lineage, "softmax", "main").of(knowledge.Entry(note, "shipped", file, True))
+    assert (last.holds, last.said) == (False, "benchmarks/GPU.md does not say there: The driver gives 50 MB of L2.")
 
 
 def test_a_note_is_short_enough_for_a_prompt_and_its_code_is_closed(note):

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ksflow import home
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.notes import documents
@@ -174,7 +175,10 @@ def _probe(entry: Entry, source: str) -> Finding:
 
 def _quoted(entry: Entry, source: str, quote: str) -> Finding:
     """By the recorded document that says so, if one of that name does."""
-    found = [_looked_up(row, source, quote) for row in (_rows(entry.file.parent, source) if entry.file else ())]
+    rows = _rows(entry.file.parent, source) if entry.file else []
+    if not rows and (file := _of_project(source)):
+        return _looked_up(Row(source.partition(", ")[0], file, documents.fingerprint(file)[0]), "", quote)
+    found = [_looked_up(row, source, quote) for row in rows]
     nowhere = Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
     # False only where all of them can be read: it may stand in the one that cannot
     return min(found, key=lambda finding: (True, None, False).index(finding.holds), default=nowhere)
@@ -186,10 +190,23 @@ def _looked_up(row: Row, source: str, quote: str) -> Finding:
     if documents.fingerprint(row.path)[0] != row.sha256:
         return Finding(source, None, f"{row.path} has changed since it was read")
     document = _document(row.name, row.path, row.sha256)
-    passage = documents.locate([document], source, quote) if document else None
+    passage = documents.locate([document], source or document.source, quote) if document else None
     if passage is None:
         return Finding(source, False, f"{row.name} does not say there: {' '.join(quote.split())[:120]}")
     return Finding(source, True, f"it says so: {' '.join(quote.split())[:120]}", _around(passage.text, quote))
+
+
+def _of_project(source: str) -> Path | None:
+    """The file of this project that a source names; None for any other. A wheel has problems and seeds alone."""
+    name = source.partition(", ")[0]
+    top, _, rest = name.partition("/")
+    if top in ("problems", "seeds"):
+        file = home.shipped(top, rest)
+    elif top == "benchmarks":
+        file = home.PACKAGE.parent / name
+    else:
+        return None
+    return file if file.is_file() else None
 
 
 def _rows(folder: Path, source: str) -> list[Row]:

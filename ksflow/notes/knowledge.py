@@ -4,7 +4,7 @@
     title: Outer products need no transposition
     origin: who made it, free text
     sources: [Intel Optimization Reference Manual, section 20.5]
-    quotes: [what it says there]      one for each source, or none at all
+    quotes: [what it says there]      one for each source (empty where nobody looked), or none at all
     targets: [cpu]                    names of targets, `cpu` or `gpu`, architectures (gfx942), fingerprints
     problems: [fp8_gemm]
     status: documented
@@ -14,9 +14,10 @@
     ---
     Text.
 
-Only title and sources must be there. The user's folder is `knowledge` beside the lineage; a note there replaces the
-shipped one of the same title and folder. What this does not do: make notes (that is a digester or a probe), rank them
-(that is a prompt's affair) or look into their sources (`sources`).
+Only title and sources must be there. A note is `documented` where each document among its sources is quoted, so that
+`knowledge check` can look it up; otherwise it is `cited`, whatever it says of itself. The user's folder is `knowledge`
+beside the lineage; a note there replaces the shipped one of the same title and folder. What this does not do: make
+notes (that is a digester or a probe), rank them (that is a prompt's affair) or look into their sources (`sources`).
 """
 
 import hashlib
@@ -38,6 +39,8 @@ INDEX = "index.md"
 _LISTS = ("sources", "quotes", "targets", "problems", "closes")
 _KEYS = ("title", "origin", "status", *_LISTS, "program", "challenge")
 _PARTS = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)\Z", re.MULTILINE | re.DOTALL)
+_NO_DOCUMENT = re.compile(r"probe |(?:[^/\s]+/[^/\s]+/)?\d{5,}(?:@[0-9a-f]+)?$")
+"""Sources that are probes or trials: what they show is measured, and not quoted."""
 _MARK = "<!-- The list below is written anew with each note; what stands above it stays. -->"
 _NOT_NOTES = ("inbox", "probes")
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -233,7 +236,15 @@ def _parsed(file: Path, changed: int, size: int) -> tuple[Note, str]:
         raise ValueError("title or sources are missing")
     status = _status(_word(front, "status") or Status.DOCUMENTED)
     texts = {key: _word(front, key) for key in ("program", "challenge")}
-    return Note(title=title, text=parts[2].strip(), status=status, **lists, **texts), _word(front, "origin")  # type: ignore[arg-type]
+    note = Note(title=title, text=parts[2].strip(), status=status, **lists, **texts)  # type: ignore[arg-type]
+    return _as_checked(note), _word(front, "origin")
+
+
+def _as_checked(note: Note) -> Note:
+    """The note as `cited` where it calls itself documented and does not quote its documents."""
+    quotes = note.quotes or ("",) * len(note.sources)
+    quoted = all(quote or _NO_DOCUMENT.match(source) for source, quote in zip(note.sources, quotes, strict=True))
+    return note if quoted or note.status is not Status.DOCUMENTED else replace(note, status=Status.CITED)
 
 
 def _status(word: str) -> Status:

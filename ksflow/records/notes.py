@@ -10,6 +10,9 @@ class Status(StrEnum):
     """How far a note can be trusted."""
 
     DOCUMENTED = "documented"
+    """A document says so, in the words that are quoted."""
+    CITED = "cited"
+    """A document is named that says so, but not quoted: nobody can check it here."""
     MEASURED = "measured"
     ASSUMED = "assumed"
     REFUTED = "refuted"

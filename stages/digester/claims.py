@@ -154,6 +154,8 @@ def _check_status(note: Note, trials: set[str], ground: Ground) -> None:
     old = ground.notes.get(note.title)
     if note.status is Status.DOCUMENTED and not any(note.quotes):
         raise ValueError("a documented note quotes a document")
+    if note.status is Status.CITED and not (old and old.status is Status.CITED):
+        raise ValueError("cited is for notes whose documents are not at hand; what a document here says is documented")
     probed = any(source.startswith("probe") for source in note.sources)
     if note.status is Status.MEASURED and not (trials or probed):
         raise ValueError("a measured note names the trials that showed it; `documented` is what a document says")

@@ -18,10 +18,11 @@ CHARACTERS = 4
 """Of a token, by and large."""
 FINDINGS = 15_000
 """Tokens of findings that a prompt has room for, unless a stage says otherwise."""
-_TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.ASSUMED, Status.REFUTED)
+_TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.CITED, Status.ASSUMED, Status.REFUTED)
 _MEANING = {
     Status.MEASURED: "Measured here",
     Status.DOCUMENTED: "Documented",
+    Status.CITED: "Cited from documents, not checked",
     Status.ASSUMED: "Assumed, not checked",
 }
 _REFUTED = "Refuted: do not rely on these"
