@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,7 +88,7 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
         run_round(lineage, (seed, slow)[number % 2].id, 90.0 - number, f"idea number {number}")
     planted = run_round(lineage, slow.id, PLANTED, IDEA)
     history, pupil = read(lineage), Pupil()
-    parts = gather(Source(stage.__name__, stage), pupil, [history], 60, 0)
+    parts = gather(Source(stage.__name__, SimpleNamespace(question=stage)), pupil, [history], 60, 0)
     assert history.final.by_id[planted.id].score_us == PLANTED
     answers = [
         (history.final.choose(base, base, ""), Plan(("a",), (Experiment(IDEA, "r", (1.0, 5.0), 1.0),), (0,)))
