@@ -100,7 +100,10 @@ def test_gepa_finds_the_hint_and_the_prompt_can_be_used(place: Path, provider: P
     assert HINT in json.loads(path.read_text())["predict"]["signature"]["instructions"]
     before, after = _held_out(path.with_suffix(".md"))
     assert after > before
-    assert "teacher" in path.with_suffix(".md").read_text()
+    card = path.with_suffix(".md").read_text()
+    assert re.search(r"\| questions to the teacher \| [1-9]\d* \|", card)
+    assert re.search(r"held-out examples of \d+ rounds, difference \+0\.\d+ \[", card)
+    assert "| divided | held out by time (from round softmax/dry/" in card
 
 
 @pytest.mark.slow
@@ -130,6 +133,7 @@ def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimi
     before, after = _held_out(path.with_suffix(".md"))
     state = json.loads(path.read_text())["predict"]
     assert after >= before
+    assert f"| worked examples | {len(state['demos'])} |" in path.with_suffix(".md").read_text()
     if optimizer == "mipro":
         assert HINT in state["signature"]["instructions"]
         assert after > before
@@ -176,9 +180,12 @@ def test_a_budget_ends_it_cleanly(place: Path, provider: Provider, cap: str) -> 
     done = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", cap)
     said = " ".join(done.stderr.split())
     assert len(provider.requests) <= 16
-    card = (place / "runs/prompts/selector/gepa_v1.md").read_text() if done.returncode == 0 else said
-    assert "calls=" in card
-    assert "used up" in card
+    assert done.returncode == 0, said
+    card = (place / "runs/prompts/selector/gepa_v1.md").read_text()
+    assert re.search(
+        r"\| optimizer \| gepa, .*: stopped early, \S*calls=\S* .*used up.*; the best prompt until then", card
+    )
+    assert "| divided | held out by time (from round softmax/dry/" in card
     kept = subprocess.run(
         ["git", "-C", place / "runs/lineage.git", "rev-list", "--count", "refs/ksflow/softmax/optimize-selector/calls"],
         capture_output=True,
@@ -203,7 +210,9 @@ def test_minutes_end_it_and_it_can_be_gone_on_with(place: Path, provider: Provid
     assert "loop.minutes used up before the result was measured; the answers are kept" in " ".join(done.stderr.split())
     assert len(provider.requests) <= 3
     early = {json.dumps(request) for request in provider.requests}
-    assert _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "optimize.calls=8").returncode in (0, 2)
+    more = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "optimize.calls=8")
+    said = {0: "written to runs/prompts/selector/gepa_v1.json", 2: "used up before the result was measured"}
+    assert said[more.returncode] in " ".join((more.stdout + more.stderr).split())
     assert len(provider.requests) > 3
     assert not early & {json.dumps(request) for request in provider.requests[3:]}
 

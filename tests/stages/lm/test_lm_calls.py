@@ -171,6 +171,16 @@ def test_an_answer_at_the_token_limit_is_told(provider, problem, population):
         LlmSelector(provider.model(), attempts=1)(problem, population)
 
 
+HARMLESS = {
+    "python": ["fine", "fine"],
+    "nan": ["fine", "fine"],
+    "extra": ["fine", "fine"],
+    "unknown": ["refused", "fine"],
+    "unclosed": ["fine", "refused"],
+}
+"""What becomes of an answer for the selector and for the writer, where it is not refused by both."""
+
+
 @pytest.mark.parametrize("bad", BAD)
 def test_every_way_to_spoil_an_answer_is_refused_or_harmless(bad, problem, choice, population):
     experiment = population.trials[1].experiment
@@ -186,7 +196,7 @@ def test_every_way_to_spoil_an_answer_is_refused_or_harmless(bad, problem, choic
         except StageError:
             outcomes.append("refused")
             stage(dummy(bad, times=0))
-    assert "refused" in outcomes or bad in {"python", "nan", "extra"}
+    assert outcomes == HARMLESS.get(bad, ["refused", "refused"])
 
 
 def test_retries_recover(problem, population):
