@@ -199,16 +199,27 @@ def _digest(read: Read, chosen: Sequence[Json]) -> str:
 
 def _fitting(read: Read, reference: Path, device: str, cap: int | str | None, fit: Fit) -> tuple[Step, list[Json]]:
     """The largest cases that fit a device of this machine, and what each is made of. ConfigError."""
-    fits = [fit, fit.wider] if cap == "auto" else [_asked(fit)]
     steps = _steps(read, ladder(device, cap))
     found: Json = {}
-    for patience in fits if device == "cpu" else [_ON_GPU]:
-        found = _described(reference, steps, device, patience, first=bool(found))
+    for patience, some in _attempts(steps, device, cap, fit):
+        found = _described(reference, some, device, patience, first=bool(found))
         if found["step"] is not None:
-            return steps[found["step"]], found["cases"]
+            return some[found["step"]], found["cases"]
         if "limit" not in [kind for *_, kind in found["tried"]]:
             break
     raise ConfigError(f"{read.name}: its reference does not run here: {_why(read, found['tried'], cap)}")
+
+
+def _attempts(steps: list[Step], device: str, cap: int | str | None, fit: Fit) -> list[tuple[Fit, list[Step]]]:
+    """What is tried one after the other: with more patience the smallest that runs will do, of those first in which no
+    sizes became alike.
+    """
+    if device != "cpu":
+        return [(_ON_GPU, steps)]
+    if cap != "auto":
+        return [(_asked(fit), steps)]
+    apart = [step for step in steps if not step.merged]
+    return [(fit, steps), *([(fit.wider, apart)] if apart else []), *([(fit.wider, steps)] if apart != steps else [])]
 
 
 def _steps(read: Read, caps: Sequence[int | None]) -> list[Step]:
