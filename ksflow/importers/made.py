@@ -245,9 +245,11 @@ def _why(read: Read, tried: Sequence[Sequence[Any]], cap: int | str | None) -> s
     if not tried:
         return "there are no cases"
     (_, first, kind), (_, last, _) = tried[0], tried[-1]
-    said = next((f"; {hint}" for word, hint in _HINTS.items() if word in first), "")
-    if said or kind == "always":
-        return f"{first.partition(': ')[2]}{said}"
+    for word, hint in _HINTS.items():
+        if found := next((said for _, said, _ in tried if word in said), ""):
+            return f"{found.partition(': ')[2].rstrip('.')}; {hint}"
+    if kind == "always":
+        return first.partition(": ")[2]
     why = first if first.partition(": ")[2] == last.partition(": ")[2] else f"{first}; at the largest size: {last}"
     if "limit" in [kind for *_, kind in tried]:
         return f"{why}{_remedy(read, cap)}"
@@ -312,6 +314,7 @@ def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, fi
     except Unanswered as error:
         last = str(error)
         hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
+        hint = next((f"; {said}" for word, said in _HINTS.items() if word in last), hint)
         raise ConfigError(f"the reference does not load: {last[:300]}{hint}") from error
     if found["step"] is not None:
         home.write(kept, json.dumps(found))

@@ -213,8 +213,10 @@ def test_where_size_is_not_the_cause_no_other_size_is_offered(tmp_path: Path) ->
 
 def test_what_only_another_machine_can_do_says_which() -> None:
     read = made.Read("t", "t", "", "gpumode", {}, {}, (), (), "", "", {"format": "gpumode"})
-    said = made._why(read, [[0, "n=1: ValueError: Invalid scaling configuration.", "error"]], "auto")
+    tried = [[0, "n=1: RuntimeError: shape", "error"], [1, "n=9: ValueError: Invalid scaling configuration.", "error"]]
+    said = made._why(read, tried, "auto")
     assert "NVFP4 only on GPUs that have it" in said
+    assert "shape" not in said
     assert "cap" not in said
     slow = [[0, "n=1: the reference runs for 9.0 s, and may for 1", "limit"]]
     assert "problem.cap=N" in made._why(read, slow, "auto")
