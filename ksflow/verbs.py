@@ -69,22 +69,29 @@ def _job(cfg: DictConfig) -> float:
                 *left.notes,
             ),
         )
-        with report.Display(console) as show:
-            session = Session(compose.build(cfg.loop), lab, show, recorded, compose.asks_models(cfg))
-            settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
-            outcome = session.run((*_seeds(cfg, problem), *left.seeds), settings)
-        _finish(cfg, console, outcome, lab)
-        summary = {
-            **report.summary(outcome, problem, lineage),
-            "figures": scores.figures(outcome.population, problem),
-        }
-        (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-        if outcome.reason == "interrupted":
+        show = report.Display(console)
+        session = Session(compose.build(cfg.loop), lab, show, recorded, compose.asks_models(cfg))
+        with session.interruptible():
+            with show:
+                settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
+                outcome = session.run((*_seeds(cfg, problem), *left.seeds), settings)
+            _finish(cfg, console, outcome, lab)
+            _summarise(folder, outcome, lab)
+        if session.interrupted:
             compose.end_sweep()
     finally:
         lineage.close()
     assert outcome.best.score_us is not None
     return outcome.best.score_us
+
+
+def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> None:
+    """What a sweep or a suite reads of a run that has ended."""
+    summary = {
+        **report.summary(outcome, lab.problem, lab.lineage),
+        "figures": scores.figures(outcome.population, lab.problem),
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:

@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,31 @@ _COMMANDS = {
     "mktree": ("mktree", "--batch", "--missing"),  # our own blobs: another may just have packed them
     "update-ref": ("update-ref", "--stdin"),
 }
+
+
+class Git(git.Git):
+    """Runs git's processes in sessions of their own: a Ctrl-C at the terminal ends this process alone, not its writes.
+
+    `git tag` stays with the terminal, where a signature's passphrase may be asked for.
+    """
+
+    def execute(self, command: Any, *arguments: Any, **options: Any) -> Any:
+        """Run a command as `git.Git.execute` does."""
+        return super().execute(command, *arguments, start_new_session="tag" not in command, **options)
+
+    def get_object_data(self, ref: str | bytes) -> Any:
+        """An object's id, type, size and bytes. The process that answers is not asked again after an interruption."""
+        try:
+            return super().get_object_data(ref)
+        except KeyboardInterrupt:  # half of the answer may be in the pipe
+            self.clear_cache()
+            raise
+
+
+class Repository(git.Repo):
+    """A repository whose git processes are out of a terminal's reach."""
+
+    GitCommandWrapperType = Git
 
 
 class Helpers:
@@ -42,7 +68,7 @@ class Helpers:
             self._fan_out()
         self.written += 1
         helper = self._helper(name)
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError), self._whole(name):
             helper.stdin.write(question)
             helper.stdin.flush()
             answer = str(helper.stdout.readline().decode().strip())
@@ -53,12 +79,11 @@ class Helpers:
     def update(self, lines: str) -> str | None:
         """Move refs in one transaction, as `git update-ref --stdin` has it. None when done, else what git says."""
         helper = self._helper("update-ref")
-        try:
+        answers: list[bytes] = []
+        with suppress(BrokenPipeError), self._whole("update-ref"):
             helper.stdin.write(f"start\n{lines}prepare\ncommit\n".encode())
             helper.stdin.flush()
             answers = [helper.stdout.readline() for _ in range(3)]
-        except BrokenPipeError:
-            answers = []
         return None if answers and answers[-1] == b"commit: ok\n" else self._end("update-ref")
 
     def close(self) -> None:
@@ -68,6 +93,15 @@ class Helpers:
         if self._scratch >= 0:
             os.close(self._scratch)
             self._scratch = -1
+
+    @contextmanager
+    def _whole(self, name: str) -> Iterator[None]:
+        """End the helper where a Ctrl-C comes between question and answer: another thread would take that answer."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._end(name)
+            raise
 
     def _helper(self, name: str) -> Any:
         if name not in self._running:

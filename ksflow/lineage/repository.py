@@ -6,6 +6,7 @@ from pathlib import Path
 import git
 
 from ksflow.errors import LineageError
+from ksflow.lineage.helpers import Repository
 
 
 def opened(path: Path, create: bool) -> git.Repo:
@@ -19,7 +20,7 @@ def opened(path: Path, create: bool) -> git.Repo:
                     f"{path} is not a lineage: it holds other files; name a new folder with lineage.path="
                 )
             _make(path)
-        repo = git.Repo(path)
+        repo = Repository(path)
         with repo.config_reader("repository") as config:
             version = config.get_value("ksflow", "version", 0)
         if not version and repo.git.for_each_ref("refs/ksflow/"):  # `git clone --mirror` takes all but the settings
@@ -42,7 +43,7 @@ def _make(path: Path) -> None:
     """Make it beside its place and move it there whole: two processes that start at once end up with one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".lineage-", dir=path.parent) as folder:
-        repo = git.Repo.init(Path(folder) / "new", mkdir=True, bare=True)
+        repo = Repository.init(Path(folder) / "new", mkdir=True, bare=True)
         _configure(repo)
         repo.close()
         try:

@@ -1,8 +1,8 @@
 """What runs at once, and for how long: stale leaders and seeds, rounds until a budget is spent, then the winner again.
 
 A round is a thread, and so is each of its trials; they wait for models side by side and for the device in a queue.
-Ctrl-C once: what is in flight is finished and kept, then the run ends as usual. Twice: it is abandoned, and the next
-run takes it up.
+Ctrl-C once: what is in flight is finished and kept, then the run ends as usual, with its table and its winner. Twice:
+it is abandoned, and the next run takes it up.
 """
 
 import math
@@ -72,6 +72,9 @@ class Session:
         self._changed = threading.Condition(threading.RLock())
         self._showing = threading.RLock()
         self._interrupted = threading.Event()
+        self._awake = threading.Event()
+        """Set with the first Ctrl-C, or when none can come any more."""
+        self._interrupts = 0
         self._searching = False
         self._baselines: frozenset[str] = frozenset()
         self._exact: Replayed | None = None
@@ -85,7 +88,7 @@ class Session:
 
         settings: what is kept with the session, for whoever wants to repeat it.
         """
-        with self._interruptible(), metered_by(self.meter.admit if self.past is None else None):
+        with self.interruptible(), metered_by(self.meter.admit if self.past is None else None):
             self._open(settings)
             self._baselines = opening.baselines(self.lab, seeds)
             opening.start(self.lab, seeds, self._interrupted.is_set)
@@ -299,20 +302,44 @@ class Session:
         elif trial.evaluation is None or "renewed" not in trial.evaluation.evidence:
             self.judged += 1
 
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        def interrupt(number: int, frame: FrameType | None) -> None:
-            if self._interrupted.is_set():
-                self._show("abandon", None, self)
-                raise KeyboardInterrupt
-            self._interrupted.set()
-            self._show("interrupt", None, self)
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user has pressed Ctrl-C."""
+        return self._interrupts > 0
 
-        if threading.current_thread() is not threading.main_thread():
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Meanwhile Ctrl-C ends the search at the next step; a second one raises KeyboardInterrupt.
+
+        May be entered again by a caller within it. Does nothing outside the main thread.
+        """
+        main = threading.current_thread() is threading.main_thread()
+        if not main or signal.getsignal(signal.SIGINT) == self._interrupt:
             yield
             return
-        before = signal.signal(signal.SIGINT, interrupt)
+        before = signal.signal(signal.SIGINT, self._interrupt)
+        notice = Job(self._say_interrupted)
         try:
             yield
+            self._awake.set()
+            notice.join()
+        except KeyboardInterrupt:
+            self._show("abandon", None, self)
+            raise
         finally:
+            self._awake.set()
             signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Does next to nothing: it may run in the middle of anything, such as a write to the terminal."""
+        self._interrupts += 1
+        if self._interrupts > 1:
+            raise KeyboardInterrupt
+        self._interrupted.set()
+        self._awake.set()
+
+    def _say_interrupted(self) -> None:
+        self._awake.wait()
+        if self._interrupted.is_set():
+            with self._showing:
+                self._show("interrupt", None, self)

@@ -245,7 +245,9 @@ def workshop_pid() -> int:
 def _unknown(compiler: Compiler, march: str) -> str:
     """What to write instead of a -march that the compiler does not know; empty where it does."""
     command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment({}), check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment({}), check=False, start_new_session=True
+    )
     if done.returncode == 0:
         return ""
     hint = re.search(r"did you mean '([^']+)'", done.stderr)

@@ -1,0 +1,132 @@
+"""Commands at a real terminal (a pty): Ctrl-C as its user presses it, a pipe that closes, a narrow window."""
+
+import fcntl
+import os
+import pty
+import random
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_LEADER = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, "
+    "[sys.executable, '-m', 'ksflow', *sys.argv[1:]])"
+)
+SEARCH = ["recipe=dry_run", "problem=softmax", "loop.evaluations=100000", "loop.rounds_in_flight=4"]
+CTRL_C = b"\x03"
+
+
+class Terminal:
+    """A command whose input, output and controlling terminal are a pty of so many columns."""
+
+    def __init__(self, folder: Path, *words: str, columns: int = 160) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _LEADER, *words],
+            cwd=folder,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env=environment,
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def press(self, key: bytes) -> None:
+        """A key, as the keyboard sends it."""
+        os.write(self._ours, key)
+
+    def until(self, seen: Callable[[str], object]) -> None:
+        """Read until the text so far has it."""
+        while not seen(self.text):
+            assert self._read(), self.text[-3000:]
+
+    def end(self) -> int:
+        """Read to the end; the exit status."""
+        while self._read():
+            pass
+        os.close(self._ours)
+        return self.process.wait(timeout=600)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._ours, 65536)
+        except OSError:  # Linux's way to say that the other side is closed
+            return False
+        self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
+        return bool(data)
+
+
+def judged(trials: int) -> Callable[[str], bool]:
+    """Whether so many trials have been shown."""
+    return lambda text: len(set(re.findall(r"(\d{5}) (?:accept|reject|compile|fail)", text))) >= trials
+
+
+def ended_well(folder: Path, terminal: Terminal) -> None:
+    assert terminal.end() == 0, terminal.text[-3000:]
+    said = terminal.text
+    assert "stopped: interrupted" in said, said[-3000:]
+    assert re.search(r"^winner +\d{5}", said, re.MULTILINE), said[-3000:]
+    assert "lower is better" in said
+    assert "ksflow: " not in said
+    (best,) = (folder / "runs/best/softmax").glob("*")
+    assert (best / "best.py").is_file()
+    assert (best / "evaluation.json").is_file()
+    subprocess.run(["git", "-C", folder / "runs/lineage.git", "fsck", "--strict"], check=True, capture_output=True)
+
+
+def interrupted_once(folder: Path, chance: random.Random) -> None:
+    terminal = Terminal(folder, *SEARCH)
+    terminal.until(judged(chance.randrange(6, 40)))
+    time.sleep(chance.random() / 20)  # anywhere between two writes, or in the middle of one
+    terminal.press(CTRL_C)
+    ended_well(folder, terminal)
+
+
+def test_ctrl_c_at_a_terminal_ends_with_table_winner_and_module(tmp_path: Path) -> None:
+    interrupted_once(tmp_path, random.Random(1))
+
+
+@pytest.mark.slow
+def test_ctrl_c_loses_the_end_of_a_run_at_no_moment(tmp_path: Path) -> None:
+    for number in range(10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        interrupted_once(folder, random.Random(number))
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_whole_process_group_is_a_ctrl_c_too(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, *SEARCH)
+    terminal.until(judged(8))
+    os.killpg(terminal.process.pid, signal.SIGINT)
+    ended_well(tmp_path, terminal)
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice_abandons_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text("import threading\ndef design(*_):\n    threading.Event().wait()\n")
+    (tmp_path / "conf" / "designer").mkdir(parents=True)
+    (tmp_path / "conf" / "designer" / "endless.yaml").write_text("_target_: endless.design\n_partial_: true\n")
+    terminal = Terminal(tmp_path, "--config-dir=conf", "designer=endless", *SEARCH[:2])
+    terminal.until(lambda text: "· design" in text)
+    terminal.press(CTRL_C)
+    terminal.until(lambda text: "finishing design" in text)
+    terminal.press(CTRL_C)
+    assert terminal.end() == 130, terminal.text[-3000:]
+    assert terminal.text.rstrip().splitlines()[-1].startswith("ksflow: interrupted; nothing that was written is lost")
+    assert "abandoned: design" in terminal.text
+    assert "Traceback" not in terminal.text
+    again = Terminal(tmp_path, *SEARCH[:2], "loop.evaluations=3")
+    assert again.end() == 0, again.text[-3000:]
