@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from ksflow import __version__
-from ksflow.errors import KsflowError, printable
+from ksflow.errors import KsflowError, NothingTried, printable
 from ksflow.home import shipped
 
 _USAGE = """ksflow {version}: a kernel scientist you configure instead of program.
@@ -53,7 +53,10 @@ Hydra's own flags work: --cfg job, --config-dir DIR, --hydra-help. Configs are c
 
 
 def main() -> int:
-    """Run one command; the exit code: 0, or 2 for something the user can mend, or 130 when interrupted."""
+    """Run one command; the exit code: 0; 2: the user can mend it; 4: nothing was tried; 130: abandoned.
+
+    Some commands have codes of their own; `COMMAND --help` tells.
+    """
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
         return _say(f"ksflow {__version__}")
@@ -72,7 +75,7 @@ def main() -> int:
             return _fail(f"no command {name!r}; commands: {', '.join(commands)}, worker; see --help")
         return commands[name](verb[1:], rest)
     except KsflowError as error:
-        return _fail(printable(" ".join(str(error).split())))
+        return _fail(printable(" ".join(str(error).split())), NothingTried.status if type(error) is NothingTried else 2)
     except KeyboardInterrupt:
         return _fail("interrupted; nothing that was written is lost, the same command goes on", 130)
 

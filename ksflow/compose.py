@@ -155,10 +155,12 @@ def _swept() -> list[str]:
     return [item for item in overrides if item not in same]
 
 
-def asks_models(cfg: DictConfig) -> bool:
-    """Whether any stage takes a model in."""
-    stages = (cfg[name] for name in ("selector", "designer", "writer", "digester"))
-    return any("lm" in node for stage in stages for _, node in keys.parts(OmegaConf.create({"stage": stage}), ""))
+def models(cfg: DictConfig) -> list[Any]:
+    """The models that the stages take in, each once."""
+    stages = ("selector", "designer", "writer", "digester")
+    nodes = [node.lm for path, node in keys.parts(cfg, "") if path.partition(".")[0] in stages and "lm" in node]
+    told = {repr(OmegaConf.to_container(node)): node for node in nodes if "_target_" in node}
+    return [build(node) for node in told.values()]
 
 
 def settings(cfg: DictConfig, place: str = "") -> str:

@@ -4,6 +4,7 @@
     ├── ConfigError    the set-up is wrong: a key, a folder, a missing compiler; the user mends it
     ├── StageError     a stage could not do its work; the loop records a failed trial and goes on
     ├── BudgetError    a model call would go beyond a budget; the run ends cleanly, and goes on next time
+    ├── NothingTried   a run ended before it had tried anything: no model answers, a stage always raises
     └── LineageError   the git repository is not what it should be
 
 A bad kernel is not an error: it is an `Evaluation` with its verdict.
@@ -43,6 +44,15 @@ class StageError(KsflowError):
 
 class BudgetError(KsflowError):
     """What is left of a budget does not cover the next model call."""
+
+
+class NothingTried(KsflowError):
+    """A run ended without having tried anything. The message says why; the program's exit status is `status`."""
+
+    status = 4
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"nothing was tried: {why}")
 
 
 class LineageError(KsflowError):

@@ -88,6 +88,17 @@ class Digester(Protocol):
         """The notes to keep from now on: all of them, the old ones it still believes included."""
 
 
+class Answerer(Protocol):
+    """A model, as far as a run asks it anything but its stages' questions."""
+
+    def greet(self) -> None:
+        """Ask for a sign of life. StageError or ConfigError where there is none, BudgetError where it is too dear."""
+
+
+SIGN_OF_LIFE = "sign of life"
+"""The stage of such a call on record."""
+
+
 class Recording(Protocol):
     """A recorded run, as a replay's stages see it: of one session, or of all before one is opened."""
 

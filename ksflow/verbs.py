@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.console import Console
 
 from ksflow import compose, dataset, doctor, judging, log, report, suite, trust
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, NothingTried
 from ksflow.handover import hand_over
 from ksflow.handover.export import write_best
 from ksflow.learning import digest, notebook, probe
@@ -30,17 +31,20 @@ from ksflow.session.session import Session
 
 
 def run(words: list[str], overrides: list[str]) -> int:
-    """Search, and end with a table."""
+    """Search, and end with a table. NothingTried where none of its runs came to an experiment."""
     if words:
         raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
     if several := of_multirun(overrides):
         return suite.suite([], several)
-    compose.launch(_job, overrides)
+    idle: list[str] = []
+    compose.launch(partial(_job, idle), overrides)
+    if idle and all(idle):
+        raise NothingTried(idle[0])
     return 0
 
 
-def _job(cfg: DictConfig) -> float:
-    """One run of the loop; the best score in µs."""
+def _job(idle: list[str], cfg: DictConfig) -> float:
+    """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
     folder = compose.job_folder()
     log.setup(folder)
     console = report.console(stderr=True)
@@ -70,7 +74,7 @@ def _job(cfg: DictConfig) -> float:
             ),
         )
         show = report.Display(console)
-        session = Session(compose.build(cfg.loop), lab, show, recorded, compose.asks_models(cfg))
+        session = Session(compose.build(cfg.loop), lab, show, recorded, compose.models(cfg))
         with session.interruptible():
             with show:
                 settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
@@ -81,6 +85,7 @@ def _job(cfg: DictConfig) -> float:
             compose.end_sweep()
     finally:
         lineage.close()
+    idle.append(outcome.idle)
     assert outcome.best.score_us is not None
     return outcome.best.score_us
 

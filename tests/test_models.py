@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
+from test_replay import refs
 
 from ksflow.stages.lm.answers import answer
 
@@ -184,3 +185,43 @@ def test_a_refused_key_ends_the_run_with_one_line(tmp_path: Path, provider: Prov
     ).stdout
     assert "who are you" in kept
     assert "sk-not-a-key" not in kept
+
+
+@pytest.mark.slow
+def test_without_an_answer_no_seed_is_judged_and_the_exit_status_says_so(tmp_path: Path, provider: Provider) -> None:
+    provider.close()
+    done = ksflow(tmp_path, *SERVER, LLM_URL=provider.url)
+    assert done.returncode == 4, done.stderr
+    assert re.fullmatch(r"ksflow: nothing was tried: openai/gpt-5 cannot be reached: .*refused.*\n", done.stderr)
+
+
+@pytest.mark.slow
+def test_a_sign_of_life_is_asked_for_once_before_the_seeds_and_is_paid_for(tmp_path: Path, provider: Provider) -> None:
+    done = ksflow(tmp_path, *SERVER, "loop.evaluations=0", LLM_URL=provider.url)
+    assert done.returncode == 0, done.stderr
+    assert (provider.greeted, provider.requests) == (1, [])
+    assert "$0.01;" in done.stderr
+    calls = ["git", "-C", tmp_path / "runs/lineage.git", "log", "--format=%s", "refs/ksflow/softmax/dry/calls"]
+    log = subprocess.run(calls, capture_output=True, text=True, check=True).stdout
+    assert log == "sign of life: openai/gpt-5\n"
+
+
+@pytest.mark.slow
+def test_a_stage_that_always_raises_ends_with_nothing_tried_and_why(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def design(*_):\n    raise RuntimeError('my part is broken')\n")
+    (tmp_path / "conf" / "designer").mkdir(parents=True)
+    (tmp_path / "conf" / "designer" / "broken.yaml").write_text("_target_: broken.design\n_partial_: true\n")
+    done = ksflow(tmp_path, "--config-dir=conf", "designer=broken", *DRY)
+    assert done.returncode == 4, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ksflow: nothing was tried: 3 rounds in a row brought no trial: designer: RuntimeError: my")
+    assert done.stderr.count("no plan: designer: RuntimeError: my part is broken") == 1
+
+
+@pytest.mark.slow
+def test_a_replay_has_the_sign_of_life_in_its_place(tmp_path: Path, provider: Provider) -> None:
+    assert ksflow(tmp_path, *SERVER, "loop.evaluations=3", LLM_URL=provider.url).returncode == 0
+    provider.close()
+    done = ksflow(tmp_path, "problem=softmax", "llm=replay", "recorded.run=dry")
+    assert done.returncode == 0, done.stderr
+    assert refs(tmp_path, "replay") == refs(tmp_path, "dry")

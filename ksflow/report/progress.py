@@ -22,6 +22,8 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._said = ""
+        """The newest notice; the same again is not said again."""
         columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("starting", total=1.0)
@@ -52,7 +54,8 @@ class Display:
                 markup=False,
                 soft_wrap=True,
             )
-        elif what.startswith(_NOTICES):
+        elif what.startswith(_NOTICES) and what != self._said:
+            self._said = what
             self._console.print(what, style="yellow", markup=False, soft_wrap=True)
         share = max(session.used().values(), default=0.0)
         self._bar.update(self._task, completed=share, description=self._status(session, share))

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from ksflow import loop
-from ksflow.errors import ConfigError, counted
+from ksflow.errors import ConfigError, NothingTried, counted
 from ksflow.home import shipped
 from ksflow.loop import Lab
 from ksflow.records import Origin, Population, Problem, Seed, Trial, Verdict
@@ -42,7 +42,9 @@ def no_other(problem: Problem, run: str, before: str) -> None:
 
 
 def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) -> None:
-    """Bring the population up to date. Raises ConfigError when there is nothing to start from."""
+    """Bring the population up to date. Raises ConfigError when there is nothing to start from, NothingTried where that
+    is so because of an interruption.
+    """
     lineage = lab.lineage
     lineage.expect(lab.key)
     lineage.population()
@@ -52,6 +54,8 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
             loop.judge(lab, trial)
     while not lineage.population().ranked and lineage.busy() and not interrupted():
         time.sleep(0.2)  # another process is judging the seeds
+    if not lineage.known.ranked and interrupted():
+        raise NothingTried("interrupted before a seed was judged")
     if not lineage.known.ranked:
         raise ConfigError(no_start(lineage.known))
 

@@ -55,6 +55,8 @@ class Outcome:
     judged: int
     repeats: int
     """Trials that were answered from the record."""
+    idle: str
+    """Why nothing was tried; empty where something was, or where nothing was asked for."""
     search_s: float
     wall_s: float
     """Seconds of the whole call: the search, and judging the leaders again."""

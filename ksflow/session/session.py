@@ -9,19 +9,19 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import FrameType
 
 from ksflow import loop
-from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
 from ksflow.lineage import Turn
 from ksflow.lineage.past import Past
 from ksflow.lineage.steps import Replayed
 from ksflow.loop import Lab
-from ksflow.protocols import metered_by
+from ksflow.protocols import SIGN_OF_LIFE, Answerer, metered_by, transcribe
 from ksflow.records import Origin, Population, Seed, Trial
 from ksflow.session import crew, crown, opening
 from ksflow.session.budget import Meter
@@ -40,7 +40,8 @@ _LOOK_S = 0.2
 class Session:
     """One call of a run: its counters, its budgets, its way out. `show` is told of every step.
 
-    past: a recorded run to be replayed. models: whether any stage calls one, so that an estimate is worth making.
+    past: a recorded run to be replayed. models: those that the stages call; each is asked for a sign of life before the
+    seeds are judged, and what the search may cost is estimated.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Session:
         lab: Lab,
         show: Callable[[str, Trial | None, "Session"], None],
         past: Past | None = None,
-        models: bool = False,
+        models: Sequence[Answerer] = (),
     ) -> None:
         self.schedule, self.past, self.models = schedule, past, models
         self.device = crew.Queue(getattr(lab.evaluate, "devices", 1))
@@ -66,6 +67,10 @@ class Session:
         self.meter = Meter(lab.transcript, schedule.caps, self._stop)
         self.started = time.monotonic()
         self.rounds = self.judged = self.repeats = 0
+        self.tried = 0
+        """Experiments that came to a kernel."""
+        self._trouble = ""
+        """Why the newest experiment, or the newest round, came to nothing."""
         self.doing: dict[int, tuple[str, str]] = {}
         """Thread -> (step, trial): what is in flight."""
         self._show = show
@@ -90,6 +95,7 @@ class Session:
         """
         with self.interruptible(), metered_by(self.meter.admit if self.past is None else None):
             self._open(settings)
+            self._greet()
             self._baselines = opening.baselines(self.lab, seeds)
             opening.start(self.lab, seeds, self._interrupted.is_set)
             self._baselines = opening.baselines(self.lab, seeds)
@@ -112,11 +118,17 @@ class Session:
             reason=reason,
             judged=self.judged,
             repeats=self.repeats,
+            idle=self._idle(reason),
             search_s=ended - self.started,
             wall_s=time.monotonic() - self.started,
             busy=busy,
             cost=self.lab.transcript.total,
         )
+
+    def _idle(self, reason: str) -> str:
+        """Why this call has tried nothing; empty where it has, or where it was not asked to."""
+        asked = self._exact is None and all(self.schedule.caps.get(name, 1) for name in ("evaluations", "rounds"))
+        return ": ".join(filter(None, (reason, self._trouble))) if asked and not self.tried else ""
 
     @property
     def known(self) -> Population:
@@ -151,6 +163,23 @@ class Session:
         else:
             lineage.session(settings, self.lab.handbook, self.past.judged_anew)
         self.lab = replace(self.lab, handbook=lineage.handbook)
+
+    def _greet(self) -> None:
+        """Have every model give a sign of life, so that no seed is judged for a run that can try nothing.
+
+        NothingTried where one does not answer; ConfigError where it cannot be as configured.
+        """
+        with self.lab.transcript.about(SIGN_OF_LIFE):
+            if self._exact and self.past:
+                for call in self.past.calls():
+                    if call.stage == SIGN_OF_LIFE:
+                        transcribe(call)
+            for model in self.models if self.past is None else ():
+                try:
+                    with suppress(BudgetError):  # too dear: the estimate says what would be needed
+                        model.greet()
+                except StageError as error:
+                    raise NothingTried(error.reason) from error
 
     def _search(self) -> str:
         """Rounds side by side, until nothing more may begin and nothing is in flight. Why it ended."""
@@ -228,6 +257,7 @@ class Session:
         except StageError as error:
             if error.stage == "evaluator":
                 raise
+            self._trouble = str(error)
             self._watch(f"no plan: {error}", None)
         finally:
             self._planned(planned)
@@ -296,6 +326,8 @@ class Session:
             self._show(what, trial, self)
 
     def _tally(self, trial: Trial) -> None:
+        self.tried += trial.kernel is not None
+        self._trouble = trial.failure or self._trouble
         if trial.repeats:
             self.repeats += 1
             self._dispatched -= 1

@@ -25,7 +25,7 @@ from dspy.utils.exceptions import LMError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.home import cache as cache_path
-from ksflow.protocols import admit, transcribe
+from ksflow.protocols import SIGN_OF_LIFE, admit, transcribe
 from ksflow.records import Call, Cost, Permit, Question
 from ksflow.stages.lm import attempt as attempts
 from ksflow.stages.lm.attempt import LATE, Attempt, Filtered, Leave
@@ -154,6 +154,18 @@ def ask(attempt: Attempt, question: Callable[[], T]) -> T:
             refused = refusal(attempt, error)
             attempt.failed(refused)
             raise refused from error
+
+
+def greet(model: Model) -> None:
+    """One short question, never answered from the cache. Any answer will do, a refused or an empty one too."""
+    client, words = model.client, "Are you there? Answer with one word."
+
+    def question() -> None:
+        with dspy.context(lm=client, trace=None, disable_history=False):
+            client(words, cache=False)
+
+    with suppress(Filtered):
+        ask(Attempt(SIGN_OF_LIFE, model, [{"role": "user", "content": words}]), question)
 
 
 class _Desk:

@@ -5,7 +5,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ksflow.errors import ConfigError
@@ -146,6 +146,17 @@ class Model:
                 self.__dict__["_client"] = connect(self)
             made: Client = self.__dict__["_client"]
             return made
+
+    def greet(self) -> None:
+        """Ask for a sign of life: one short question past the cache, on record and metered as every other.
+
+        StageError or ConfigError says why there is none, BudgetError that it cannot be paid. Asks nobody where no
+        provider would answer (dummy, inbox, replay).
+        """
+        if isinstance(self.engine, str):
+            from ksflow.stages.lm.client import greet
+
+            greet(replace(self, retries=min(self.retries, 1)))
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:

@@ -43,10 +43,14 @@ class Reply:
 
 
 class Provider:
-    """`reply` makes a `Reply`, or (status, text), of a prompt; `requests`, `paths` and `keys` are what was asked."""
+    """`reply` makes a `Reply`, or (status, text), of a prompt; `requests`, `paths` and `keys` are what was asked.
+
+    Whoever asks for a sign of life gets `greeting`, and is counted in `greeted` alone.
+    """
 
     def __init__(self) -> None:
         self.reply: Callable[[str], Reply | tuple[int, str]] = lambda prompt: Reply(answer(prompt))
+        self.greeting, self.greeted = Reply("yes"), 0
         self.requests: list[Json] = []
         self.paths: list[str] = []
         self.keys: list[str | None] = []
@@ -102,6 +106,10 @@ class Provider:
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         request = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
         dialect = _dialect(handler.path)
+        if dialect.prompt(request).startswith("Are you there?"):
+            self.greeted += 1
+            self._answer(handler, dialect, self.greeting, request.get("stream") or "streamGenerate" in handler.path)
+            return
         names = ("Authorization", "x-api-key", "x-goog-api-key", "api-key")
         with self._lock:
             self._busy += 1
