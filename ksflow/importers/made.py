@@ -240,7 +240,7 @@ def _step(read: Read, cap: int | None) -> Step:
     return Step(cap, listed(read.tests, read.benchmarks, cap, read.quiet, read.fixed), alike)
 
 
-def _why(read: Read, tried: Sequence[Sequence[Any]], cap: int | str | None) -> str:
+def _why(read: Read, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
     """Why no size will do, and what may help: other sizes only where they are the cause."""
     if not tried:
         return "there are no cases"

@@ -5,11 +5,12 @@
     bound                          the derived tolerance, and the comparison
     box, area, log, failure        the handle on one box: messages, watchdog; its slots; what it says; how it fails
     freezer                        what stops a box outside its turn
-    check                          one call of a box, and whether what it left is right
+    check, own_check               one call of a box, and whether what it left is right; a problem's own check
     timing, overhead, awake        one kernel's clocks, one case's race
     figures, statistics            what the samples say
+    device, device_gear            the same on a GPU: gates, turns, the judge's own events
     contest, session               kernels against each other; a verdict with its evidence
-    probes, declared, lazy         can a problem be judged at all?
+    probes, declared, lazy, shortcuts    can a problem be judged at all?
 
 What holds it up:
  - Nothing computed in a process that imported the candidate is believed, except bytes at known offsets, then checked.
@@ -21,6 +22,11 @@ What holds it up:
  - Two clocks that a candidate cannot touch, of which the one that says more counts: the judge's wall clock from before
    the box is thawed until its answer is there, and the kernel's account of all the CPU time of the box's process. From
    both comes off what a null kernel's turns in the same rounds take: some 30 µs, 2 or 3 of them for the thaw.
+ - On a GPU, too, the inputs of a call do not exist before the call before it has ended: each waits behind a gate of its
+   own. The judge's own device events say how long a box had the device, less what a null kernel's call takes (0.3 ms
+   on an H200, steady to 2 us); a box's own events count as far as they agree with that: within 1 us and 1 %, or where
+   no code of the kernel's runs on the host, 10 us and 5 %. A box is frozen outside its turns, and has to leave the
+   device quiet.
  - A box has one process by the time it is timed, and its threads share one core.
  - A new best has won twice, in fresh processes on fresh contents, by more than the old one differs from itself.
 
@@ -29,5 +35,5 @@ go through side channels of the hardware, luck, and kernels that are right on a 
 problem's code runs here, so only problems that the user trusts belong here.
 """
 
-VERSION = "5"
+VERSION = "6"
 """Part of every verdict: results of another version are stale."""
