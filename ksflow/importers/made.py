@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
