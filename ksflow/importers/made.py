@@ -245,10 +245,10 @@ def _why(read: Read, tried: Sequence[Sequence[str]], cap: int | str | None) -> s
         return "there are no cases"
     (_, first, kind), (_, last, _) = tried[0], tried[-1]
     for word, hint in _HINTS.items():
-        if found := next((said for _, said, _ in tried if word in said), ""):
+        if found := next((str(said) for _, said, _ in tried if word in said), ""):
             return f"{found.partition(': ')[2].rstrip('.')}; {hint}"
     if kind == "always":
-        return first.partition(": ")[2]
+        return str(first).partition(": ")[2]
     why = first if first.partition(": ")[2] == last.partition(": ")[2] else f"{first}; at the largest size: {last}"
     if "limit" in [kind for *_, kind in tried]:
         return f"{why}{_remedy(read, cap)}"
