@@ -105,18 +105,19 @@ def cut(numbers: Sequence[tuple[str, int]], cap: int, fixed: Iterable[int] = ())
     """Named whole numbers, none above a cap: numbers that differ still do, in the same order, where there is room.
 
     A number keeps what it divides, and what divides it, where that can be had. A batch is capped at a sixteenth of the
-    others' cap, so that it is cut first, and may change places with other numbers. fixed: numbers beside them that
+    others' cap, so that it is cut first, and may change places with other numbers; one that equals another number stays
+    equal to it, as they may have to be. fixed: numbers beside them that
     stay, which none is made equal to. Where there is no room for all (few can differ under a small cap), every number
     above the cap becomes the cap: `alike` says which those are.
     """
     few = max(cap // _BATCHES, _LEAST_BATCH)
-    batches = {value for name, value in numbers if _BATCH.search(name)}
     others = {value for name, value in numbers if not _BATCH.search(name)}
+    batches = {value for _, value in numbers} - others
     stay = {*fixed, *(value for value in batches if value <= few)}
     smaller = _apart(others, cap, stay)
     taken = {*smaller.values(), *fixed}
     fewer = {value: _fewer(value, few, taken) for value in batches}
-    return [fewer[value] if _BATCH.search(name) else smaller[value] for name, value in numbers]
+    return [fewer.get(value) or smaller[value] for _, value in numbers]
 
 
 def _apart(values: Iterable[int], cap: int, stay: set[int]) -> dict[int, int]:

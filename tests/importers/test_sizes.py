@@ -135,6 +135,11 @@ def test_the_batch_is_cut_first() -> None:
     assert named(NORM, 128) == {"batch_size": 8, "features": 64, "dim1": 128, "dim2": 128}
 
 
+def test_a_batch_that_equals_another_size_stays_equal_to_it() -> None:
+    """Targets for each row may be broadcast along the columns: such a loss needs as many of one as of the other."""
+    assert named("batch_size = 32768\nwide = 32768\nlong = 4096\n", 64) == {"batch_size": 64, "wide": 64, "long": 32}
+
+
 def test_what_sizes_are_divided_by_still_divides_them() -> None:
     text = "heads = 12\nwide = 768\nlength = 1024\ngroups = 3\nchannels, more = 240, 480\nclasses = 1000\n"
     for cap in (64, 128, 256):
