@@ -35,7 +35,8 @@ def test_brackets_in_a_message_end_no_run(lineage: Lineage) -> None:
     def sulk(*arguments: object) -> Plan:
         raise ValueError(ODD)
 
-    run, made = Run(lineage, design=sulk), Console(file=io.StringIO(), width=200, force_terminal=True)
+    made = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
+    run = Run(lineage, design=sulk)
     with report.Display(made) as show:
         outcome = Session(Schedule(), run.lab, show).run(SEEDS)
     assert "3 rounds in a row" in outcome.reason
