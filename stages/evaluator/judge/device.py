@@ -161,6 +161,10 @@ class Device:
         if self.platform != "emulated":
             self._torch.empty_cache()
 
+    def free(self) -> int:
+        """Bytes of the device's memory that nobody has."""
+        return 0 if self.platform == "emulated" else int(self._torch.mem_get_info()[0])
+
     def state(self) -> dict[str, Any]:
         """Clocks, throttling, temperature and power, as far as they can be read."""
         return self._state.read()

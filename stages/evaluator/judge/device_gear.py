@@ -2,7 +2,7 @@
 
 import math
 import statistics as plain
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -25,6 +25,8 @@ _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
 _PATIENCE_S = 60.0
 _FEWEST_ROUNDS = 3
+_HOARD = 4
+"""A box that holds more than this part of the device's memory when the judge has none left is to blame for it."""
 
 
 @dataclass
@@ -85,6 +87,12 @@ class DeviceGear(Gear):
 
     def release(self) -> None:
         self.device.release()
+
+    def hoarded(self, close: Callable[[], None]) -> bool:
+        before = self.device.free()
+        close()
+        self.device.release()
+        return self.device.free() - before > self.device.memory // _HOARD
 
     def probe(self) -> None:
         self.device.probe()

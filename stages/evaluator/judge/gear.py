@@ -1,6 +1,6 @@
 """What judging on a CPU and on a GPU differ in: where contents lie, what a box is, which clocks there are."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -49,6 +49,11 @@ class Gear:
 
     def release(self) -> None:
         """Give back memory that nothing needs, so that boxes can have it."""
+
+    def hoarded(self, close: Callable[[], None]) -> bool:
+        """Whether a box has held so much of the memory that little was left for the judge; `close` ends the box."""
+        close()
+        return False
 
     def probe(self) -> None:
         """Raise RuntimeError unless the machine still computes, after a box that ended badly."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+
 from ksflow.stages.evaluator.box import levels
 from ksflow.stages.evaluator.judge.area import Area
 from ksflow.stages.evaluator.judge.box import Box, Start
@@ -193,6 +195,11 @@ class Judgement:
                 box.close()
                 self.gear.probe()
                 raise _blame(failure, phase, self.at, limit) from failure
+            except torch.OutOfMemoryError as error:
+                if not self.gear.hoarded(box.close):
+                    raise
+                hoard = Failure("error", "leaves too little of the device's memory for the judge")
+                raise _blame(hoard, phase, self.at, limit) from error
             finally:
                 box.close()
                 spent[phase] = round(spent.get(phase, 0.0) + time.monotonic() - started, 3)
