@@ -25,6 +25,7 @@ _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
 _PATIENCE_S = 60.0
 _FEWEST_ROUNDS = 3
+_FEW = 10
 _HOARD = 4
 """A box that holds more than this part of the device's memory when the judge has none left is to blame for it."""
 
@@ -182,17 +183,21 @@ class DeviceContestant(Contestant):
         self.caller.close()
 
     def _conclude(self) -> None:
-        """The box's own times, and on top of them what the judge's clock saw beyond the slack."""
+        """The box's own times, and on top of them what the judge's clock saw beyond the slack.
+
+        Both are compared by the figure that is ranked, so that false times of some calls gain no more than of all.
+        """
         gated = self._turns[-1].gated
         null = self.nulls.get((self.device_box.loaded, gated)) or next(iter(self.nulls.values()))
-        usual, most_around = plain.median(null.beside), max(null.around)
+        usual = statistics.low(null.beside, self.samples.window)
+        most_around = max(null.around) if len(null.around) < _FEW else plain.quantiles(null.around, n=10)[-1]
         seen = [
             max(bracket - usual + max(around - most_around, 0.0), 1e-2)
             for turn in self._turns
             for bracket, around in zip(turn.brackets_us, turn.around_us, strict=True)
         ]
         share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_box.trusted else (_SLACK, _SLACK_US)
-        least, claim = plain.median(seen), plain.median(self.samples.us)
+        least, claim = (statistics.low(samples, self.samples.window) for samples in (seen, self.samples.us))
         excess = max(least - claim * (1 + share) - more, 0.0) if gated else max(least - claim, 0.0)
         self.samples.wall = seen
         self.samples.us = [us + excess for us in self.samples.us]
