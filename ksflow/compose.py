@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import re
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -26,8 +27,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, keys, report
 from ksflow.errors import ConfigError, KsflowError, keep_traceback, place
-from ksflow.home import shipped
+from ksflow.home import plain_or_quoted, shipped
 from ksflow.problem import suggest
+from ksflow.records import Problem
 
 logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
 _OLD = hydra.__version__ < "1.4"
@@ -70,6 +72,8 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
         hydra.main(config_path=str(shipped("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
     except (HydraException, OmegaConfBaseException) as error:
         raise _explain(error) from error
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
     if failures:
@@ -131,6 +135,13 @@ def build(node: DictConfig) -> Any:
             raise cause from error
         keep_traceback(error, str(node.get("_target_", "a part")))
         raise _explain(error) from error
+
+
+def typed_problem(problem: Problem) -> str:
+    """What a user types to name the problem of this run, in a shell: the words that it was named with."""
+    given = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
+    words = [item for item in given if item.partition("=")[0].partition(".")[0] == "problem"]
+    return shlex.join(words) or f"problem={problem.name}"
 
 
 def plain(words: str) -> str:
@@ -205,10 +216,17 @@ def _free_key(argument: str) -> str:
     name, equals, value = argument.partition("=")
     if equals and name in keys.groups() and value in ("", "null"):
         raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
+    if name == "problem" and value not in keys.options(name) and _is_folder(value):
+        argument = f"problem.path={plain_or_quoted(value)}"
     if name in _RUNS and "=" in value and value[0] not in "'\"":
         argument = f"{name}='{value}'"  # a sweep's run is named after its words, designer=tune
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
     return f"++{argument}" if known else argument
+
+
+def _is_folder(value: str) -> bool:
+    """Whether `problem=` names a folder, there or not, and not an option."""
+    return "/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()
 
 
 def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
@@ -259,6 +277,9 @@ def _explain(error: BaseException) -> ConfigError:
         shapes = f"keys with values are written {found[2]}.KEY=VALUE, a list {found[2]}=[A,B]"
         return ConfigError(f"{found[1]} is of another shape than what it would replace: {shapes}")
     if found := re.search(r"Could not find '([^']+)/([^']+)'", text):
+        if found[1] in ("hydra/sweeper", "hydra/launcher"):
+            extra = "pip install -e '.[sweep]' brings optuna" if found[2] == "optuna" else "it is a plugin of Hydra's"
+            return ConfigError(f"{found[1]}={found[2]} is not installed: {extra}")
         group = found[1]
         options = set(keys.options(group))
         options |= set(re.findall(r"^\t(\S+)$", text, re.MULTILINE))

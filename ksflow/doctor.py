@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ksflow import __version__, tools
 from ksflow import target as targets
@@ -35,7 +36,7 @@ _KERNELS = ("torch", "triton", "numpy")
 _LOST = f"; kernels cannot use it: they read neither PYTHONPATH nor ~/.local; install it into {sys.prefix}"
 _OPTIONAL = {"triton": "not installed: pip install triton (optional: Triton kernels)"}
 _REMEDIES = {
-    "g++": "apt install g++, or pip install ksflow[compiler] for zig c++",
+    "g++": "apt install g++, or pip install 'ksflow[compiler]' for zig c++",
     "clang++": "apt install clang (optional)",
     "zig": "pip install ziglang (optional: a compiler from PyPI)",
     "nvcc": "the CUDA toolkit (optional: CUDA C++ kernels)",
@@ -58,35 +59,41 @@ def show(console: Console) -> int:
     compilers = tools.compilers()
     usable = bool({"g++", "clang++", "zig"} & compilers.keys())
     here = targets.detect()
-    table.add_row("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
-    table.add_row("one core", _rates(here) or "peak rates unknown: no floor for times")
-    table.add_row("gpus", _gpus(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
+    add = _adding(table)
+    add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
+    add("one core", _rates(here) or "peak rates unknown: no floor for times")
+    add("gpus", _gpus(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
     for name, remedy in _REMEDIES.items():
-        table.add_row(name, compilers.get(name, f"not found: {remedy}"))
+        add(name, compilers.get(name, f"not found: {remedy}"))
     for name, remedy in _TOOLS.items():
-        table.add_row(name, tools.version(name) or f"not found: {remedy}")
+        add(name, tools.version(name) or f"not found: {remedy}")
     if said := counters():
-        table.add_row("counters", said)
-    table.add_row("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
+        add("counters", said)
+    add("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
     level, layers = isolation()
-    table.add_row("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
-    table.add_row("git", _git())
+    add("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
+    add("git", _git())
     seen = _seen_by_kernels()
     for package in _PACKAGES:
         lost = package in _KERNELS and package not in seen and _version(package)[:1].isdigit()
-        table.add_row(package, _version(package) + (_LOST if lost else ""))
+        add(package, _version(package) + (_LOST if lost else ""))
     gpu = targets.here()
     if gpu.kind == "gpu" and (why := targets.torch_for(gpu.march)):
-        table.add_row("torch on the GPU", why)
+        add("torch on the GPU", why)
     present = [name for name in _KEYS if os.environ.get(name)]
-    table.add_row(
+    add(
         "model keys",
         ", ".join(present) or "none set: llm=offline works without; see --help for llm=",
     )
     console.print(table)
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
-    console.print(verdict)
+    console.print(verdict, markup=False)
     return 0 if usable else 1
+
+
+def _adding(table: Table) -> Callable[[str, str], None]:
+    """Adds a row of plain words: brackets in them are no markup."""
+    return lambda name, found: table.add_row(name, Text(found))
 
 
 def _rates(target: Target) -> str:

@@ -1,9 +1,12 @@
 """Where things live on disk. What ships is read-only data beside this file; what a run makes is the user's."""
 
 import os
+import re
 import threading
 from pathlib import Path
 
+_HOME_PATH = re.compile(r"(?:(?<=^)|(?<=[\[,]))~(?:/[^,\]]*|(?=[,\]]|$))")
+_PLAIN_VALUE = re.compile(r"[\w/.+@%*:-]+")
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -17,6 +20,24 @@ def cache(*parts: str) -> Path:
     base = os.environ.get("KSFLOW_CACHE")
     root = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ksflow"
     return root.joinpath(*parts)
+
+
+def expanded(argument: str) -> str:
+    """A `key=value` word of a command line with the home folder for `~/`, which no shell expands after a dotted key.
+
+    A path that Hydra's grammar has no place for is put between quotes.
+    """
+    key, equals, value = argument.partition("=")
+    if not equals or "'" in value or '"' in value:
+        return argument
+    return f"{key}={_HOME_PATH.sub(lambda found: plain_or_quoted(os.path.expanduser(found[0])), value)}"
+
+
+def plain_or_quoted(value: str) -> str:
+    """A value as Hydra's grammar takes it; one that is quoted already stays as it is."""
+    if _PLAIN_VALUE.fullmatch(value) or value[:1] in ("'", '"'):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def write(path: Path, text: str) -> None:

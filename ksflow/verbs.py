@@ -23,8 +23,8 @@ from ksflow.members import of_multirun
 from ksflow.optimize import optimize
 from ksflow.problem import kernel_file
 from ksflow.protocols import Evaluator
-from ksflow.records import Problem, Seed, Trial
-from ksflow.report import briefing, scores
+from ksflow.records import Population, Problem, Seed, Trial
+from ksflow.report import briefing, headline, scores
 from ksflow.session.opening import no_other, place
 from ksflow.session.schedule import Outcome
 from ksflow.session.session import Session
@@ -116,7 +116,8 @@ def _heritage(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> Heritag
 
 def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
     problem, lineage = lab.problem, lab.lineage
-    report.show_outcome(console, outcome, problem, lineage)
+    report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
+    lineage.put_forward(outcome.best.id)
     folder = lineage.store.path.parent / "best" / problem.name / lineage.run
     commit = lineage.commit_of(outcome.best.id)
     target = compose.build(cfg.target)
@@ -146,12 +147,12 @@ def problem(words: list[str], overrides: list[str]) -> int:
 
 
 def lineage(words: list[str], overrides: list[str]) -> int:
-    """`lineage`, `lineage show ID`, `lineage diff A B`."""
+    """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
     cfg = compose.compose(overrides)
     found: Problem = compose.build(cfg.problem)
     tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
     try:
-        trust.expect(tree, judging.key(found, compose.build(cfg.evaluator)))
+        tree.expect_as_recorded()
         trials = {trial.id: trial for trial in tree.everything()}
         if not trials:
             raise ConfigError(
@@ -160,15 +161,18 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         console = report.console()
         match words:
             case []:
-                report.show_tree(console, trials.values(), report.known_baselines(tree.known, found), approvals(tree))
+                best, baselines = tree.known.best, report.known_baselines(tree.known, found)
+                said, winner = headline.headline(best, baselines) if best else "", best.id if best else ""
+                report.show_tree(console, trials.values(), baselines, approvals(tree), winner)
+                console.print("\n".join(filter(None, (said, _held(tree.known)))), markup=False, soft_wrap=True)
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:
                 trial = _trial(trials, name)
-                report.show_trial(console, trial, tree.commit_of(name), approvals(tree).get(name))
+                report.show_trial(console, trial, tree.commit_of(trial.id), approvals(tree).get(trial.id))
             case ["diff", first, second]:
-                _trial(trials, first), _trial(trials, second)
-                console.print(tree.diff(first, second), markup=False, soft_wrap=True)
+                changes = tree.diff(_trial(trials, first).id, _trial(trials, second).id)
+                console.print(changes, markup=False, soft_wrap=True)
             case _:
                 raise ConfigError("commands: lineage, lineage show ID, lineage diff A B")
     finally:
@@ -176,7 +180,14 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
+def _held(known: Population) -> str:
+    """What the newest verdicts of a run hold for."""
+    judged = [trial.evaluation for trial in known.trials if trial.evaluation]
+    return f"judged by {judged[-1].judge or 'an unknown judge'} on {judged[-1].target}" if judged else ""
+
+
 def _trial(trials: dict[str, Trial], name: str) -> Trial:
+    name = f"{name:0>5}" if name.isdigit() else name
     if name not in trials:
         raise ConfigError(f"no trial {name}; there are {min(trials)} to {max(trials)}")
     return trials[name]

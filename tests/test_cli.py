@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import warm
 
-from ksflow.home import PACKAGE, shipped
+from ksflow import usage, verbs
+from ksflow.home import PACKAGE, expanded, shipped
 
 AT_START = {"PATH", "PYTHONPATH"}
 """What a process takes from its environment before anything else."""
@@ -44,7 +45,7 @@ def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     done = ksflow(tmp_path, *DRY, "loop.evaluations=6")
     assert done.returncode == 0, done.stderr
-    assert "x baseline" in done.stderr
+    assert "x NumPy" in done.stderr
     assert "git -C runs/lineage.git log --graph --oneline softmax/dry/" in done.stderr
     best = tmp_path / "runs/best/softmax/dry"
     assert (best / "best.py").is_file()
@@ -56,7 +57,8 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     shown = ksflow(tmp_path, "lineage", "show", "00005", "problem=softmax", "run=dry")
     assert "experiment (gain" in shown.stdout
     base = shown.stdout.split("base: ")[1][:5]
-    changed = ksflow(tmp_path, "lineage", "diff", base, "00005", "problem=softmax", "run=dry")
+    assert ksflow(tmp_path, "lineage", "show", "5", "problem=softmax", "run=dry").stdout == shown.stdout
+    changed = ksflow(tmp_path, "lineage", "diff", base.lstrip("0"), "5", "problem=softmax", "run=dry")
     assert "\n+" in changed.stdout
     assert "tune:" in changed.stdout
 
@@ -112,7 +114,11 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
     [
         (["llm=gemni"], "did you mean gemini?"),
         (["lineage"], "no lineage at runs/lineage.git"),
-        (["frobnicate"], "no command 'frobnicate'; commands: run, problem, evaluate, verify, approve, lineage"),
+        (["frobnicate"], "no command 'frobnicate'; commands: run, suite, problem, evaluate, verify, approve, lineage"),
+        (["lineag"], "no command 'lineag'; did you mean lineage? commands: run"),
+        (["-m", "hydra/sweeper=optuna", "evaluator=fake"], "hydra/sweeper=optuna is not installed: pip install -e"),
+        (["problem=no/such/folder", "evaluator=fake"], "no problem.yaml in no/such/folder"),
+        (["problem.path=~/no/such", "evaluator=fake"], "/no/such; "),
         pytest.param(["problem", "chekc"], "commands: problem show, problem check", marks=pytest.mark.slow),
         (["~designer", "evaluator=fake"], "~designer takes away what every run reads"),
         pytest.param(["--shell-completion", "foo"], "takes install=bash, zsh or fish", marks=pytest.mark.slow),
@@ -333,8 +339,8 @@ def explores(folder: Path, problem: str, trials: int, *words: str) -> None:
     summary = json.loads(next((folder / "runs/logs").glob("*/summary.json")).read_text())
     assert summary["trials"] == trials
     assert summary["correct"] > 0
-    assert f"winner  {summary['best']} " in done.stderr
-    assert summary["speedup"] > 0
+    assert f"\n{summary['headline']}\n" in done.stderr
+    assert summary["headline"].startswith(f"winner {summary['best']}: ")
 
 
 @pytest.mark.slow
@@ -369,3 +375,110 @@ def test_a_shipped_problem_passes_its_own_check(tmp_path: Path, problem: str) ->
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout
     assert "ok   rejects zeros" in done.stdout
+
+
+def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: Path) -> None:
+    pages = {name: ksflow(tmp_path, name, "--help").stdout for name in usage.COMMANDS}
+    assert len(set(pages.values())) == len(pages)
+    for name, page in pages.items():
+        assert "python -m ksflow" in page.splitlines()[0]
+        assert name == "run" or all(f"ksflow {name}" in line for line in page.splitlines() if "python -m" in line)
+    assert set(usage.COMMANDS) == {*verbs.COMMANDS, "worker"}
+
+
+def test_a_folder_can_be_named_as_the_problem(tmp_path: Path) -> None:
+    shutil.copytree(shipped("problems", "softmax"), tmp_path / "mine" / "soft max")
+    shutil.copytree(shipped("seeds", "softmax"), tmp_path / "mine" / "soft max" / "seeds")
+    for typed in ("problem=mine/soft max", "problem.path=~/soft max", "problem=~/soft max"):
+        done = ksflow(tmp_path, "problem", "show", typed, HOME=str(tmp_path / "mine"))
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("soft max: "), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("problem.root=~/KernelBench", "problem.root=/h me/KernelBench"),
+        ("problem.root=~", "problem.root=/h me"),
+        ("seed=[~/a.cpp,~/b.cpp]", "seed=['/h me/a.cpp','/h me/b.cpp']"),
+        ("x='~/a'", "x='~/a'"),
+        ("x=a~/b", "x=a~/b"),
+        ("~designer", "~designer"),
+    ],
+)
+def test_the_home_folder_is_known_where_no_shell_expands_it(
+    typed: str, read: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/h me")
+    expected = read if "'" in read or "h me" not in read else re.sub(r"=(/h me.*)", r"='\1'", read)
+    assert expanded(typed) == expected
+
+
+@pytest.mark.slow
+def test_a_clone_of_a_lineage_shows_the_winners_kernel(tmp_path: Path) -> None:
+    assert ksflow(tmp_path, *DRY, "loop.evaluations=3").returncode == 0
+    subprocess.run(["git", "clone", "-q", "runs/lineage.git", "clone"], cwd=tmp_path, check=True)
+    summary = json.loads(next((tmp_path / "runs/logs").glob("*/summary.json")).read_text())
+    head = subprocess.run(
+        ["git", "symbolic-ref", "HEAD"], cwd=tmp_path / "clone", capture_output=True, text=True, check=True
+    ).stdout
+    assert head == f"refs/heads/softmax/dry/{summary['best']}\n"
+    best = json.loads((tmp_path / "runs/best/softmax/dry/evaluation.json").read_text())
+    shown = json.loads((tmp_path / "clone" / "evaluation.json").read_text())
+    assert shown["evaluation"]["score_us"] == best["evaluation"]["score_us"]
+
+
+@pytest.mark.slow
+def test_one_headline_from_paired_timing_wherever_the_winner_is_shown(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, *DRY, "loop.evaluations=12")
+    (said,) = re.findall(r"^winner (\d{5}): (x\S+ \[\S+, \S+\]) over (\w+)$", done.stderr, re.MULTILINE)
+    winner, ratio, baseline = said
+    rows = json.loads((tmp_path / "runs/best/softmax/dry/evaluation.json").read_text())["evaluation"]["evidence"]
+    low = min(row["speedup"] for row in rows["against"] if row["id"] in ("00001", "00002"))
+    assert ratio.startswith(f"x{low:.3g} ")
+    assert baseline in ("NumPy", "PyTorch")
+    table = done.stderr[done.stderr.index("lower is better") :]
+    assert re.search(rf"{winner} .*{re.escape(ratio)}.*\n +winner ", table)
+    assert table.count(" winner ") == 1
+    tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry").stdout
+    (line,) = [line for line in tree.splitlines() if " winner " in line]
+    assert f"{winner} accept" in line
+    assert f"{ratio} over {baseline}" in line
+    assert f"winner {winner}: {ratio} over {baseline}\n" in tree
+    unpaired = ksflow(tmp_path, *DRY, "run=other", "loop.evaluations=12", "loop.confirm=false", "rng=3")
+    (line,) = re.findall(r"^winner .*", unpaired.stderr, re.MULTILINE)
+    assert re.fullmatch(r"winner \d{5}: (x.* over \w+|.* µs, not timed beside a baseline)", line)
+
+
+@pytest.mark.slow
+def test_without_git_it_is_one_line_and_doctor_still_runs(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "g++").symlink_to(shutil.which("g++") or "")
+    done = ksflow(tmp_path, *DRY, PATH=str(tools))
+    assert done.returncode == 2
+    assert done.stderr == "ksflow: git is not installed, and a lineage is a git repository: apt install git\n"
+    told = ksflow(tmp_path, "doctor", PATH=str(tools))
+    assert "not found: apt install git" in told.stdout, told.stderr
+
+
+def test_doctor_prints_remedies_as_they_are_typed(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").symlink_to(shutil.which("git") or "")
+    told = ksflow(tmp_path, "doctor", PATH=str(tmp_path / "bin"))
+    assert "apt install g++, or pip install 'ksflow[compiler]' for zig c++" in told.stdout
+
+
+@pytest.mark.slow
+def test_what_is_printed_to_be_typed_next_can_be_typed(tmp_path: Path) -> None:
+    (tmp_path / "my.cpp").write_text(shipped("seeds", "softmax", "01_naive.cpp").read_text())
+    shutil.copytree(shipped("problems", "softmax"), tmp_path / "a" / "soft")
+    shutil.copytree(shipped("seeds", "softmax"), tmp_path / "a" / "soft" / "seeds")
+    done = ksflow(tmp_path, "recipe=dry_run", "problem.path=a/soft", "loop.evaluations=1")
+    lines = re.findall(r"^  (git -C .*|python -m ksflow .*)$", done.stderr, re.MULTILINE)
+    assert len(lines) == 4
+    for line in lines:
+        typed = line.replace("python", sys.executable, 1) if line.startswith("python") else line
+        again = subprocess.run(["bash", "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert again.returncode == 0, (line, again.stderr)
+        assert again.stdout

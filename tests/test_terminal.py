@@ -5,6 +5,7 @@ import os
 import pty
 import random
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -77,7 +78,7 @@ def ended_well(folder: Path, terminal: Terminal) -> None:
     assert terminal.end() == 0, terminal.text[-3000:]
     said = terminal.text
     assert "stopped: interrupted" in said, said[-3000:]
-    assert re.search(r"^winner +\d{5}", said, re.MULTILINE), said[-3000:]
+    assert re.search(r"^winner \d{5}: ", said, re.MULTILINE), said[-3000:]
     assert "lower is better" in said
     assert "ksflow: " not in said
     (best,) = (folder / "runs/best/softmax").glob("*")
@@ -130,3 +131,23 @@ def test_ctrl_c_twice_abandons_and_the_next_run_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.text
     again = Terminal(tmp_path, *SEARCH[:2], "loop.evaluations=3")
     assert again.end() == 0, again.text[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [SEARCH[:2], ["problem", "show"], ["--shell-completion", "install=bash"], ["--help"]])
+def test_a_pipe_that_closes_is_quiet(tmp_path: Path, words: list[str]) -> None:
+    command = f"{shlex.join([sys.executable, '-m', 'ksflow', *words])} 2>&1 | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout in ("141\n", "0\n")  # 0: all was written before the pipe closed
+    assert done.stderr == ""
+
+
+def test_a_narrow_window_breaks_no_table(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, *SEARCH[:2], "loop.evaluations=6", columns=60)
+    assert terminal.end() == 0, terminal.text[-3000:]
+    (table,) = re.findall(r"softmax: µs per call.*?\r\n(?=\d+ experiments)", terminal.text, re.DOTALL)
+    assert "geomean" in table
+    assert "x PyTorch" in table
+    assert all(len(line) <= 60 for line in table.splitlines())
+    assert re.search(r"^winner \d{5}: ", terminal.text, re.MULTILINE)
+    assert judged(10)(terminal.text)

@@ -110,6 +110,14 @@ class Lineage:
         self._memory.expect(key)
 
     @_alone
+    def expect_as_recorded(self) -> None:
+        """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
+        found = [trial for trial in self.everything() if trial.evaluation]
+        dated = [(self.store.told(self._memory.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
+        if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
+            self.expect(Key(newest.problem, newest.judge, newest.target))
+
+    @_alone
     def population(self) -> Population:
         """Every finished trial, other processes' and pushed ones included."""
         self._memory.refresh()
@@ -423,6 +431,11 @@ class Lineage:
     def leave(self, trial: Trial) -> None:
         """Have nothing more to do with a trial, finished or not."""
         self._settle(trial.id)
+
+    @_alone
+    def put_forward(self, trial: str) -> None:
+        """Have a `git clone` of the repository check out this trial's kernel."""
+        self.store.point_head(self.branch_of(trial))
 
     @_alone
     def let_go(self) -> None:

@@ -24,6 +24,8 @@ class Place:
 def locate(store: Store, word: str, problem: str, run: str) -> Place:
     """Where `word` is; a bare trial id belongs to `problem` and `run`. Raises ConfigError."""
     branch = word.removeprefix("refs/heads/") if "/" in word else f"{problem}/{run}/{word}"
+    if word.isdigit() and len(word) < 5:
+        branch = f"{problem}/{run}/{word:0>5}"
     if branch.count("/") == 2 and (tip := store.ref(f"refs/heads/{branch}")):
         return _place(branch, tip)
     found = store.commits(word.lower())

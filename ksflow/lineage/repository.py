@@ -1,5 +1,6 @@
 """A lineage's repository on disk: found, made whole, told from other folders, set up as the store needs it."""
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from ksflow.lineage.helpers import Repository
 
 def opened(path: Path, create: bool) -> git.Repo:
     """The repository; made where there is none and `create` says so. LineageError says plainly why not."""
+    if not shutil.which("git"):
+        raise LineageError("git is not installed, and a lineage is a git repository: apt install git")
     try:
         if not (path / "HEAD").exists():
             if not create:

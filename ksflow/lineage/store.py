@@ -198,6 +198,10 @@ class Store:
             f"(`git -C {self.path} fsck --lost-found` lists commits that no ref holds), or remove the file alone"
         )
 
+    def point_head(self, branch: str) -> None:
+        """Have a `git clone` of the repository check this branch out."""
+        self._git("symbolic-ref", "HEAD", f"refs/heads/{branch}")
+
     def diff(self, first: str, second: str, but: Iterable[str]) -> str:
         """A unified diff between two commits, without some files."""
         rest = [f":(exclude){name}" for name in sorted(but)]

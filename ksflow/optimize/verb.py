@@ -139,7 +139,7 @@ class _Work:
         """Models may cost and take what is left of the caps, less a share."""
         used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (self.caps.get("minutes") or 1)}
         left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in self.caps.items()}
-        return metered_by(Meter(self.transcript, left, minutes=left.get("minutes")).admit)
+        return metered_by(Meter(self.transcript, left, minutes=left.get("minutes"), given=self.caps).admit)
 
     def _progress(self, console: Console) -> None:
         self.graded += 1

@@ -126,15 +126,6 @@ class Problem:
         """The reference as it is read by people and models."""
         return self.listing or self.reference
 
-    @property
-    def typed(self) -> str:
-        """What a user types to name it; an imported one's arguments are as they were."""
-        return (
-            f"problem={self.origin['format']} (and its arguments)"
-            if "format" in self.origin
-            else f"problem={self.name}"
-        )
-
     def aggregate(self, values: Iterable[float]) -> float:
         """One figure for one value per benchmark, in their order. Values must be positive."""
         numbers = list(values)

@@ -9,12 +9,16 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from ksflow.records import Trial, Verdict
-from ksflow.report.words import STYLE, times, what
+from ksflow.report import headline
+from ksflow.report.words import STYLE, what
 from ksflow.session.session import Session
 
 _LOG = structlog.get_logger("ksflow")
 _NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")
 """Steps that are said in a line of their own begin so."""
+_UNBOUNDED = 1000
+_SHORTEST = 16
+"""Letters of what an experiment is about, in a window however narrow."""
 
 
 class Display:
@@ -39,7 +43,8 @@ class Display:
         """Show one step."""
         _LOG.info(what, **_event(trial, session))
         if what == "done" and trial:
-            self._console.print(_line(trial, session), soft_wrap=True)
+            width = self._console.width if self._console.is_terminal else _UNBOUNDED
+            self._console.print(_line(trial, session, width), soft_wrap=True)
         elif what == "interrupt":
             self._console.print(
                 f"finishing {_doing(session) or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)",
@@ -67,7 +72,7 @@ class Display:
         parts = [
             f"round {session.rounds}",
             _doing(session),
-            f"best {best.score_us:.4g} µs {times(best, session.baselines)}" if best else "",
+            f"best {best.score_us:.4g} µs {headline.claim(best, session.baselines)}".strip() if best else "",
             left,
             f"${session.lab.transcript.total.usd:.2f}",
         ]
@@ -99,13 +104,19 @@ def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
     }
 
 
-def _line(trial: Trial, session: Session) -> Text:
+def _line(trial: Trial, session: Session, width: int) -> Text:
     best = session.known.best
-    score = f"{trial.score_us:9.4g} µs {times(trial, session.baselines):>7}" if trial.score_us else " " * 20
+    score = f"{trial.score_us:9.4g} µs  {_beside(trial):18}" if trial.score_us else " " * 32
     base = f"<- {trial.parents[0]}" if trial.parents else "seed    "
     text = Text.assemble(
         (f"{trial.id} ", "bold" if best and best.id == trial.id else ""),
         (f"{trial.verdict:17.17}", STYLE.get(trial.verdict, "red")),
         f"{score}  {base}  ",
     )
-    return text.append(what(trial, 100))
+    return text.append(what(trial, min(max(width - len(text), _SHORTEST), 100)))
+
+
+def _beside(trial: Trial) -> str:
+    """How it did beside the kernel that was the best when it was judged."""
+    row = next(iter(trial.evaluation.evidence.get("against", ())), None) if trial.evaluation else None
+    return f"x{row['speedup']:.2f} over {row['id']}" if row else ""

@@ -15,10 +15,15 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
-from ksflow.records import Approval, Cost, Origin, Population, Problem, Trial, duel
-from ksflow.report import evidence, spending
-from ksflow.report.words import speedup
+from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Trial, duel
+from ksflow.report import evidence, headline, spending
 from ksflow.session.schedule import Outcome
+
+_WIDE = 100
+"""Columns of a window from which on a table has the single cases."""
+_CASES = 6
+_NAME = 16
+"""Columns that a kernel's name has at least."""
 
 
 def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, Any]:
@@ -36,7 +41,8 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "unranked": best.evaluation.unranked if best.evaluation else "",
         "stale": len(outcome.population.stale),
         "score_us": best.score_us,
-        "speedup": speedup(best, outcome.baselines),
+        "speedup": headline.speedup(best, outcome.baselines),
+        "headline": headline.headline(best, outcome.baselines),
         "trials": len(experiments),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
@@ -49,12 +55,16 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
     }
 
 
-def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage) -> None:
-    """The end of a run: the best kernels against the baselines per shape, the winner's commit, what to type next."""
+def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage, typed: str) -> None:
+    """The end of a run: the best kernels beside the baselines, the winner and its commit, what to type next.
+
+    typed: the words of a command line that name the problem.
+    """
     best, baselines = outcome.best, outcome.baselines
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
     shown = [*([] if best in baselines else [best]), *found[:4]]
-    console.print(_scores(problem, shown, baselines, best, approvals(lineage)))
+    table = _scores(problem, shown, baselines, best, approvals(lineage), console.width >= _WIDE)
+    console.print(table)
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
     early = " while seeds were judged" if not outcome.judged and outcome.reason.startswith("minutes") else ""
@@ -75,14 +85,15 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
         console.print(why, markup=False, soft_wrap=True)
     where = lineage.store.path
     name = lineage.branch_of(best.id)
-    console.print(f"winner  {best.id}  commit {lineage.commit_of(best.id)}  branch {name}", markup=False)
+    console.print(headline.headline(best, baselines), style="bold", markup=False, soft_wrap=True)
+    console.print(f"  commit {lineage.commit_of(best.id)}  branch {name}", soft_wrap=True, markup=False)
     console.print(
         f"  git -C {where} log --graph --oneline {name}\n"
         f"  git -C {where} show {name}\n"
-        f"  python -m ksflow lineage {problem.typed} run={lineage.run}\n"
-        f"  python -m ksflow lineage show {best.id} {problem.typed} run={lineage.run}",
-        markup=False,
+        f"  python -m ksflow lineage {typed} run={lineage.run}\n"
+        f"  python -m ksflow lineage show {best.id} {typed} run={lineage.run}",
         soft_wrap=True,
+        markup=False,
     )
 
 
@@ -110,6 +121,8 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         console.print("; ".join(words), soft_wrap=True)
 
 
+_BRIEF = ("designed by", "experiments", "predicted", "measured")
+"""Columns that a narrow window has room for."""
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
@@ -120,30 +133,31 @@ def show_calibration(console: Console, population: Population) -> None:
         return
     table = Table(title="predicted and measured gains", title_justify="left", box=SIMPLE_HEAD)
     table.caption, table.caption_justify = _CAPTION, "left"
-    names = (
-        "designed by",
-        "experiments",
-        "accepted",
-        "in range",
-        "predicted",
-        "measured",
-        "ranges should",
-        "rank corr.",
-    )
+    cells = [_calibrated(row) for row in found]
+    names = [name for name in cells[0] if console.width >= _WIDE or name in _BRIEF]
     for name in names:
-        table.add_column(name, justify="left" if name in names[:1] else "right", overflow="fold")
-    for row in found:
-        table.add_row(
-            Text(row.by or "not recorded"),
-            str(row.experiments),
-            _share(row.accepted, row.experiments),
-            _share(row.held, row.accepted),
-            "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
-            _percent(row.measured_percent),
-            _ranges(row),
-            "too few" if row.rank_correlation is None else "{:.2f} [{:.2f}, {:.2f}]".format(*row.rank_correlation),
-        )
+        left = name == names[0]
+        least = max(map(len, name.split()))
+        table.add_column(name, justify="left" if left else "right", overflow="fold", min_width=least)
+    for row in cells:
+        table.add_row(*(Text(row[name]) for name in names))
     console.print(table)
+
+
+def _calibrated(row: calibration.Calibration) -> dict[str, str]:
+    """The cells of a designer's row, by the names of their columns."""
+    return {
+        "designed by": row.by or "not recorded",
+        "experiments": str(row.experiments),
+        "accepted": _share(row.accepted, row.experiments),
+        "in range": _share(row.held, row.accepted),
+        "predicted": "-" if row.range_percent is None else "{:+.1f} to {:+.1f} %".format(*row.range_percent),
+        "measured": _percent(row.measured_percent),
+        "ranges should": _ranges(row),
+        "rank corr.": "too few"
+        if row.rank_correlation is None
+        else "{:.2f} [{:.2f}, {:.2f}]".format(*row.rank_correlation),
+    }
 
 
 def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
@@ -198,26 +212,47 @@ def _sweep_notes(row: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(
-    problem: Problem, trials: list[Trial], baselines: tuple[Trial, ...], best: Trial, approved: Mapping[str, Approval]
+    problem: Problem,
+    trials: list[Trial],
+    baselines: tuple[Trial, ...],
+    best: Trial,
+    approved: Mapping[str, Approval],
+    wide: bool,
 ) -> Table:
-    cases = [case.name for case in problem.benchmarks]
+    """A row for each kernel: its score, how it did side by side with the baselines, in a wide window each case."""
+    cases = [case.name for case in problem.benchmarks][:_CASES] if wide else []
     table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
     paid = any(trial.cost.calls for trial in trials)
-    for name in ("kernel", problem.score, "x baseline", *(["cost"] if paid else []), *cases[:6]):
+    for name in (
+        "kernel",
+        problem.score,
+        *(f"x {headline.called(one)}" for one in baselines),
+        *(["cost"] if paid else []),
+        *cases,
+    ):
         left = name == "kernel"
-        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+        least = _NAME if left else None
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold", min_width=least)
     for trial in [*trials, *baselines]:
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
-        ratio = speedup(trial, baselines) if trial not in baselines else None
+        rows = {one.id: row for one, row in headline.beside(trial, baselines)}
+        notes = [*(["winner"] if trial.id == best.id else []), *_notes(trial, approved.get(trial.id))]
         table.add_row(
-            Text("\n".join([f"{trial.id} {trial.name}".strip(), *_notes(trial, approved.get(trial.id))])),
+            Text("\n".join([f"{trial.id} {trial.name}".strip(), *notes])),
             f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
-            f"{ratio:.2f}" if ratio else "",
+            *(_ratio(rows.get(one.id), wide) for one in baselines),
             *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),
-            *(f"{timings[case]:.4g}" if case in timings else "" for case in cases[:6]),
+            *(f"{timings[case]:.4g}" if case in timings else "" for case in cases),
             style="bold" if trial.id == best.id else None,
         )
     return table
+
+
+def _ratio(row: Json | None, wide: bool) -> str:
+    """A speed-up, in a wide window with its interval."""
+    if row is None:
+        return ""
+    return evidence.ratio(row) if wide else f"x{row['speedup']:.3g}"
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:

@@ -8,22 +8,25 @@ from rich.tree import Tree
 
 from ksflow.errors import counted
 from ksflow.records import Approval, Trial
-from ksflow.report import evidence
-from ksflow.report.words import STYLE, times, was, what
+from ksflow.report import evidence, headline
+from ksflow.report.words import STYLE, recorded, what
 
 
 def show_tree(
-    console: Console, population: Iterable[Trial], baselines: tuple[Trial, ...], approved: Mapping[str, Approval]
+    console: Console,
+    population: Iterable[Trial],
+    baselines: tuple[Trial, ...],
+    approved: Mapping[str, Approval],
+    winner: str = "",
 ) -> None:
-    """The lineage as a tree: every trial below its base."""
+    """The lineage as a tree: every trial below its base, with the verdict that is on record.
+
+    One that was judged otherwise than the run's newest (another machine, judge or version of the problem) says so.
+    """
     nodes: dict[str, Tree] = {}
     root = Tree("lineage", hide_root=True)
     for trial in _bases_first(population):
-        label = Text.assemble((trial.id, "bold"), " ", (trial.verdict, STYLE.get(trial.verdict, "red")), " ")
-        if trial.score_us:
-            label.append(f"{trial.score_us:.4g} µs {times(trial, baselines)} ")
-        elif trial.stale:
-            label.append(f"({was(trial)}) ", "dim")
+        label = _verdict(trial, baselines, trial.id == winner)
         if trial.id in approved:
             label.append(f"{approved[trial.id]} ", "bold green")
         if len(trial.parents) > 1:
@@ -48,11 +51,25 @@ def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
             yield trial
 
 
+def _verdict(trial: Trial, baselines: tuple[Trial, ...], won: bool) -> Text:
+    """What is on record of a trial, and where its judge or machine is not that of the run's newest verdict."""
+    verdict, found = recorded(trial), trial.evaluation
+    label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
+    if found and found.score_us:
+        label.append(f"{found.score_us:.4g} µs ")
+    if ratio := headline.claim(trial, baselines):
+        label.append(f"{ratio} ")
+    if won:
+        label.append("winner ", "bold green")
+    if found and trial.stale:
+        label.append(f"(another {trial.stale}: {found.judge or 'unknown judge'} on {found.target}) ", "dim")
+    return label
+
+
 def show_trial(console: Console, trial: Trial, commit: str, approval: Approval | None = None) -> None:
     """Everything about one trial, the verdict and what it rests on first."""
-    console.print(f"{trial.id}  {trial.origin.value}  {trial.verdict}  commit {commit}")
+    console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}  commit {commit}")
     rows: dict[str, object] = {
-        "stale": was(trial) if trial.stale else "",
         "approval": approval,
         **dict(zip(("base", "reference"), trial.parents, strict=False)),
         "name": trial.name,

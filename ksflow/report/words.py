@@ -20,6 +20,10 @@ class _Calm(Console):
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program by itself; `main` does, for whatever wrote to the pipe."""
+        raise BrokenPipeError
+
 
 def console(stderr: bool = False) -> Console:
     """A console that does not squeeze tables into 80 columns when nobody's window sets the width.
@@ -43,23 +47,15 @@ def what(trial: Trial, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def was(trial: Trial) -> str:
-    """A stale trial's old verdict, and what has changed since."""
-    evaluation = trial.evaluation
-    assert evaluation is not None
-    score = f" {evaluation.score_us:.4g} µs" if evaluation.score_us else ""
-    return f"was {evaluation.verdict.value}{score}; changed since: {trial.stale}"
+def recorded(trial: Trial) -> str:
+    """The verdict on record, whether or not it may be compared with others of the run."""
+    return trial.evaluation.verdict.value if trial.evaluation else trial.verdict
 
 
 def speedup(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
     """How many times as fast a trial is as the baseline that it beats by least; None where that is not known."""
     found = (records.speedup(trial, baseline) for baseline in baselines)
     return min((one.ratio for one in found if one), default=None)
-
-
-def times(trial: Trial, baselines: tuple[Trial, ...]) -> str:
-    ratio = speedup(trial, baselines)
-    return f"x{ratio:.2f}" if ratio else ""
 
 
 def known_baselines(population: Population, problem: Problem) -> tuple[Trial, ...]:

@@ -24,7 +24,8 @@ class Meter:
     """Asked before every model call, from any number of threads.
 
     caps: name (`usd`, `stages.writer.usd`) -> the most; those of other kinds are for others to keep. stop: asked
-    whether to wait any longer. minutes: how long from now calls may begin, where nobody else keeps the time.
+    whether to wait any longer. minutes: how long from now calls may begin, where nobody else keeps the time. given: the
+    caps as the user gave them, where these are a share of them.
     """
 
     def __init__(
@@ -33,8 +34,9 @@ class Meter:
         caps: Mapping[str, float],
         stop: Callable[[], bool] = lambda: False,
         minutes: float | None = None,
+        given: Mapping[str, float] | None = None,
     ) -> None:
-        self._transcript = transcript
+        self._transcript, self._given = transcript, {**caps, **(given or {})}
         self._caps = {name: most for name, most in caps.items() if name not in _NOT_OF_MODELS}
         self._stop, self._minutes, self._began = stop, minutes, time.monotonic()
         self._changed = threading.Condition()
@@ -82,7 +84,7 @@ class Meter:
         with self._changed:
             while cap := self._exceeded(question, self._in_flight):
                 if self._stop() or self._exceeded(question, []):
-                    raise BudgetError(f"{cap}={self._caps[cap]:g} used up")
+                    raise BudgetError(f"{cap}={self._given[cap]:g} used up")
                 self._changed.wait(_LOOK_S)
             self._in_flight.append(question)
 

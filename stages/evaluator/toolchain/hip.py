@@ -27,6 +27,7 @@ _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferro
 _OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
 _OLDEST = 19
 _MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
+_UNDECLARED = re.compile(r"unknown type name '__(global|device|shared|host)__'")
 _ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
 """Headers that come with ROCm, as against those a kernel should have brought itself."""
 _PATIENCE_S = 30
@@ -108,6 +109,8 @@ def _explained(log: str) -> str:
     if missing and _ROCM.match(missing[1]):
         cause = f"{missing[1]} is not here; install ROCm (hip-dev, rocwmma-dev) or do without it"
         return f"error: {cause}\n{log}"
+    if _UNDECLARED.search(log):
+        return f"error: the words of HIP are not declared: begin the kernel with #include <hip/hip_runtime.h>\n{log}"
     return log
 
 
