@@ -55,10 +55,10 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
     }
 
 
-def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage, typed: str) -> None:
+def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: Lineage, typed: str = "") -> None:
     """The end of a run: the best kernels beside the baselines, the winner and its commit, what to type next.
 
-    typed: the words of a command line that name the problem.
+    typed: the words of a command line that name the problem; its name where there are none.
     """
     best, baselines = outcome.best, outcome.baselines
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
@@ -83,7 +83,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
         console.print(confirmed, markup=False)
     if why := _not_the_fastest(best, outcome.population):
         console.print(why, markup=False, soft_wrap=True)
-    where = lineage.store.path
+    where, typed = lineage.store.path, typed or f"problem={problem.name}"
     name = lineage.branch_of(best.id)
     console.print(headline.headline(best, baselines), style="bold", markup=False, soft_wrap=True)
     console.print(f"  commit {lineage.commit_of(best.id)}  branch {name}", soft_wrap=True, markup=False)
