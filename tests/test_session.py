@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -443,7 +444,9 @@ def test_a_stage_that_fails_while_costs_are_estimated_ends_no_run(lineage: Linea
         raise RuntimeError("not yet")
 
     run = Run(lineage, select=sulk)
-    outcome = Session(Schedule(evaluations=3), run.lab, run.show, models=True).run(SEEDS)
+    outcome = Session(
+        Schedule(evaluations=3), run.lab, run.show, models=[types.SimpleNamespace(greet=lambda: None)]
+    ).run(SEEDS)
     assert outcome.reason == "3 rounds in a row brought no trial"
     assert any(what.startswith("no plan: selector: RuntimeError: not yet") for what, _ in run.events)
 
