@@ -74,30 +74,37 @@ def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
     unless both finished each of them.
 
     Above 1 it is faster. `clocks` says by which clocks the two were timed. Rounds in which one of the two was preempted
-    do not count.
+    do not count. Where the times of one come from its own process, the judge's clock is asked too, and the less certain
+    of the two answers counts.
     """
-    logs, speedups, clocks = [], [], set[str]()
     both = [lap for laps in cases for lap in laps.laps if {first, other} <= lap.entered]
-    for seed, lap in enumerate(both):
-        if first not in lap.samples or other not in lap.samples:
-            return None
-        own, theirs = lap.samples[first], lap.samples[other]
-        clocks |= {str(each.notes["clock"]) for each in (own, theirs) if "clock" in each.notes}
-        rounds = min(len(own.us), len(theirs.us))
+    if not both or any(not {first, other} <= lap.samples.keys() for lap in both):
+        return None
+    pairs = [(lap.samples[first], lap.samples[other]) for lap in both]
+    found = [_compared(pairs, "us")]
+    if any(not each.notes.get("trusted", True) for pair in pairs for each in pair):
+        found.append(_compared(pairs, "wall"))
+    clocks = {str(each.notes["clock"]) for pair in pairs for each in pair if "clock" in each.notes}
+    return {**min(found, key=lambda row: row["low"]), "clocks": sorted(clocks)}
+
+
+def _compared(pairs: list[tuple[Samples, Samples]], clock: str) -> Json:
+    """How many times faster the first of each pair is, by one of their clocks."""
+    logs, speedups = [], []
+    for seed, (own, theirs) in enumerate(pairs):
+        mine, others = (list(getattr(samples, clock)) for samples in (own, theirs))
+        rounds = min(len(mine), len(others))
         keep = [a and b for a, b in zip(own.calm[-rounds:], theirs.calm[-rounds:], strict=True)]
-        rows = [samples.us[-rounds:] for samples in (theirs, own)]
+        rows = [row[-rounds:] for row in (others, mine)]
         lows = [statistics.low(statistics.pick(row, keep), own.window) for row in rows]
         speedups.append(lows[0] / lows[1])
         logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(seed), own.window))
-    if not speedups:
-        return None
     speedup = _mean(speedups)
     low, high = statistics.interval(logs)
     return {
         "speedup": round(speedup, 4),
         "low": round(min(low, speedup), 4),
         "high": round(max(high, speedup), 4),
-        "clocks": sorted(clocks),
     }
 
 
