@@ -158,14 +158,9 @@ def ask(attempt: Attempt, question: Callable[[], T]) -> T:
 
 def greet(model: Model) -> None:
     """One short question, never answered from the cache. Any answer will do, a refused or an empty one too."""
-    client, words = model.client, "Are you there? Answer with one word."
-
-    def question() -> None:
-        with dspy.context(lm=client, trace=None, disable_history=False):
-            client(words, cache=False)
-
+    client = model.client.copy(label=SIGN_OF_LIFE)
     with suppress(Filtered):
-        ask(Attempt(SIGN_OF_LIFE, model, [{"role": "user", "content": words}]), question)
+        client("Are you there? Answer with one word.", cache=False)
 
 
 class _Desk:
