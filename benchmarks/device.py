@@ -14,6 +14,7 @@ something is off: a verdict that the corpus does not expect, a kernel that is no
 import argparse
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -63,6 +64,12 @@ class Court:
         self.evaluator = LocalEvaluator(here())
         self.problems = problems()
         self.plain: dict[tuple[str, str], Evaluation] = {}
+
+    def compile(self, chosen: list[Specimen]) -> None:
+        """Compile all that are to be judged, on as many cores as there are."""
+        kernels = [(specimen.problem, one) for specimen in chosen for one in (specimen.kernel, specimen.rival) if one]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda pair: self.evaluator.prepare(self.problems[pair[0]], pair[1]), kernels))
 
     def judge(self, specimen: Specimen) -> bool:
         """One specimen: its line, and whether all is as it should be."""
@@ -126,6 +133,7 @@ def corpus(category: str, text: str) -> bool:
     court = Court()
     wanted = CATEGORIES if category == "all" else (category,)
     chosen = [one for name in wanted for one in specimens(name) if text in one.name]
+    court.compile(chosen)
     fine = [court.judge(specimen) for specimen in chosen]
     for (name, _), result in court.plain.items():
         print(f"plain {name}: {result.verdict} {result.score_us or result.reason} us")
