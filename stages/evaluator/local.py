@@ -21,7 +21,7 @@ from ksflow.stages.evaluator.client import Judge
 from ksflow.stages.evaluator.compiler import compile_kernel
 from ksflow.stages.evaluator.judge import VERSION
 from ksflow.stages.evaluator.places import EMULATED, Place, gpus, platform
-from ksflow.stages.evaluator.profile.watch import Watch
+from ksflow.stages.evaluator.profile.watch import Accepted, Watch
 from ksflow.stages.evaluator.toolchain import Made
 from ksflow.stages.evaluator.wire import Closed
 
@@ -41,8 +41,8 @@ class LocalEvaluator:
     isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
     control: time the incumbent against itself with `claims` of being faster only, or `always`. overlap: compile while
     another kernel is timed; None does so where there are more cores than the judge and its boxes sit on. devices: how
-    many of the GPUs to use at once; None means all. On a GPU, for kernels in strong mode: profile: read hardware
-    counters of every accepted one; sanitize: have compute-sanitizer look at those faster than the incumbent.
+    many of the GPUs to use at once; None means all. On a GPU: profile: read hardware counters of every accepted kernel;
+    sanitize: have compute-sanitizer look at those faster than the incumbent.
     """
 
     def __init__(  # noqa: PLR0913 - switches of one machine
@@ -77,7 +77,7 @@ class LocalEvaluator:
         self.target = target
         self.attempts = attempts
         self.control = control
-        self._watch = Watch(profile, sanitize)
+        self._watch = Watch(profile, sanitize, platform(target))
         self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
         self._left: frozenset[int] = frozenset()
         self.judge = f"local-{VERSION}"
@@ -117,8 +117,9 @@ class LocalEvaluator:
             answer = self._ask(place, problem, request)
             evidence = dict(answer["evidence"])
             self._keep_off(place, evidence.get("cores", {}))
-            if self.target.kind == "gpu" and answer["verdict"] == Verdict.ACCEPT:
-                evidence |= self._watch(problem, built, evidence, place.environment)
+            if answer["verdict"] == Verdict.ACCEPT:
+                accepted = Accepted(problem, kernel, built)
+                evidence |= self._watch(accepted, evidence, place.environment, answer.get("device_uuid", ""))
         if fault := evidence.pop("fault", ""):
             answer = {"verdict": Verdict.INCORRECT, "reason": fault, "timings": []}
         if built.resources:

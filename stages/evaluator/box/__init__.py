@@ -7,6 +7,7 @@
     confine   what the candidate's process puts on itself: user, limits, `landlock`, `seccomp` with its `policy`
     alone     leaves the candidate's process alone in its box, before times are taken
     shim      the candidate's process: loads the kernel, calls it when told; `tool` runs a program instead
+    loopback  the one network interface of boxes whose programs talk to each other (profilers)
 
 Covered at every level: a process tree that dies as a whole, limits on memory, CPU time, files, disk and processes, a
 scrubbed environment, a folder of its own, system calls by an allow-list, no network, a drained and capped log. At

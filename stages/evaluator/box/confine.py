@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from ksflow.stages.evaluator.box import cgroup, counters, landlock, levels, native, root, seccomp
+from ksflow.stages.evaluator.box import cgroup, counters, landlock, levels, native, policy, root, seccomp
 
 _FIRST_UID, _UIDS = 61184, 4336
 """systemd's range for throw-away users."""
@@ -28,7 +28,7 @@ _STALE_S = 2 * 86400
 _NO_CORE = 1
 """Too little for a file; and unlike 0 it also keeps the kernel from calling a program that collects them."""
 PROCESSES = 64
-"""How many processes and threads a box may have."""
+"""How many processes and threads a box may have, where its order does not say."""
 _COMPILING = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
@@ -99,13 +99,20 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
         landlock.restrict(
             readable, (folder, *root.devices(), *order.get("devices", ()), *order.get("writable", ())), artefacts
         )
-    kind = "tool" if order["language"] == "tool" else "device" if order.get("devices") else "kernel"
-    listener = seccomp.restrict(private, kind != "tool", kind) if seccomp.supported() else None
+    kind = _kind(order)
+    listener = seccomp.restrict(private, kind not in policy.PROGRAMS, kind) if seccomp.supported() else None
     for name in ("HOME", "TMPDIR"):
         os.environ[name] = folder
     os.environ |= _COMPILING
     tempfile.tempdir = None  # it may have been looked up before
     return listener
+
+
+def _kind(order: dict[str, Any]) -> str:
+    """Which of `policy.KINDS` the box is."""
+    if order["language"] == "tool":
+        return "profiler" if order.get("profiler") else "tool"
+    return "device" if order.get("devices") else "kernel"
 
 
 def _groups(files: Iterable[str]) -> list[int]:
@@ -156,8 +163,8 @@ def _limit(order: dict[str, Any]) -> None:
         (resource.RLIMIT_AS, resource.RLIM_INFINITY if order["grouped"] or gpu else _address_space(order)),
         (resource.RLIMIT_CPU, order["cpu_s"]),
         (resource.RLIMIT_FSIZE, order.get("file_mb", _FILE_MB) << 20),
-        (resource.RLIMIT_NOFILE, _FILES),
-        (resource.RLIMIT_NPROC, others + PROCESSES),
+        (resource.RLIMIT_NOFILE, order.get("open_files", _FILES)),
+        (resource.RLIMIT_NPROC, others + order.get("processes", PROCESSES)),
         (resource.RLIMIT_CORE, _NO_CORE),
     ):
         ceiling = resource.getrlimit(kind)[1]

@@ -13,7 +13,7 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from ksflow.stages.evaluator.box import device, levels, native, root, shim, tool
+from ksflow.stages.evaluator.box import device, levels, loopback, native, root, shim, tool
 from ksflow.stages.evaluator.box.confine import confine
 
 DISK_MB = 512
@@ -66,6 +66,8 @@ def _wait(keeper: socket.socket) -> None:
 def _move(order: dict[str, Any]) -> None:
     if order["level"] == "userns" and order["uid"] is not None:
         os.setgroups([])
+    if order.get("profiler"):
+        loopback.bring_up()
     user = os.getuid() if order["uid"] is None else order["uid"]
     os.umask(0o022)
     root.build(

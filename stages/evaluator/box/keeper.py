@@ -36,7 +36,8 @@ _MOST_FILES = 16384
 def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
     """Run one box until the judge hangs up. `fds`: judge, then what the candidate's process gets.
 
-    An order that names no folder has the files for one.
+    An order that names no folder has the files for one: `files`, name -> text, and `copies`, name -> path of this
+    machine's.
     """
     judge_fd, *rest = fds
     os.setsid()
@@ -45,7 +46,7 @@ def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
     group, root = None, 0
     try:
         if "folder" not in order:
-            order["folder"] = _folder(order["files"])
+            order["folder"] = _folder(order["files"], order.get("copies", {}))
         group = _group(order)
         order = {"uid": own_uid(), **order, "grouped": group is not None}
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -66,11 +67,13 @@ def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
         _end(order, judge, group)
 
 
-def _folder(files: dict[str, str]) -> str:
+def _folder(files: dict[str, str], copies: dict[str, str]) -> str:
     folder = tempfile.mkdtemp(prefix=PREFIX)
     for name, text in files.items():
         with open(os.path.join(folder, name), "w") as file:
             file.write(text)
+    for name, path in copies.items():
+        shutil.copyfile(path, os.path.join(folder, name))
     return folder
 
 
@@ -79,7 +82,7 @@ def _group(order: dict[str, Any]) -> cgroup.Group | None:
     if places is None:
         return None
     room = shared_bytes(order) + ((order["memory_mb"] + _OWN_MEMORY_MB) << 20)
-    return cgroup.Group(places, room, PROCESSES)
+    return cgroup.Group(places, room, order.get("processes", PROCESSES))
 
 
 def _fork(level: str) -> int:

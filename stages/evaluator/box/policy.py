@@ -1,7 +1,9 @@
 """Which system calls the processes of a box may make: an allow-list, with the arguments that matter.
 
-What is not listed does not exist in a box. Three kinds of box differ: `kernel` (a candidate on a CPU), `device` (one on
-a GPU, whose driver needs more) and `tool` (a compiler or another program that works on files).
+What is not listed does not exist in a box. Four kinds of box differ: `kernel` (a candidate on a CPU), `device` (one on
+a GPU, whose driver needs more), `tool` (a compiler or another program that works on files) and `profiler` (a program
+that watches another one: a tool that may also trace processes and talk to them over the loopback interface, as far as
+its box has namespaces of its own, so that there is nobody else to trace or to talk to).
 
 Left out on purpose, because boxes share the files that all of them may read, and so could tell each other something:
 record locks, leases and file notifications, extended attributes, what lies in the page cache, direct reads. Left out
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 
 from ksflow.stages.evaluator.box import syscalls
 
-KINDS = ("kernel", "device", "tool")
+KINDS = ("kernel", "device", "tool", "profiler")
+PROGRAMS = ("tool", "profiler")
+"""Those whose boxes run a program of this machine, and are never left with one process."""
 
 _FILES = """
 read write readv writev pread64 pwrite64 preadv pwritev open openat creat close close_range lseek dup dup2 dup3 stat
@@ -52,6 +56,7 @@ _FOR_TOOLS = """
 flock setitimer alarm timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create
 timerfd_settime timerfd_gettime inotify_init inotify_init1 inotify_add_watch inotify_rm_watch splice tee mincore
 """
+_FOR_PROFILERS = "ptrace process_vm_readv process_vm_writev"
 _FOR_DEVICES = "mbind set_mempolicy set_mempolicy_home_node"
 _IGNORED = """
 ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority fadvise64 readahead sync syncfs
@@ -83,7 +88,10 @@ _OPTIONS = (1, 2, 3, 4, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 47, 50, 
 lengths, tagged addresses, names of memory; and questions."""
 _ADVICE = (0, 1, 2, 3, 4, 8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 22, 23, 24)
 """madvise: all but what shares equal pages, moves them out, poisons them, or makes huge ones of a file's."""
+_SET_TRACER = 0x59616D61
 _LOCAL = (1,)
+_LOCAL_OR_LOOPBACK = (1, 2)
+"""Families of sockets: local ones, IPv4."""
 _SAME_PERSONALITY = (0xFFFFFFFF,)
 _DIRECT = {"x86_64": 0o40000, "aarch64": 0o200000}
 """The flag of `open` for reading past the page cache."""
@@ -119,7 +127,9 @@ def policy(kind: str, private: bool) -> Policy:
     """The policy of one of KINDS; `private`: its boxes have namespaces of their own."""
     allowed = set((_FILES + _MEMORY + _PROCESSES + _SOCKETS).split())
     allowed |= set(_OWN_NAMESPACES.split()) if private else set()
-    allowed |= set(_FOR_TOOLS.split()) if kind == "tool" else set()
+    allowed |= set(_FOR_TOOLS.split()) if kind in PROGRAMS else set()
+    traces = private and kind == "profiler"
+    allowed |= set(_FOR_PROFILERS.split()) if traces else set()
     allowed |= set(_FOR_DEVICES.split()) if kind != "kernel" else set()
     answers = dict.fromkeys(_ATTRIBUTES.split(), errno.EOPNOTSUPP)
     answers |= dict.fromkeys(_UNKNOWN.split(), errno.ENOSYS) | dict.fromkeys(_IGNORED.split(), 0)
@@ -127,11 +137,12 @@ def policy(kind: str, private: bool) -> Policy:
         Check("socketpair", 0, _LOCAL, errno.EAFNOSUPPORT),
         Check("personality", 0, _SAME_PERSONALITY, errno.EPERM),
         Check("madvise", 2, _ADVICE, errno.EINVAL),
-        Check("prctl", 0, _OPTIONS, errno.EINVAL),
+        Check("prctl", 0, (*_OPTIONS, _SET_TRACER) if traces else _OPTIONS, errno.EINVAL),
     ]
     if private:
-        checks.append(Check("socket", 0, _LOCAL, errno.EPERM))
-    if kind == "tool":
+        families = _LOCAL_OR_LOOPBACK if traces else _LOCAL
+        checks.append(Check("socket", 0, families, errno.EAFNOSUPPORT if traces else errno.EPERM))
+    if kind in PROGRAMS:
         allowed |= {"fcntl"}
     else:
         checks.append(Check("fcntl", 1, _DESCRIPTORS, errno.EINVAL, ignored=_LOCKS))

@@ -17,7 +17,7 @@ import struct
 from functools import cache
 
 from ksflow.stages.evaluator.box import counters, native, syscalls
-from ksflow.stages.evaluator.box.policy import KINDS, Check, policy
+from ksflow.stages.evaluator.box.policy import KINDS, PROGRAMS, Check, policy
 
 _NEW_NAMESPACES = 0x7E020000
 _THREAD = 0x00010000
@@ -59,7 +59,7 @@ def prepare() -> None:
     if supported():
         for private in (True, False):
             for kind in KINDS:
-                _main(private, _can_ask() and kind != "tool", kind)
+                _main(private, _can_ask() and kind not in PROGRAMS, kind)
 
 
 def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int | None:

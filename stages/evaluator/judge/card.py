@@ -1,17 +1,14 @@
 """What is to be known of a GPU before anything is made on it."""
 
-import glob
-import os
 from dataclasses import dataclass
 
 import torch
 
+from ksflow.stages.evaluator.device_access import device_files, runtime_folders
+
 _LEAST_CACHE = 32 << 20
 _LAST_LEVEL = {"gfx942": 256 << 20, "gfx950": 256 << 20}
 """What the driver does not tell: behind the L2 of each of their dies is a cache for all."""
-_DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/kfd")
-_AMD_DEVICES = "/dev/dri/renderD*"
-_AMD_FOLDERS = ("/sys/class/kfd", "/sys/devices/virtual/kfd", "/sys/class/drm", "/sys/dev/char", "/sys/devices/pci*")
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,5 @@ def card(platform: str) -> Card:
     found = torch.cuda.get_device_properties(0)
     march = str(getattr(found, "gcnArchName", "")).partition(":")[0]
     cache = max(int(getattr(found, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
-    return Card(found.name, str(getattr(found, "uuid", found.name)), found.total_memory, cache, _files(), _folders())
-
-
-def _files() -> tuple[str, ...]:
-    cards = [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
-    renderers = glob.glob(_AMD_DEVICES) if os.path.exists("/dev/kfd") else []
-    return tuple(sorted(path for path in [*cards, *_DEVICES, *renderers] if os.path.exists(path)))
-
-
-def _folders() -> tuple[str, ...]:
-    if not os.path.exists("/dev/kfd"):
-        return ()
-    return tuple(path for pattern in _AMD_FOLDERS for path in sorted(glob.glob(pattern)))
+    uuid = str(getattr(found, "uuid", found.name))
+    return Card(found.name, uuid, found.total_memory, cache, device_files(), runtime_folders())

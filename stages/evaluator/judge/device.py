@@ -15,14 +15,14 @@ It costs a third of a millisecond a call, and every call is cold: cache, address
 
 import contextlib
 import ctypes
-import fcntl
 import mmap
 import os
 import socket
 import struct
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -35,6 +35,7 @@ from ksflow.stages.evaluator.box.device import FIRST, FLAG, GATE_BYTES, QUEUED, 
 from ksflow.stages.evaluator.box.driver import Driver, DriverError, open_driver, torch_device
 from ksflow.stages.evaluator.box.shim import DONE, GO, NONCE
 from ksflow.stages.evaluator.box.torch_shim import device_bytes
+from ksflow.stages.evaluator.device_access import exclusive
 from ksflow.stages.evaluator.judge.amdgpu import Amdgpu
 from ksflow.stages.evaluator.judge.area import Area, Room
 from ksflow.stages.evaluator.judge.box import Box, Start
@@ -48,7 +49,6 @@ _LOOK_S = 0.002
 _PAUSE_S = 50e-6
 _QUEUE_S = 0.5
 """A call that is not queued by then waits for the device itself."""
-_LEASE_S = 1800.0
 _ALONE = 9
 """How often the cache is emptied to learn how long that takes while nobody else is on the device."""
 _BUSY, _BUSY_US = 2.0, 200.0
@@ -170,20 +170,9 @@ class Device:
         """Clocks, throttling, temperature and power, as far as they can be read."""
         return self._state.read()
 
-    @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
-        """Nobody else judges on this device meanwhile, whatever process they run in. Raises RuntimeError after a while.
-
-        By a lock on a file, which its holder's end releases, and which the kernel knows the holder of.
-        """
-        file = f"/tmp/ksflow-device-{self.uuid}.lock"
-        with _opened(file) as lock:
-            end = time.monotonic() + _LEASE_S
-            while not _locked(lock):
-                if time.monotonic() > end:
-                    raise RuntimeError(f"another process holds {file} for {_LEASE_S:g} s: end it (fuser -v {file})")
-                time.sleep(0.02)
-            yield
+    def lease(self) -> AbstractContextManager[None]:
+        """Nobody else works on this device meanwhile, in whatever process. Raises DeviceBusy after a while."""
+        return exclusive(self.uuid)
 
     def quiet(self) -> bool:
         """Whether nobody but this process works on the device: its own work takes as long as it does alone."""
@@ -204,29 +193,6 @@ class Device:
         found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
         if found != 32 * 1023 * 512:
             raise RuntimeError(f"the device computes wrongly after a kernel that failed: {found}")
-
-
-@contextlib.contextmanager
-def _opened(file: str) -> Iterator[int]:
-    """A file that every user of this machine can lock, made where it is not there."""
-    try:
-        found = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        found = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        with contextlib.suppress(OSError):
-            os.fchmod(found, 0o666)
-    try:
-        yield found
-    finally:
-        os.close(found)
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class DeviceArea(Area):

@@ -53,6 +53,7 @@ class DeviceGear(Gear):
         reads = {"files": self.device.files, "folders": self.device.folders}
         self.host = replace(host, device={"platform": self.device.platform, **reads})
         slots = self.device.slot_memory
+        self.device_uuid = self.device.uuid
         self.memory = Shelves(self.where, self.device.stock_memory, slots, 64, large=slots)
         self.latest_null_us = 0.0
         self._null_boxes: dict[str, DeviceBox] = {}
@@ -83,8 +84,7 @@ class DeviceGear(Gear):
         }
 
     def lease(self) -> AbstractContextManager[None]:
-        lease: AbstractContextManager[None] = self.device.lease()
-        return lease
+        return self.device.lease()
 
     def release(self) -> None:
         self.device.release()

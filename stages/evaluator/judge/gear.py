@@ -18,6 +18,8 @@ class Gear:
     """A CPU's. Boxes have shared memory and are frozen between turns; see `timing` for the clocks."""
 
     where = "cpu"
+    device_uuid = ""
+    """Names the lock of the GPU (see `device_access`); empty on a CPU."""
     memory = Shelves()
 
     def __init__(self, overhead: Overhead) -> None:

@@ -99,7 +99,8 @@ class Judgement:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
         secret = {"contents": self.stock.name, "salt": self.stock.salt}
-        return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, "secret": secret}
+        more = {"secret": secret, "device_uuid": self.gear.device_uuid}
+        return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, **more}
 
     def _check(self, shelves: list[Shelf]) -> None:
         patience = Patience(self.limits["check_s"])

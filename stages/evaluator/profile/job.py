@@ -1,14 +1,18 @@
-"""What a tool's program is to run: one kernel on one case, as a JSON file."""
+"""What a tool's program is to run: one kernel on one case, as files of the box that both are in."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Problem, Scalar
 from ksflow.work import work
+
+JOB = ".job.json"
+"""In the box, the file that the program reads."""
+_REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 
 
 @dataclass(frozen=True)
@@ -18,9 +22,9 @@ class Job:
     mode: str
     """`launch`: device code in a container; `native`: a shared object; `torch`: a Python file."""
     file: str
-    """The container, the shared object or the Python file."""
+    """The path of the container or of the shared object; or the name of the Python file among `files`."""
     reference: str
-    """The problem's reference.py."""
+    """The path of the problem's reference.py."""
     case: str
     params: Mapping[str, Scalar]
     seed: int
@@ -32,10 +36,30 @@ class Job:
     calls: int = 3
     """The last one is what counters are of."""
 
-    def write(self, path: Path) -> Path:
-        """To a file; its path."""
-        path.write_text(json.dumps(asdict(self)))
-        return path
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of a Python kernel: name -> text."""
+    memory_mb: int = 4096
+    """What the kernel may take of the host's memory."""
+
+    def texts(self) -> dict[str, str]:
+        """The files of the box that are text: name -> text."""
+        order = {
+            "mode": self.mode,
+            "file": self.file if self.mode == "torch" else _ARTEFACT,
+            "reference": _REFERENCE,
+            "case": self.case,
+            "params": dict(self.params),
+            "seed": self.seed,
+            "dims": self.dims,
+            "outputs": self.outputs,
+            "device": self.device,
+            "calls": self.calls,
+        }
+        return {**self.files, JOB: json.dumps(order), _REFERENCE: Path(self.reference).read_text()}
+
+    def copies(self) -> dict[str, str]:
+        """The files of the box that are copied as they are: name -> path."""
+        return {} if self.mode == "torch" else {_ARTEFACT: self.file}
 
 
 def job(problem: Problem, mode: str, file: str, case: str = "") -> Job:
@@ -43,17 +67,18 @@ def job(problem: Problem, mode: str, file: str, case: str = "") -> Job:
     return _job(problem, mode, file, _named(problem, case) if case else smallest(problem, problem.benchmarks))
 
 
-def jobs(problem: Problem, mode: str, file: str) -> tuple[Job, ...]:
+def jobs(problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None) -> tuple[Job, ...]:
     """For the smallest benchmark, then for the smallest test, where tools are too slow for that."""
     cases = [smallest(problem, some) for some in (problem.benchmarks, problem.tests) if some]
-    return tuple(_job(problem, mode, file, case) for case in cases)
+    return tuple(replace(_job(problem, mode, file, case), files=files or {}) for case in cases)
 
 
 def _job(problem: Problem, mode: str, file: str, found: Case) -> Job:
     dims = tuple(int(found.params[name]) for name in problem.dims)
     outputs = sum(arg.role == "out" for arg in problem.args)
     reference = str(Path(problem.root, "reference.py"))
-    return Job(mode, file, reference, found.name, dict(found.params), found.seed, dims, outputs)
+    fixed = Job(mode, file, reference, found.name, dict(found.params), found.seed, dims, outputs)
+    return replace(fixed, memory_mb=problem.limits.memory_mb)
 
 
 def smallest(problem: Problem, cases: Sequence[Case]) -> Case:

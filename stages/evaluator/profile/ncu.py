@@ -6,8 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ksflow import tools
 from ksflow.records import Json
@@ -61,6 +59,7 @@ _MEANINGS = {
 }
 _US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3}
 _TOP = 3
+_REPORT = "report"
 _REFUSALS = (
     (
         "ERR_NVGPUCTRPERM",
@@ -104,12 +103,12 @@ class Launch:
     metrics: Mapping[str, float]
 
 
-def command(watched: Sequence[str], report: Path, ncu: str = "ncu") -> list[str]:
+def command(watched: Sequence[str], report: str, ncu: str = "ncu") -> list[str]:
     """ncu's command line: from the watched program's mark on, into a file that the program's own output is not in."""
     return [
         *(ncu, "--clock-control", "none", "--profile-from-start", "off", "--target-processes", "all"),
         *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function"),
-        *("--section", "WarpStateStats", "--metrics", ",".join(METRICS), "--log-file", str(report)),
+        *("--section", "WarpStateStats", "--metrics", ",".join(METRICS), "--log-file", report),
         *watched,
     ]
 
@@ -119,11 +118,8 @@ def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = 
     found = tools.find("ncu")
     if not found:
         return {"tool": "ncu", "refused": "ncu is not installed: install Nsight Compute, of the CUDA toolkit"}
-    with TemporaryDirectory(prefix="ksflow-ncu-") as folder:
-        report = Path(folder, "report")
-        watched = program(job.write(Path(folder, "job.json")))
-        ran = run(command(watched, report, found), timeout_s, {**(environment or {}), "HOME": folder})
-        text = report.read_text("utf-8", "replace") if report.exists() else ""
+    ran = run(command(program(), _REPORT, found), job, timeout_s, environment, [_REPORT])
+    text = ran.files.get(_REPORT, "")
     return {"tool": tools.version("ncu") or "ncu", "case": job.case, **outcome(text, ran, timeout_s)}
 
 
@@ -147,7 +143,10 @@ def launches(report: str) -> list[Launch]:
     if start < 0:
         return []
     lines = [line for line in report[start:].splitlines() if line.startswith('"')]
-    table: list[list[str]] = [*csv.reader(io.StringIO("\n".join(lines))), [], []]
+    try:
+        table: list[list[str]] = [*csv.reader(io.StringIO("\n".join(lines))), [], []]
+    except csv.Error:
+        return []
     names, units, *rows = table
     unit = dict(zip(names, units, strict=False))
     found = (dict(zip(names, row, strict=False)) for row in rows if row)

@@ -1,4 +1,4 @@
-"""What runs under a tool: `python -m ksflow.stages.evaluator.profile.program JOB.json` calls one kernel a few times.
+"""What runs under a tool, in its box: `python -m ksflow.stages.evaluator.profile.program JOB` calls one kernel.
 
 Inputs are drawn by the problem's reference, every tensor in memory of its own. The last call is marked for profilers
 (cudaProfilerStart, roctxProfilerResume). What the kernel computes is not looked at.
@@ -26,7 +26,7 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 
 
 def main(path: str) -> None:
-    """Run a job (see `job.Job`)."""
+    """Run a job (see `job.Job`), in the folder that has its files."""
     job = json.loads(Path(path).read_text())
     data = _inputs(job)
     call = _call(job, data)
@@ -55,7 +55,7 @@ def _call(job: Json, data: Tensors) -> Callable[[], object]:
         return lambda: function(data)
     case = _message(job, data)
     if job["mode"] == "native":
-        return Native(job["file"]).stage(case, 0, 0)[0]
+        return Native(os.path.abspath(job["file"])).stage(case, 0, 0)[0]
     driver = open_driver("hip" if torch.version.hip else "cuda")
     return Launcher(driver, json.loads(Path(job["file"]).read_text())).stage(case, 0, 0)[0]
 

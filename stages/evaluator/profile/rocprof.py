@@ -5,10 +5,9 @@ nothing, and so does a counter that a chip lacks. What is not there is left out 
 """
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ksflow import tools
 from ksflow.records import Json
@@ -35,6 +34,8 @@ _SHARES = {
 _KILOBYTES = {"FETCH_SIZE": "read", "WRITE_SIZE": "written"}
 _NOT_OURS = ("__amd_rocclr", "at::native", "void at::native", "Cijk_")
 """Kernels of the runtime and of torch, which fill and copy."""
+_TRACES, _COUNTS = "kernel_trace.csv", "counter_collection.csv"
+_LONGEST = 200
 _REFUSALS = (
     ("/dev/kfd", "the program may not open /dev/kfd: add the user to the groups render and video"),
     ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "the runtime finds no device it may use: see rocminfo"),
@@ -53,12 +54,12 @@ class Kernel:
     counters: dict[str, list[float]] = field(default_factory=dict)
 
 
-def command(counters: Sequence[str], folder: Path, watched: Sequence[str], rocprofv3: str = "rocprofv3") -> list[str]:
+def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocprofv3: str = "rocprofv3") -> list[str]:
     """The command line of one run: within the program's marks, CSV files into a folder."""
     return [
         *(rocprofv3, "--selected-regions", "--marker-trace", "--kernel-trace"),
         *(["--pmc", *counters] if counters else []),
-        *("--output-format", "csv", "-d", str(folder), "-o", "run", "--"),
+        *("--output-format", "csv", "-d", folder, "-o", "run", "--"),
         *watched,
     ]
 
@@ -72,15 +73,18 @@ def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = 
     if not found:
         return {"tool": "rocprofv3", "refused": "rocprofv3 is not installed: install rocprofiler-sdk, of ROCm"}
     name = {"tool": tools.version("rocprofv3") or "rocprofv3", "case": job.case}
-    with TemporaryDirectory(prefix="ksflow-rocprof-") as folder:
-        watched = program(job.write(Path(folder, "job.json")))
-        for index, counters in enumerate(PASSES):
-            ran = run(command(counters, Path(folder, str(index)), watched, found), timeout_s, environment)
-            if ran.timed_out:
-                return {**name, "refused": f"rocprofv3 took longer than {timeout_s:g} s"}
-            if why := refusal(ran.output):
-                return {**name, "refused": why}
-        text = read(Path(folder))
+    files: dict[str, str] = {}
+    for index, counters in enumerate(PASSES):
+        ran = run(command(counters, str(index), program(), found), job, timeout_s, environment, ["**/*.csv"])
+        if ran.timed_out:
+            return {**name, "refused": f"rocprofv3 took longer than {timeout_s:g} s"}
+        if why := refusal(ran.output):
+            return {**name, "refused": why}
+        files |= ran.files
+    try:
+        text = read(files)
+    except (ValueError, KeyError, csv.Error) as error:
+        return {**name, "refused": f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST]}
     return {**name, "page": text} if text else {**name, "refused": f"rocprofv3 brought no kernels: {ran.last_words}"}
 
 
@@ -89,13 +93,16 @@ def refusal(output: str) -> str:
     return next((words for said, words in _REFUSALS if said in output), "")
 
 
-def read(folder: Path) -> str:
-    """The page of the CSV files in a folder for each run; empty where they know of no kernel."""
+def read(files: Mapping[str, str]) -> str:
+    """The page of CSV files, name -> text, in a folder for each run; empty where they know of no kernel.
+
+    Raises ValueError, KeyError or csv.Error for what is not such a file.
+    """
     kernels: dict[str, Kernel] = {}
-    for row in _rows(folder.glob("0/**/*kernel_trace.csv")):
+    for row in _rows(text for name, text in files.items() if name.startswith("0/") and name.endswith(_TRACES)):
         kernel = kernels.setdefault(row["kernel_name"], Kernel(shape=_shape(row)))
         kernel.ns.append(float(row["end_timestamp"]) - float(row["start_timestamp"]))
-    for row in _rows(folder.glob("**/*counter_collection.csv")):
+    for row in _rows(text for name, text in files.items() if name.endswith(_COUNTS)):
         if row["kernel_name"] in kernels:
             values = kernels[row["kernel_name"]].counters.setdefault(row["counter_name"], [])
             values.append(float(row["counter_value"]))
@@ -107,14 +114,13 @@ def read(folder: Path) -> str:
     return f"{text}\n(not counted here: {', '.join(missing)})" if missing else text
 
 
-def _rows(files: Iterable[Path]) -> Iterator[dict[str, str]]:
+def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
     """The rows of files, with the names of their columns in lower case; what is not the kernel's own is left out."""
-    for file in sorted(files):
-        with file.open(newline="", encoding="utf-8", errors="replace") as lines:
-            for row in csv.DictReader(lines):
-                found = {name.lower(): value for name, value in row.items() if name and value is not None}
-                if not found.get("kernel_name", _NOT_OURS[0]).startswith(_NOT_OURS):
-                    yield found
+    for text in files:
+        for row in csv.DictReader(io.StringIO(text, newline="")):
+            found = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}
+            if not found.get("kernel_name", _NOT_OURS[0]).startswith(_NOT_OURS):
+                yield found
 
 
 def _shape(row: Mapping[str, str]) -> str:

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from ksflow import tools
 from ksflow.records import Json
@@ -59,18 +57,17 @@ def sanitize(
     if not found:
         missing = "compute-sanitizer is not installed: install the CUDA toolkit"
         return [{"tool": "compute-sanitizer", "refused": missing}]
-    with TemporaryDirectory(prefix="ksflow-sanitizer-") as folder, ThreadPoolExecutor(len(chosen)) as pool:
-        watched = [(job.case, program(job.write(Path(folder, f"{place}.json")))) for place, job in enumerate(jobs)]
 
-        def look(tool: str) -> Json:
-            row: Json = {}
-            for case, one in watched:
-                ran = run(command(tool, one, found), timeout_s, {**(environment or {}), **_ENVIRONMENT})
-                row = {**outcome(tool, ran, timeout_s), "case": case}
-                if not ran.timed_out:
-                    break
-            return row
+    def look(tool: str) -> Json:
+        row: Json = {}
+        for job in jobs:
+            ran = run(command(tool, program(), found), job, timeout_s, {**(environment or {}), **_ENVIRONMENT})
+            row = {**outcome(tool, ran, timeout_s), "case": job.case}
+            if not ran.timed_out:
+                break
+        return row
 
+    with ThreadPoolExecutor(len(chosen)) as pool:
         rows = list(pool.map(look, chosen))
     return rows[:1] if rows[0].get("refused") in dict(_REFUSALS).values() else rows
 

@@ -1,17 +1,36 @@
 """What tools say of a kernel that was accepted on a GPU: hardware counters, and faults that its results do not show."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from ksflow.records import Json, Problem
+from ksflow.records import Json, Kernel, Problem
+from ksflow.stages.evaluator.device_access import DeviceBusy, exclusive
 from ksflow.stages.evaluator.profile import ncu, rocprof, sanitizer
-from ksflow.stages.evaluator.profile.job import jobs
+from ksflow.stages.evaluator.profile.job import Job, jobs
 from ksflow.stages.evaluator.toolchain import Made
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
-_HOST_CODE = "not run: host code of a kernel would run outside its box; launch lines make it strong mode"
+_LOCK_S = 600.0
+"""So long is a device waited for that others judge on by turns."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A kernel that was accepted, as it was built."""
+
+    problem: Problem
+    kernel: Kernel
+    made: Made
+
+    def jobs(self) -> tuple[Job, ...]:
+        """What tools are to watch."""
+        if self.made.mode == "strong":
+            return jobs(self.problem, "launch", self.made.artefact)
+        if self.made.artefact:
+            return jobs(self.problem, "native", self.made.artefact)
+        names = self.problem.files.items()
+        others = {name: text for name, text in names if name not in self.kernel.files}
+        return jobs(self.problem, "torch", next(iter(self.kernel.files)), {**self.kernel.files, **others})
 
 
 @dataclass(frozen=True)
@@ -22,28 +41,47 @@ class Watch:
     """Counters of every kernel."""
     sanitize: bool
     """compute-sanitizer on those that are faster than the incumbent, once each; AMD has no such tool."""
+    platform: str = "cuda"
+    """`cuda` or `hip`: on any other, there is no device that a tool could look at."""
     _sanitized: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
-    """By the problem's digest and the artefact's."""
+    """By the problem's digest and the kernel's."""
 
-    def __call__(self, problem: Problem, made: Made, evidence: Json, environment: Mapping[str, str]) -> Json:
-        """More evidence; a `fault` in it says why the kernel is wrong after all."""
+    def __call__(self, accepted: Accepted, evidence: Json, environment: Mapping[str, str], device_uuid: str) -> Json:
+        """More evidence; a `fault` in it says why the kernel is wrong after all.
+
+        environment: what the kernel needs. device_uuid: of the GPU, whose lock is held while tools run.
+        """
+        winner = self.sanitize and self.platform == "cuda" and bool(evidence.get("claim", {}).get("faster"))
+        if self.platform not in ("cuda", "hip") or not (self.profile or winner):
+            return {}
+        key = accepted.problem.digest, accepted.kernel.digest
+        if winner and not self.profile and key in self._sanitized:
+            return self._told(accepted, self._sanitized[key])
+        try:
+            with exclusive(device_uuid, _LOCK_S):
+                return self._look(accepted, winner, environment)
+        except DeviceBusy as error:
+            row = {"tool": "lock", "refused": str(error)}
+            return ({"profile": row} if self.profile else {}) | ({"sanitizer": [row]} if winner else {})
+
+    def _look(self, accepted: Accepted, winner: bool, environment: Mapping[str, str]) -> Json:
+        wanted = accepted.jobs()
         found: Json = {}
-        amd = bool(made.resources) and str(made.resources[0].get("target", "")).startswith("gfx")
-        winner = self.sanitize and not amd and bool(evidence.get("claim", {}).get("faster"))
-        if not (self.profile or winner):
-            return found
-        if made.mode != "strong":
-            return {name: _HOST_CODE for name, wanted in (("profile", self.profile), ("sanitizer", winner)) if wanted}
-        wanted = jobs(problem, "launch", made.artefact)
         if self.profile:
-            found["profile"] = (rocprof if amd else ncu).profile(wanted[0], _PATIENCE_S, environment)
+            tool = rocprof if self.platform == "hip" else ncu
+            found["profile"] = tool.profile(wanted[0], _PATIENCE_S, environment)
         if winner:
-            key = problem.digest, hashlib.sha256(Path(made.artefact).read_bytes()).hexdigest()
+            key = accepted.problem.digest, accepted.kernel.digest
             if key not in self._sanitized:
                 self._sanitized[key] = sanitizer.sanitize(wanted, _SANITIZER_S, sanitizer.TOOLS[:3], environment)
-            found["sanitizer"] = self._sanitized[key]
-            found |= _fault(found["sanitizer"])
+            found |= self._told(accepted, self._sanitized[key])
         return found
+
+    @staticmethod
+    def _told(accepted: Accepted, rows: list[Json]) -> Json:
+        """In strong mode all device code is the kernel's, and a finding is its fault. In host mode the libraries that
+        it calls launch kernels, too, so findings are told only."""
+        return {"sanitizer": rows, **(_fault(rows) if accepted.made.mode == "strong" else {})}
 
 
 def _fault(rows: list[Json]) -> Json:

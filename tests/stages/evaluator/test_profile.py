@@ -1,24 +1,32 @@
 """Vendors' tools: what they are asked, what their output becomes, what each refusal is turned into; and the program
-that they watch, run on this machine's CPU. The tools themselves are stand-ins that print what the real ones print."""
+that they watch, run on this machine's CPU. The tools themselves are stand-ins that print what the real ones print.
+Both run in real boxes, so a stand-in has its files beside itself, and looks by itself at what it is asked."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.records import Problem
+from ksflow.records import Kernel, Problem
+from ksflow.stages.evaluator.box.levels import PRIVATE, probe
+from ksflow.stages.evaluator.device_access import DeviceBusy, exclusive, lock_file
 from ksflow.stages.evaluator.profile import ncu, rocprof, sanitizer
-from ksflow.stages.evaluator.profile.job import Job, job, smallest
+from ksflow.stages.evaluator.profile.job import JOB, Job, job, smallest
 from ksflow.stages.evaluator.profile.page import LINES
 from ksflow.stages.evaluator.profile.running import Ran, program, run
-from ksflow.stages.evaluator.profile.watch import Watch
+from ksflow.stages.evaluator.profile.watch import Accepted, Watch
 from ksflow.stages.evaluator.toolchain import Made
 
 Install = Callable[[str, str], None]
@@ -41,17 +49,15 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.fixture
-def add(problem: Problem, tmp_path: Path) -> Job:
+def add(problem: Problem) -> Job:
     """A Python kernel on the CPU, which leaves a line for each call."""
-    kernel = tmp_path / "kernel.py"
-    calls = tmp_path / "calls"
-    kernel.write_text(
-        "import torch\n"
-        "def custom_kernel(data):\n"
-        f"    open({str(calls)!r}, 'a').write(f'{{tuple(data[0].shape)}}\\n')\n"
-        "    return torch.add(data[0], data[1], out=data[2])\n"
-    )
-    return replace(job(problem, "torch", str(kernel)), device="cpu")
+    return python_kernel(problem, "open('calls', 'a').write(f'{tuple(data[0].shape)}\\n')")
+
+
+def python_kernel(problem: Problem, line: str) -> Job:
+    """One that does something beside, on the CPU."""
+    text = f"import torch\ndef custom_kernel(data):\n    {line}\n    return torch.add(data[0], data[1], out=data[2])\n"
+    return replace(job(problem, "torch", "kernel.py"), device="cpu", files={"kernel.py": text})
 
 
 def report(*launches: tuple[str, float, dict[str, float]]) -> str:
@@ -130,22 +136,21 @@ def test_a_refusal_is_one_sentence_with_its_remedy(said: str, remedy: str) -> No
 
 @pytest.mark.slow
 def test_ncu_watches_the_kernel_and_leaves_the_clocks_alone(install: Install, add: Job, tmp_path: Path) -> None:
-    (tmp_path / "report.csv").write_text(report(("gemm", 41_200.0, DRAM)))
+    (tmp_path / "bin/report.csv").write_text(report(("gemm", 41_200.0, DRAM)))
     install(
         "ncu",
-        f"""if [ "$1" = --version ]; then echo 'Version 2025.3.1.0 (build 36398880)'; exit; fi
-echo "$@" > {tmp_path}/asked
+        """if [ "$1" = --version ]; then echo 'Version 2025.3.1.0 (build 36398880)'; exit; fi
+for words in '--clock-control none' '--profile-from-start off' '--csv --page raw' sm__throughput; do
+    case "$*" in *"$words"*) ;; *) echo "not asked: $words"; exit 1;; esac
+done
 while [ "$1" != --log-file ]; do shift; done
-cp {tmp_path}/report.csv "$2"; shift 2; exec "$@" """,
+report=$2; shift 2; "$@" || exit 1
+[ "$(sort calls | uniq -c | tr -d ' ')" = '3(30000,)' ] && cp "$(dirname "$0")/report.csv" "$report" """,
     )
     found = ncu.profile(add, 60)
     assert found["tool"] == "Version 2025.3.1.0 (build 36398880)"
     assert found["case"] == "n30000"
-    assert found["page"].startswith("gemm: 41.2 us, 100% of the time")
-    asked = (tmp_path / "asked").read_text()
-    for words in ("--clock-control none", "--profile-from-start off", "--csv --page raw", "sm__throughput"):
-        assert words in asked
-    assert (tmp_path / "calls").read_text().splitlines() == ["(30000,)"] * 3
+    assert found.get("page", found).startswith("gemm: 41.2 us, 100% of the time")
 
 
 def test_a_tool_that_is_missing_says_what_to_install(add: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,20 +164,17 @@ def test_a_tool_that_is_missing_says_what_to_install(add: Job, tmp_path: Path, m
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 def test_a_shared_object_gets_pointers_sizes_strides_and_a_stream(problem: Problem, tmp_path: Path) -> None:
-    source, library, seen = tmp_path / "k.cpp", tmp_path / "k.so", tmp_path / "seen"
+    source, library = tmp_path / "k.cpp", tmp_path / "k.so"
     source.write_text(
         "#include <cstdint>\n#include <cstdio>\n"
         'extern "C" void custom_kernel(const float *a, const float *b, float *out, int64_t n, const int64_t *strides,'
         " void *stream) {\n"
         "for (int64_t i = 0; i < n; i++) out[i * strides[2]] = a[i] + b[i];\n"
-        f'FILE *file = fopen("{seen}", "a");\n'
-        'fprintf(file, "%ld %d\\n", (long)n, out[7] == a[7] + b[7]); fclose(file); }\n'
+        'printf("%ld %d\\n", (long)n, out[7] == a[7] + b[7]); fflush(stdout); }\n'
     )
     subprocess.run(["g++", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     asked = replace(job(problem, "native", str(library), "n65536"), device="cpu", calls=2)
-    done = run(program(asked.write(tmp_path / "job.json")), 60)
-    assert done == Ran(0, "")
-    assert seen.read_text().splitlines() == ["65536 1"] * 2
+    assert run(program(), asked, 60) == Ran(0, "65536 1\n" * 2)
 
 
 def test_the_smallest_benchmark_is_taken_unless_one_is_named(problem: Problem) -> None:
@@ -184,34 +186,117 @@ def test_the_smallest_benchmark_is_taken_unless_one_is_named(problem: Problem) -
         job(problem, "launch", "x", "n1")
 
 
-def test_a_tool_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    one, other = tmp_path / "a", tmp_path / "b"
-    script = f"(setsid sleep 6000 & echo $! > {one}; sleep 6001 & echo $! > {other}; echo started; wait) & wait"
+# -- the box ---------------------------------------------------------------------------------------
+
+needs_walls = pytest.mark.skipif(probe().level not in PRIVATE, reason="needs boxes with a root of their own")
+
+
+def processes(mark: str) -> list[int]:
+    """Living processes of this machine with a word in their command line."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path("/proc", name, "cmdline").read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if mark in line.split("\0"):
+            found.append(int(name))
+    return found
+
+
+def sleeper() -> str:
+    """For how long to sleep, so that the process can be told from all others."""
+    return str(10**6 + uuid.uuid4().int % 10**9)
+
+
+def test_a_tool_that_hangs_is_killed_with_all_that_it_started(add: Job) -> None:
+    one, other = sleeper(), sleeper()
+    script = f"setsid sleep {one} & sleep {other} & echo started; wait"
     for limit_s in (1, 10, 100):  # until it came so far
-        done = run(["/bin/sh", "-c", script], limit_s)
+        done = run(["/bin/sh", "-c", script], add, limit_s)
         if done.output:
             break
     assert done.timed_out
     assert done.output == "started\n"
-    begun = time.monotonic()
-    for file in (one, other):
-        while _runs(file.read_text().strip()):
-            assert time.monotonic() - begun < 100
-            time.sleep(0.01)
+    assert processes(one) + processes(other) == []
 
 
-def _runs(pid: str) -> bool:
-    try:
-        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def test_what_a_tool_leaves_behind_is_dead_when_it_has_ended(add: Job) -> None:
+    left = sleeper()
+    done = run(["/bin/sh", "-c", f"setsid sleep {left} > /dev/null 2>&1 & echo done"], add, 60)
+    assert (done.status, done.output) == (0, "done\n")
+    assert processes(left) == []
 
 
-def test_a_tools_environment_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tools_environment_has_no_keys(add: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
-    done = run(["/bin/sh", "-c", "env; echo ${EXTRA}"], 10, {"EXTRA": "given"})
+    done = run(
+        ["/bin/sh", "-c", "env; cat /proc/*/environ | tr '\\0' '\\n'; echo ${EXTRA}"], add, 60, {"EXTRA": "given"}
+    )
     assert "secret" not in done.output
     assert done.last_words == "given"
+
+
+@needs_walls
+def test_a_tool_sees_no_file_of_the_user(add: Job, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-very-secret")
+    (tmp_path / "key").chmod(0o644)
+    script = f"cat {tmp_path}/key; ls -A {Path.home()}/.ssh {tmp_path}"
+    done = run(["/bin/sh", "-c", script], add, 60)
+    assert "secret" not in done.output
+    assert done.output.count("No such file") == 3, done.output
+
+
+@needs_walls
+@pytest.mark.slow
+def test_a_kernel_under_a_tool_reads_no_file_of_the_user(install: Install, problem: Problem, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-very-secret")
+    (tmp_path / "key").chmod(0o644)
+    install("watcher", 'echo watched; exec "$@"')
+    kernel = python_kernel(problem, f"print(open({str(tmp_path / 'key')!r}).read())")
+    done = run([str(tmp_path / "bin/watcher"), *program()], kernel, 120)
+    assert done.output.startswith("watched\n")
+    assert "secret" not in done.output
+    assert "No such file or directory" in done.last_words
+
+
+@needs_walls
+def test_a_tool_traces_its_own_and_talks_to_itself_over_loopback(add: Job) -> None:
+    """What debuggers and profilers need of the system; a socket to the outside reaches nobody."""
+    script = """
+import ctypes, os, signal, socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+threading.Thread(target=lambda: server.accept()[0].sendall(b"heard"), daemon=True).start()
+print(socket.create_connection(server.getsockname(), 10).recv(9).decode())
+libc = ctypes.CDLL(None, use_errno=True)
+child = os.fork()
+if not child:
+    libc.ptrace(0, 0, 0, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(7)
+print(os.WIFSTOPPED(os.waitpid(child, 0)[1]))
+libc.ptrace(7, child, 0, 0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+try:
+    socket.create_connection(("192.0.2.1", 80), 5)
+except OSError as error:
+    print(error.strerror)
+"""
+    done = run([sys.executable, "-I", "-S", "-c", script], add, 60)
+    assert done.output.splitlines() == ["heard", "True", "7", "Network is unreachable"]
+
+
+def test_files_that_a_tool_writes_come_out_as_text(add: Job) -> None:
+    done = run(
+        ["/bin/sh", "-c", f"mkdir a; echo b > a/c.csv; ln -s {JOB} d.csv; exit 3"], add, 60, collect=["**/*.csv"]
+    )
+    assert done == Ran(3, "", files={"a/c.csv": "b\n"})
+
+
+def test_a_tool_that_is_not_there_says_so(add: Job) -> None:
+    done = run(["/nowhere/at/all"], add, 60)
+    assert done.status
+    assert "/nowhere/at/all" in done.last_words
 
 
 # -- compute-sanitizer ---------------------------------------------------------------------------
@@ -276,38 +361,95 @@ def test_a_sanitizer_that_cannot_look_finds_nothing() -> None:
 
 
 def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Job, tmp_path: Path) -> None:
-    install("compute-sanitizer", f'echo "$2 $PYTORCH_NO_CUDA_MEMORY_CACHING" >> {tmp_path}/asked; cat {tmp_path}/says')
-    (tmp_path / "says").write_text(CLEAN)
+    says = tmp_path / "bin/says"
+    numbered = "".join(f"{tool}) number={index};; " for index, tool in enumerate(sanitizer.TOOLS))
+    install(
+        "compute-sanitizer", f'case $2 in {numbered}esac; sed "s/: 0/: $number$PYTORCH_NO_CUDA_MEMORY_CACHING/" {says}'
+    )
+    says.write_text(CLEAN)
     rows = sanitizer.sanitize([add], 60)
-    assert rows == [{"tool": tool, "errors": 0, "case": add.case} for tool in sanitizer.TOOLS]
-    assert sorted((tmp_path / "asked").read_text().splitlines()) == sorted(f"{tool} 1" for tool in sanitizer.TOOLS)
-    (tmp_path / "says").write_text(UNSUPPORTED)
+    expected = [(tool, index * 10 + 1, add.case) for index, tool in enumerate(sanitizer.TOOLS)]
+    assert [(row["tool"], row.get("errors"), row["case"]) for row in rows] == expected
+    says.write_text(UNSUPPORTED)
     assert len(sanitizer.sanitize([add], 60)) == 1
 
 
 @pytest.mark.slow
 def test_a_check_that_takes_too_long_looks_at_a_smaller_case(install: Install, add: Job, tmp_path: Path) -> None:
-    (tmp_path / "says").write_text(CLEAN)
-    install("compute-sanitizer", f'case "$*" in *0.json) sleep 600;; *) cat {tmp_path}/says;; esac')
+    (tmp_path / "bin/says").write_text(CLEAN)
+    install("compute-sanitizer", f"if grep -q tiny {JOB}; then cat {tmp_path}/bin/says; else sleep 600; fi")
     (row,) = sanitizer.sanitize([add, replace(add, case="tiny")], 5, ["memcheck"])
     assert row == {"tool": "memcheck", "errors": 0, "case": "tiny"}
 
 
-def test_winners_in_strong_mode_are_looked_at_and_a_bad_access_is_a_fault(
-    install: Install, problem: Problem, tmp_path: Path
+@pytest.fixture
+def gpu() -> Iterator[str]:
+    """The UUID of a device that nobody has."""
+    made = f"test-{uuid.uuid4()}"
+    yield made
+    Path(lock_file(made)).unlink(missing_ok=True)
+
+
+KERNEL = Kernel("cuda", {"kernel.cu": "// nothing\n"})
+WON = {"claim": {"faster": True}}
+
+
+def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
+    install: Install, problem: Problem, tmp_path: Path, gpu: str
 ) -> None:
-    (tmp_path / "says").write_text(MEMCHECK)
-    install("compute-sanitizer", f'echo "$2" >> {tmp_path}/asked; cat {tmp_path}/says')
+    says = tmp_path / "bin/says"
+    says.write_text(MEMCHECK)
+    install("compute-sanitizer", f"cat {says}")
     (tmp_path / "container.json").write_text("{}")
-    strong, won = Made(str(tmp_path / "container.json"), "strong"), {"claim": {"faster": True}}
+    strong = Accepted(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
     watch = Watch(profile=False, sanitize=True)
-    assert watch(problem, strong, {}, {}) == {}
-    found = watch(problem, strong, won, {})
+    assert watch(strong, {}, {}, gpu) == {}
+    found = watch(strong, WON, {}, gpu)
     assert [row["tool"] for row in found["sanitizer"]] == ["memcheck", "racecheck", "initcheck"]
     assert found["fault"].startswith("memcheck: 2 errors, the first: Invalid __global__ write")
-    assert watch(problem, strong, won, {}) == found
-    assert len((tmp_path / "asked").read_text().splitlines()) == 3
-    assert "outside its box" in watch(problem, Made("kernel.so"), won, {})["sanitizer"]
+    says.write_text(CLEAN)
+    assert watch(strong, WON, {}, gpu) == found
+    assert Watch(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == {}
+
+
+def test_host_code_is_looked_at_too_and_findings_are_told(
+    install: Install, problem: Problem, tmp_path: Path, gpu: str
+) -> None:
+    (tmp_path / "bin/says").write_text(MEMCHECK)
+    install("compute-sanitizer", f"cat {tmp_path}/bin/says; cat kernel.py")
+    kernel = Kernel("python", {"kernel.py": "# python\n"})
+    found = Watch(profile=False, sanitize=True)(Accepted(problem, kernel, Made()), WON, {}, gpu)
+    assert [row["errors"] for row in found["sanitizer"]] == [2] * 3
+    assert "fault" not in found
+
+
+def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Problem, tmp_path: Path, gpu: str) -> None:
+    (tmp_path / "bin/says").write_text(CLEAN)
+    mark = sleeper()
+    install("compute-sanitizer", f"sleep {mark}; cat {tmp_path}/bin/says")
+    (tmp_path / "container.json").write_text("{}")
+    strong = Accepted(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
+    found: list[object] = []
+    looking = threading.Thread(target=lambda: found.append(Watch(profile=False, sanitize=True)(strong, WON, {}, gpu)))
+    looking.start()
+    while not processes(mark):
+        assert looking.is_alive()
+        time.sleep(0.01)
+    taken = (
+        "import sys; from ksflow.stages.evaluator.device_access import exclusive\nwith exclusive(sys.argv[1], 0): pass"
+    )
+    other = subprocess.run([sys.executable, "-c", taken, gpu], capture_output=True, text=True, check=False)
+    with pytest.raises(DeviceBusy, match="another process holds"), exclusive(gpu, 0):
+        pass
+    while looking.is_alive():
+        for pid in processes(mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        looking.join(0.01)
+    assert "DeviceBusy: another process holds" in other.stderr
+    assert len(found) == 1
+    with exclusive(gpu, 0):
+        pass
 
 
 # -- rocprofv3 -----------------------------------------------------------------------------------
@@ -334,7 +476,8 @@ def counted(name: str, *values: float) -> str:
 
 def test_rocprofv3_runs_once_for_each_group_of_counters(install: Install, add: Job, tmp_path: Path) -> None:
     """A group that the hardware refuses leaves no file, with status 0."""
-    (tmp_path / "trace.csv").write_text(TRACE)
+    folder = tmp_path / "bin"
+    (folder / "trace.csv").write_text(TRACE)
     files = {
         "MfmaUtil": counted("MfmaUtil", 30.0, 34.0) + counted("VALUBusy", 20.0, 20.0),
         "OccupancyPercent": counted("OccupancyPercent", 24.4),
@@ -342,15 +485,15 @@ def test_rocprofv3_runs_once_for_each_group_of_counters(install: Install, add: J
         "FETCH_SIZE": counted("FETCH_SIZE", 20480.0) + counted("WRITE_SIZE", 1024.0),
     }
     for name, text in files.items():
-        (tmp_path / f"{name}.csv").write_text(COUNTERS + text)
+        (folder / f"{name}.csv").write_text(COUNTERS + text)
     install(
         "rocprofv3",
         f"""if [ "$1" = --version ]; then printf 'version: 1.0.0\\ngit_revision: 1\\n'; exit; fi
-echo "$@" >> {tmp_path}/asked
+case "$*" in *"--output-format csv"*) ;; *) exit 1;; esac
 while [ "$1" != -d ]; do [ "$1" = --pmc ] && first=$2; shift; done
 mkdir -p $2/host
-cp {tmp_path}/trace.csv $2/host/run_kernel_trace.csv
-[ -f {tmp_path}/$first.csv ] && cp {tmp_path}/$first.csv $2/host/run_counter_collection.csv; exit 0""",
+cp {folder}/trace.csv $2/host/run_kernel_trace.csv
+[ -f {folder}/$first.csv ] && cp {folder}/$first.csv $2/host/run_counter_collection.csv; exit 0""",
     )
     found = rocprof.profile(add, 10)
     assert found["tool"] == "version: 1.0.0"
@@ -362,10 +505,9 @@ cp {tmp_path}/trace.csv $2/host/run_kernel_trace.csv
         "  memory unit stalled 7.2 %; 20 MiB read (524 GB/s); 1 MiB written (26.2 GB/s)",
         "(not counted here: LDSBankConflict, L2CacheHit)",
     ]
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == len(rocprof.PASSES)
+    asked = [rocprof.command(counters, "0", ["x"]) for counters in rocprof.PASSES]
     assert "--pmc" not in asked[0]
-    assert "--pmc MfmaUtil VALUBusy --output-format csv" in asked[1]
+    assert "--pmc MfmaUtil VALUBusy --output-format csv" in " ".join(asked[1])
 
 
 def test_rocprofv3_that_may_not_says_so(install: Install, add: Job, tmp_path: Path) -> None:
@@ -375,9 +517,10 @@ def test_rocprofv3_that_may_not_says_so(install: Install, add: Job, tmp_path: Pa
     assert rocprof.profile(add, 10)["refused"] == "rocprofv3 brought no kernels: a new trouble"
 
 
-def test_a_job_is_plain_json(add: Job, tmp_path: Path) -> None:
-    found = json.loads(add.write(tmp_path / "job.json").read_text())
+def test_a_job_is_plain_json(add: Job) -> None:
+    found = json.loads(add.texts()[JOB])
     assert (found["case"], found["params"], found["outputs"], found["dims"]) == ("n30000", {"n": 30000}, 1, [30000])
+    assert "kernel.py" in add.texts()
 
 
 @pytest.mark.slow
@@ -387,5 +530,8 @@ def test_marks_reach_the_library_that_rocprofv3_loaded(tmp_path: Path) -> None:
     source.write_text("int roctxProfilerResume(unsigned long thread) { return thread == 0 ? 42 : 0; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=30)
     code = "from ksflow.stages.evaluator.profile.program import _roctx; print(_roctx().roctxProfilerResume(0))"
-    done = run([sys.executable, "-P", "-c", code], 60, {"LD_PRELOAD": str(library)})
-    assert done.output.split() == ["42"]
+    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.split() == ["42"]

@@ -431,11 +431,12 @@ def test_a_kernel_can_leave_word_for_nobody() -> None:
 @pytest.mark.skipif(not seccomp.supported(), reason="needs a kernel that filters system calls")
 def test_tools_may_lock_files_and_devices_are_spoken_to() -> None:
     errors = {}
-    for kind in ("tool", "device"):
+    for kind in ("tool", "device", "profiler"):
         done = subprocess.run([sys.executable, "-c", TELLS, kind], capture_output=True, text=True, check=False)
         errors[kind] = json.loads(done.stdout or "{}")
     assert not errors["tool"]["read lock"]
     assert not errors["tool"]["watch"]
+    assert errors["profiler"] == errors["tool"]
     assert errors["tool"]["policy"] == errors["device"]["policy"] == errno.EINVAL  # asked, and wrong
     assert errors["device"]["lease"] == errno.EINVAL
     assert errors["device"]["timer"] == errno.ENOSYS
