@@ -63,7 +63,7 @@ _REPORT = "report"
 _REFUSALS = (
     (
         "ERR_NVGPUCTRPERM",
-        "counters are for administrators only here: run as root, or load the driver with "
+        "counters are for administrators only here, and kernels never run as one: load the driver with "
         "NVreg_RestrictProfilingToAdminUsers=0",
     ),
     (

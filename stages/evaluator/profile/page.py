@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 LINES = 40
 """The most a page has."""
+_WIDTH = 600
+"""Characters of a line: a kernel chooses its own name."""
 _BUSY = 60.0
 """Percent of its peak below which nobody calls a unit the limit."""
 
@@ -36,7 +38,7 @@ def page(blocks: Sequence[Block], room: int = LINES) -> str:
             lines.append(f"({len(order) - index} more kernels, {rest:.0%} of the time)")
             break
         lines += [head, *(f"  {line}" for line in block.lines)]
-    return "\n".join(lines)
+    return "\n".join(line[:_WIDTH] for line in lines)
 
 
 def limit(shares: dict[str, float]) -> str:

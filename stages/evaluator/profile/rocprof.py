@@ -78,7 +78,7 @@ def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = 
         ran = run(command(counters, str(index), program(), found), job, timeout_s, environment, ["**/*.csv"])
         if ran.timed_out:
             return {**name, "refused": f"rocprofv3 took longer than {timeout_s:g} s"}
-        if why := refusal(ran.output):
+        if why := ran.fault or refusal(ran.output):
             return {**name, "refused": why}
         files |= ran.files
     try:

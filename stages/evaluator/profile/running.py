@@ -6,7 +6,9 @@ out is untrusted: the tool's words, and the text of the files that it was to wri
 """
 
 import json
+import os
 import queue
+import re
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +40,10 @@ _BESIDE_BIN = ("nsight-compute*", "compute-sanitizer*", "extras", "lib64", "targ
 _INSTALLED = ("/opt/nvidia",)
 _IDLE: "queue.SimpleQueue[Workshop]" = queue.SimpleQueue()
 """Processes that start boxes and have nothing to do: tools that look at once need one each."""
+
+
+_NOT_STARTED = re.compile(r"\[Errno \d+\] ")
+_CLOSED = f"boxes cannot run {sys.executable}: use a Python that every user may read and run"
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,7 @@ def _readable(tool: str) -> list[str]:
     found = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
     for file in dict.fromkeys((Path(tool), Path(tool).resolve())):
         folder = file.parent
-        if Path.home().is_relative_to(folder):  # not a whole home for one program in it
+        if Path(os.path.expanduser("~")).is_relative_to(folder):  # not a whole home for one program in it
             found.append(file)
             continue
         found.append(folder)
@@ -152,7 +158,7 @@ def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> Ran:
     if fault := _fault(words, memory_mb):
         return Ran(-1, output, fault=fault)
     if words["exit"] != "0":
-        return Ran(int(words["exit"]), output)
+        return Ran(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
     try:
         found = json.loads(made.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in found["files"].items() if isinstance(text, str)}

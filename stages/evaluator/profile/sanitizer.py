@@ -13,7 +13,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """Accesses out of bounds; races in shared memory; reads of what nobody wrote; wrong use of barriers."""
 _ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 """Every tensor an allocation of its own, or an access beyond one is an access to the next."""
-_SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+_SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d{1,9})\b")
 _MARK = "========="
 _HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
 _FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")

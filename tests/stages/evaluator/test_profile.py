@@ -112,6 +112,14 @@ def test_a_page_is_never_long() -> None:
     assert page[-1].startswith("(193 more kernels, 96% of the time)")
 
 
+def test_what_a_kernel_makes_a_tool_say_is_bounded() -> None:
+    page = ncu.outcome(report(("k" * 100_000, 1000.0, {})), Ran(0, ""), 60)["page"]
+    assert len(page) < 5000
+    assert "brought no counters" in ncu.outcome(report(("k" * 200_000, 1000.0, {})), Ran(0, ""), 60)["refused"]
+    endless = Ran(0, f"========= ERROR SUMMARY: {'9' * 10_000} errors")
+    assert "no summary" in sanitizer.outcome("memcheck", endless, 60)["refused"]
+
+
 @pytest.mark.parametrize(
     ("said", "remedy"),
     [
