@@ -81,7 +81,8 @@ class Evaluation(Record):
     def unranked(self) -> str:
         """Why it could not be ranked when it was judged; empty when it could."""
         claim = self.claim
-        return "" if claim.get("ranked", True) else str(claim.get("why") or "the control was off")
+        off = "" if claim.get("ranked", True) else str(claim.get("why") or "the control was off")
+        return off or str(self.evidence.get("unranked", ""))
 
     @property
     def lasting(self) -> bool:

@@ -64,6 +64,10 @@ class Outcome:
         both.rows = [laps.row(name) for laps in both.cases]
         return both
 
+    def doubt(self, *names: str) -> str:
+        """Why the times of some kernels rank nothing; empty where they do."""
+        return next((doubt for laps in self.cases for name in names if (doubt := laps.doubt(name))), "")
+
     def ratio(self, first: str, other: str) -> Json | None:
         """Of any two."""
         return figures.ratio(self.cases, first, other)
@@ -145,8 +149,9 @@ class Contest:
         outcome = self.outcome
         outcome.rows = [laps.row(self.first) for laps in outcome.cases]
         for row in outcome.rows:
-            if row["us"] < row["floor_us"]:
-                reason = f"{row['case']}: {row['us']:g} µs, but it takes at least {row['floor_us']:.3g} µs here: "
+            if row["impossible"]:
+                most, least = f"{row['at_most_us']:g} µs at most", f"{row['floor_us']:.3g} µs here: "
+                reason = f"{row['case']}: {most}, but it takes at least {least}"
                 raise Rejected("reject-impossible", reason + row["floor"], {"timed": outcome.rows})
 
     def _settled(self, leg_s: float) -> bool:

@@ -14,9 +14,10 @@ from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.device import Device, DeviceArea, DeviceBox, Turn
 from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.gear import Gear, Json
+from ksflow.stages.evaluator.judge.samples import Samples
 from ksflow.stages.evaluator.judge.session import Host
 from ksflow.stages.evaluator.judge.stock import Shelf, Shelves
-from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race, Samples
+from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race
 
 _SLACK, _SLACK_US = 0.01, 1.0
 """A box's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from ksflow.stages.evaluator.judge import statistics
-from ksflow.stages.evaluator.judge.timing import Race, Samples
+from ksflow.stages.evaluator.judge.samples import Samples
+from ksflow.stages.evaluator.judge.timing import Race
 
 Json = dict[str, Any]
 
@@ -42,16 +43,39 @@ class Laps:
     case: Json
     laps: list[Lap] = field(default_factory=list)
 
+    def doubt(self, name: str) -> str:
+        """Why a kernel's time on this case ranks nothing; empty where it does."""
+        found = [lap.samples[name] for lap in self.laps if name in lap.samples]
+        us, floor = _mean([each.low() for each in found]), self._floor[0]
+        below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
+        doubts = [*(each.doubt for each in found), below]
+        return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
+
+    @property
+    def _floor(self) -> tuple[float, str]:
+        floor, why = self.case.get("floor", (0.0, "none known"))
+        return float(floor), str(why)
+
     def row(self, name: str) -> Json:
-        """What is known of a kernel's time on this case, per call."""
+        """What is known of a kernel's time on this case, per call.
+
+        A time below the floor is `impossible` if enough undisturbed turns say so with no more than the fastest null
+        turn taken off. Otherwise the judge is wrong, and says what it can be sure of.
+        """
         found = [lap.samples[name] for lap in self.laps if name in lap.samples]
         samples = [us for each in found for us in each.us]
         intervals = [_interval(each, seed) for seed, each in enumerate(found)]
-        floor, why = self.case.get("floor", (0.0, "none known"))
+        (floor, why), us = self._floor, _mean([each.low() for each in found])
+        most = _mean([each.low() if each.most_us is None else each.most_us for each in found])
+        impossible = max(us, most) < floor and all(each.enough for each in found)
+        us = us if us >= floor else max(most, floor)
+        low, high = (_mean([interval[end] for interval in intervals]) for end in (0, 1))
         return {
             "case": self.case["name"],
-            "us": round(_mean([each.low() for each in found]), 3),
-            "interval_us": [round(_mean([interval[end] for interval in intervals]), 3) for end in (0, 1)],
+            "us": round(us, 3),
+            "interval_us": [round(min(low, us), 3), round(max(high, us), 3)],
+            "at_most_us": round(most, 3),
+            "impossible": impossible,
             "median_us": round(statistics.middle(samples), 3),
             "wall_us": round(_mean([_low(each.wall, each) for each in found]), 3),
             "cpu_us": round(_mean([_low(each.cpu, each) for each in found]), 3) if found[0].cpu else None,

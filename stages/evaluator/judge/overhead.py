@@ -22,6 +22,8 @@ _FIRST = 9
 """Null turns before a race, which give a first estimate, and count where the race has hardly more rounds."""
 _FEWEST = 3
 _NEAR = 1.1
+_BUSY = 1.4
+"""So many times the fastest null turn is the most that is taken off."""
 _MOST_BYTES = 1 << 20
 """Of the contents' beginning, which the judge writes for a null turn too: with those of all others it fills caches."""
 _PATIENCE_S = 10.0
@@ -39,6 +41,10 @@ class Null:
     """Taken off wall times: surely not the kernel's."""
     cpu_s: float = 0.0
     """Taken off CPU times, likewise."""
+    stopping_s: float = 0.0
+    """The CPU time that a turn has beyond its wall time: what stopping the box costs it."""
+    calm: int = 0
+    """How many turns were not preempted."""
 
     def add(self, wall_s: float, cpu_s: float) -> None:
         """One more turn."""
@@ -48,13 +54,25 @@ class Null:
     def settle(self) -> None:
         """Work out what to take off from the turns so far; those before the race only while there are few others.
 
-        A preempted turn says nothing of what the kernels' turns had to bear: it does not count.
+        A preempted turn says nothing of what the kernels' turns had to bear: it does not count. Nor does anything far
+        above the fastest turn: a busy machine delays some turns by as much as a short kernel takes.
         """
         first = _FIRST if len(self.wall) >= 2 * _FIRST else 0
         wall, cpu = self.wall[first:], self.cpu[first:]
         calm = [statistics.calm(*pair) for pair in zip(_us(wall), _us(cpu), strict=True)]
-        self.cpu_s = _surely(cpu)
-        self.wall_s = _surely(statistics.pick(wall, calm)) if sum(calm) >= _FEWEST else min(*wall, self.cpu_s)
+        most_wall_s, most_cpu_s = (_BUSY * least_s for least_s in self.least_s)
+        self.cpu_s = min(_surely(cpu), most_cpu_s)
+        few = sum(calm) < _FEWEST
+        self.wall_s = min(most_wall_s, *([self.cpu_s, *wall] if few else [_surely(statistics.pick(wall, calm))]))
+        beyond = [spent - passed for passed, spent in zip(self.wall, self.cpu, strict=True)]
+        calm = [statistics.calm(*pair) for pair in zip(_us(self.wall), _us(self.cpu), strict=True)]
+        self.stopping_s = max(statistics.middle(statistics.pick(beyond, calm)), 0.0)
+        self.calm = sum(calm)
+
+    @property
+    def least_s(self) -> tuple[float, float]:
+        """The least that a turn took, by each clock: more than this may have been taken off a kernel's time."""
+        return min(self.wall), min(self.cpu)
 
     def evidence(self) -> dict[str, float]:
         """In µs."""

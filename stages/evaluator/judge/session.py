@@ -25,8 +25,10 @@ Json = dict[str, Any]
 _OWN, _TWIN = "", "twin"
 _OFF = 0.02
 """A kernel that differs from itself by more than this says that nothing can be ranked now."""
-_CONTROLS = 2
-"""Contests at most: another one where the first does not decide."""
+_CONTROLS = 3
+"""Contests at most: another one where those before do not decide."""
+_LEAD = 1.005
+"""Who seems to be ahead by this, but not surely, is timed once more."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
@@ -120,10 +122,25 @@ class Judgement:
         self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
         incumbent = next(iter(self.against), None)
         if incumbent in outcome.ratios:
+            if _undecided(outcome.ratios[incumbent]):
+                outcome = self._longer(incumbent, outcome)
             outcome = self._claim(incumbent, outcome)
+        if doubt := outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else [])):
+            self.evidence["unranked"] = doubt
+            if claim := self.evidence.get("claim"):
+                claim |= {"faster": False, "ranked": False, "why": doubt}
         self.evidence["timed"] = outcome.rows
         self.evidence |= self.gear.evidence()
         return outcome.rows
+
+    def _longer(self, incumbent: str, first: Outcome) -> Outcome:
+        """The first contest and another one beside the incumbent alone, taken together."""
+        more = self._contest("time", {_OWN: self.kernel, incumbent: self.against[incumbent]})
+        if incumbent not in more.ratios:
+            return first
+        both = first.with_more(more, _OWN)
+        self.evidence["against"][0] |= both.ratios[incumbent]
+        return both
 
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
@@ -211,6 +228,11 @@ class Judgement:
     @property
     def _uses(self) -> int:
         return RETIRED if self.host.level in _PRIVATE else 1
+
+
+def _undecided(row: Json) -> bool:
+    """Whether a kernel may well be ahead, and it was not timed often enough to say so."""
+    return bool(row["low"] <= 1 < _LEAD <= row["speedup"])
 
 
 def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:

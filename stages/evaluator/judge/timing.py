@@ -10,7 +10,8 @@ turn, and the one that says more of a kernel counts:
    the answer, after it, or while it ought to be frozen. Since each call's work lies within its own turn, whatever a
    kernel puts off or spreads over threads, this clock says at least as much as the work takes.
 
-From both comes off what a null kernel's turns take, which has one in every round (see `overhead`). On two cores of an
+From both comes off what a null kernel's turns take, which has one in every round (see `overhead`; how the two clocks
+become one time is said in `samples`). On two cores of an
 AMD EPYC (a virtual machine, 2026-11-22) a null turn takes 25 to 29 µs, of which 2 to 3 µs are the thaw; freezing the
 box again takes 16 to 20 µs more, outside of the wall time. A box with many threads pays for stopping each of them: with
 sixteen idle ones a turn takes 4 µs longer.
@@ -24,7 +25,7 @@ as it goes before.
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -34,6 +35,7 @@ from ksflow.stages.evaluator.judge.cases import Entry, Reference
 from ksflow.stages.evaluator.judge.check import Caller, Patience, Rejected
 from ksflow.stages.evaluator.judge.failure import Failure
 from ksflow.stages.evaluator.judge.overhead import Null, Overhead
+from ksflow.stages.evaluator.judge.samples import Samples, booked, drowned
 from ksflow.stages.evaluator.judge.stock import Shelf
 
 _SLOW_S = 0.02
@@ -43,51 +45,10 @@ _HOPELESS = ((3, 3.0), (7, 1.3))
 _LOST = (0.005, 5.0)
 """First calls that say so at once: so many seconds each, and so many times the incumbent's."""
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
-_LEAST_US = 0.01
-"""No call is said to take less."""
 _STIRRED_S = 1e-3
 """What the kernel may take to handle signals that come to a frozen process."""
 _TURNED = 16
 """After so many rounds at most the order is reversed."""
-_WALL = "wall: the judge's, one call a turn, less a null turn"
-_CPU = "cpu: the box's CPU time, which says more than the judge's wall clock; one call a turn, less a null turn"
-
-
-@dataclass
-class Samples:
-    """Per call, in µs, one per round."""
-
-    us: list[float] = field(default_factory=list)
-    """What counts."""
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    window: tuple[float, float] = statistics.LOW
-    """Which part of the sorted samples is ranked."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    """What else is known of how they were taken."""
-
-    def add(self, wall_s: float, cpu_s: float) -> None:
-        """One call, by its two clocks, in seconds."""
-        wall_us, cpu_us = (max(seconds * 1e6, _LEAST_US) for seconds in (wall_s, cpu_s))
-        for row, value in ((self.wall, wall_us), (self.cpu, cpu_us), (self.us, max(wall_us, cpu_us))):
-            row.append(value)
-
-    def settle(self) -> None:
-        """Let the clock count that says more of all calls; until now it is the larger one of each call."""
-        low_wall, low_cpu = (statistics.low(statistics.pick(row, self.calm)) for row in (self.wall, self.cpu))
-        self.us = list(self.cpu if low_cpu > low_wall else self.wall)
-        self.notes["clock"] = _CPU if low_cpu > low_wall else _WALL
-
-    @property
-    def calm(self) -> list[bool]:
-        """Which were not preempted; all, where no CPU time is taken."""
-        if not self.cpu:
-            return [True] * len(self.us)
-        return list(map(statistics.calm, self.wall, self.cpu))
-
-    def low(self) -> float:
-        """What is ranked."""
-        return statistics.low(statistics.pick(self.us, self.calm), self.window)
 
 
 class Contestant:
@@ -149,12 +110,17 @@ class Contestant:
     def end(self) -> None:
         """Book all turns, and look at what is still held. Raises Rejected."""
         if self._null is not None:
-            self.samples = Samples(notes={"null": self._null.evidence()})
-            for wall_s, cpu_s in self._gross:
-                self.samples.add(wall_s - self._null.wall_s, cpu_s - self._null.cpu_s)
-            self.samples.settle()
+            self.samples = booked(self._gross, self._null)
         self.caller.share_of_bound()
         self.caller.close()
+
+    @property
+    def quiet(self) -> bool:
+        """Whether most turns so far were undisturbed, and what a null turn takes is not all that they took."""
+        samples, null = self.samples, self._null
+        if 2 * sum(samples.calm) < len(samples.us) - 1:
+            return False
+        return null is None or not samples.wall or not drowned(samples.wall, null.wall_s)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -288,7 +254,7 @@ class Race:
         return bool(others) and own > max(seconds, times * others[0])
 
     def _enough(self, fewest: int, elapsed_s: float) -> bool:
-        """On a quiet machine a fixed number or time; up to twice that while most turns are disturbed."""
+        """On a quiet machine a fixed number or time; up to twice that while most turns are disturbed or say nothing."""
         if self.rounds % self._stride == 0 and self._hopeless(self.rounds // self._stride):
             return True
         if self._lost and self.rounds:
@@ -304,7 +270,7 @@ class Race:
 
     @property
     def _quiet(self) -> bool:
-        return all(2 * sum(contestant.samples.calm) >= self.rounds - 1 for contestant in self.racing)
+        return all(contestant.quiet for contestant in self.racing)
 
 
 def _slower(contestants: list[Contestant], times: float) -> bool:

@@ -15,9 +15,9 @@ from ksflow.stages.evaluator.judge.contest import Outcome
 from ksflow.stages.evaluator.judge.figures import Lap, Laps
 from ksflow.stages.evaluator.judge.gear import Gear
 from ksflow.stages.evaluator.judge.lazy import LAZY, Right
+from ksflow.stages.evaluator.judge.samples import Samples
 from ksflow.stages.evaluator.judge.session import Host, Judgement
 from ksflow.stages.evaluator.judge.stock import Shelves, Stock
-from ksflow.stages.evaluator.judge.timing import Samples
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -43,7 +43,7 @@ def test_rival_that_hangs_in_the_race_costs_the_kernel_nothing(evaluator: LocalE
     assert [row["id"] for row in found.evidence["against"]] == ["00002"]
 
 
-def _outcome(us: dict[str, float], failed: str = "") -> Outcome:
+def _outcome(us: dict[str, float], failed: str | None = None) -> Outcome:
     """Of one case in two legs; `failed` does not start in the second."""
     laps = []
     for leg in range(2):
