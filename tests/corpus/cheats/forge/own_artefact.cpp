@@ -34,7 +34,8 @@ static bool changed() {
   if (!dladdr((void *)&changed, &about) || !about.dli_fname) return false;
   const char *name = about.dli_fname;
   Seen before = seen(name);
-  for (int mode : {O_RDWR, O_WRONLY, O_WRONLY | O_APPEND}) {
+  const int modes[] = {O_RDWR, O_WRONLY, O_WRONLY | O_APPEND};
+  for (int mode : modes) {
     int fd = open(name, mode);
     if (fd < 0) continue;
     char other = ~before.first;
