@@ -173,71 +173,21 @@ class Launcher:
         return self._modules[index]
 
 
-_THROUGH = b"""
-.version 7.0
-.target sm_52
-.address_size 64
-.visible .entry through(.param .u64 source, .param .u64 read, .param .u64 target, .param .u64 written) {
-.reg .pred %p<3>; .reg .b32 %r<12>; .reg .b64 %rd<10>;
-ld.param.u64 %rd1, [source]; ld.param.u64 %rd2, [read]; ld.param.u64 %rd3, [target]; ld.param.u64 %rd4, [written];
-mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mov.u32 %r4, %nctaid.x;
-mad.lo.u32 %r5, %r1, %r2, %r3; mul.lo.u32 %r6, %r4, %r2;
-mul.wide.u32 %rd5, %r5, 16; mul.wide.u32 %rd6, %r6, 16;
-mov.u64 %rd7, %rd5; mov.u32 %r11, 1;
-READ:
-setp.ge.u64 %p1, %rd7, %rd2;
-@%p1 bra WRITE;
-add.u64 %rd8, %rd1, %rd7;
-ld.global.v4.u32 {%r7, %r8, %r9, %r10}, [%rd8];
-and.b32 %r11, %r11, %r7; and.b32 %r11, %r11, %r8; and.b32 %r11, %r11, %r9; and.b32 %r11, %r11, %r10;
-add.u64 %rd7, %rd7, %rd6;
-bra READ;
-WRITE:
-setp.ge.u64 %p2, %rd5, %rd4;
-@%p2 bra END;
-add.u64 %rd9, %rd3, %rd5;
-st.global.v4.u32 [%rd9], {%r11, %r11, %r11, %r11};
-add.u64 %rd5, %rd5, %rd6;
-bra WRITE;
-END:
-ret;
-}
-\0"""
-"""Reads `read` bytes, then writes `written` bytes: whole vectors of 16."""
-_GRID = [1024, 1, 1, 256, 1, 1]
-
-
 class Null:
-    """The null kernel: it reads the inputs and writes over the outputs, as fast as the device can, so that what follows
-    finds the caches as any kernel leaves them. What its own calls take is known from its events, which can be trusted.
-
-    Where there is no compiler for its text (HIP), it only writes.
+    """The null kernel: it writes zeros over the outputs, as fast as the device can, so that what follows finds them
+    where any kernel leaves them. What its own calls take is known from its events, which can be trusted.
     """
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self._through = driver.function(driver.load(_THROUGH), "through", 0) if type(driver) is Driver else None
 
     def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
         """One ready call per slot."""
-        return [
-            self._call((inputs + slot * case["pitch"][0], outputs + slot * case["pitch"][1]), case["pitch"])
-            for slot in range(case["slots"])
-        ]
+        size = sum(piece["bytes"] for piece in case["pieces"] if piece["out"])
+        return [self._call(outputs + slot * case["pitch"][1], size) for slot in range(case["slots"])]
 
-    def _call(self, places: tuple[Pointer, Pointer], sizes: list[int]) -> Call:
-        if self._through is None:
-            return lambda: self.driver.clear(places[1], sizes[1])
-        kept = [ctypes.c_uint64(value) for pair in zip(places, sizes, strict=True) for value in pair]
-        arguments = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
-
-        through = self._through
-
-        def call() -> None:
-            assert kept  # what the addresses are of
-            self.driver.launch(through, _GRID, 0, arguments)
-
-        return call
+    def _call(self, pointer: Pointer, size: int) -> Call:
+        return lambda: self.driver.clear(pointer, size)
 
 
 class Native:

@@ -19,7 +19,7 @@ from ksflow.stages.evaluator.judge.session import Host
 from ksflow.stages.evaluator.judge.stock import Shelf, Shelves
 from ksflow.stages.evaluator.judge.timing import Contestant, Leg, Race
 
-_SLACK, _SLACK_US = 0.01, 1.0
+_SLACK, _SLACK_US = 0.01, 1.25
 """A box's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 """The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""

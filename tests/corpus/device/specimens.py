@@ -78,10 +78,10 @@ def read(path: Path, problem: str) -> Kernel:
 
 def plain(problem: str, kernel: Kernel) -> Kernel:
     """The plain kernel of the same language and mode."""
-    strong = "strong" if "// launch: " in kernel.main else ""
-    word = {"triton": "triton", "cuda": strong}.get(kernel.language, "")
+    strong = ["strong"] if any(f"{mark} launch: " in kernel.main for mark in ("//", "#")) else []
+    words = ["plain", *strong, *(["triton"] if kernel.language == "triton" else [])]
     suffix = ".cu" if kernel.language == "cuda" else ".py"
-    return read(ROOT / "problems" / problem / f"plain{'_' if word else ''}{word}{suffix}", problem)
+    return read(ROOT / "problems" / problem / f"{'_'.join(words)}{suffix}", problem)
 
 
 def problems() -> dict[str, Problem]:
