@@ -28,7 +28,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from ksflow import compose, home, report
 from ksflow.children import ending_with_this
-from ksflow.errors import ConfigError, LineageError
+from ksflow.errors import ConfigError, LineageError, NothingTried
 from ksflow.lineage import Lineage
 from ksflow.members import FLAGS, Member, Suite, members
 from ksflow.records import Json, Origin, Problem
@@ -233,8 +233,9 @@ class Session:
         if file.exists():
             row = json.loads(file.read_text())
         row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
-        state = "interrupted" if self._stopped else "finished" if code == 0 and file.exists() else "failed"
-        if state == "failed":
+        judged = code in (0, NothingTried.status) and file.exists()
+        state = "interrupted" if self._stopped else "finished" if judged else "failed"
+        if code and state != "interrupted":
             lines = (place / _OUTPUT).read_text(errors="replace").strip().splitlines() or [f"exit status {code}"]
             row["why"] = lines[-1].removeprefix("ksflow: ")[:_WHY]
         self._tell(member, {**row, "state": state})

@@ -172,11 +172,11 @@ _LINES = {
     "python -m ksflow problem check": Expected("ok   rejects zeros"),
     "python -m ksflow evaluate my_kernel.cpp": Expected("verdict accept"),
     "python -m ksflow verify": Expected("holds: ", more="evaluator=fake"),
-    "python -m ksflow approve": Expected("approved by Ada <ada@example.org>: read it", more="evaluator=fake"),
+    "python -m ksflow approve": Expected(r"approved by Ada( <.*>)?: read it", more="evaluator=fake"),
     "python -m ksflow lineage": Expected("."),
     "python -m ksflow digest": Expected("notes?", more="model.api_base=URL model.name=gpt-5"),
     "python -m ksflow probe": Expected("measured"),
-    "python -m ksflow knowledge": Expected("documented"),
+    "python -m ksflow knowledge": Expected("cited"),
     "python -m ksflow optimize": Expected(
         ".", more="model.api_base=ROOT optimizer=bootstrap optimize.rollouts=4 optimize.examples=9"
     ),
@@ -256,7 +256,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `runs` of a search with a model, in which nothing was compiled."""
     folder = tmp_path_factory.mktemp("searched")
-    words = ["evaluator=fake", "llm=dummy", "loop.evaluations=9"]
+    words = ["evaluator=fake", "llm=dummy", "loop.evaluations=24"]
     subprocess.run([sys.executable, "-m", "ksflow", *words], cwd=folder, check=True, capture_output=True)
     return folder / "runs"
 
@@ -317,6 +317,7 @@ def environment(home: Path, provider: Provider, line: str) -> dict[str, str]:
         "COLUMNS": "160",
         "GEMINI_API_KEY": "a-key-for-gemini",
         "OPENAI_API_KEY": "a-key-for-openai",
+        "POPCORN_CLI_ID": "somebody",
         "POPCORN_API_URL": "http://127.0.0.1:9",
         "PYTHONPATH": str(ROOT),
     }

@@ -119,7 +119,7 @@ def said(row: Mapping[str, Any]) -> str:
     name = row["member"] or row.get("problem") or "the one problem"
     if row["state"] != "finished":
         return f"{name}: {_unfinished(row)}"
-    return f"{name}: {_outcome(row)} in {row['wall_s']:.0f} s"
+    return "; ".join(filter(None, (f"{name}: {_outcome(row)} in {row['wall_s']:.0f} s", row.get("why"))))
 
 
 def _unfinished(row: Mapping[str, Any]) -> str:

@@ -606,7 +606,7 @@ def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Mon
     if killed:
         os.kill(evaluator._judge.pid, signal.SIGKILL)
     evaluator.close()
-    assert list(place.iterdir()) == []
+    until(lambda: not list(place.iterdir()))  # the boxes' own keepers remove their folders
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def test_mistakes_are_answered_in_one_line(
         ("k.hip", "x, s", None, r"k\.hip is hip, for a GPU such as target=mi300x; .* evaluator=static"),
         ("k.cpp", "x, s", H200, r"k\.cpp is cpp, for a CPU: target=cpu"),
         ("k.cpp", "x, s, 0.5", None, r"k\.cpp is cpp, which takes tensors alone: have generate_input of .*mine_ref"),
-        ("k.cpp", "x, t", None, r"k: .* name 't' is not defined; .* problem\.cases=\[\.\.\.\]"),
+        ("k.cpp", "x, t", None, r"k: .* name 't' is not defined$"),
     ],
 )
 def test_a_kernel_that_cannot_be_is_told_what_would_help(

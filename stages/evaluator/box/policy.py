@@ -40,8 +40,10 @@ getppid gettid getpgid getpgrp getsid setsid setpgid getuid geteuid getgid geteg
 capget getpriority ioprio_get getrlimit setrlimit prlimit64 getrusage times uname execve execveat exit
 exit_group wait4 waitid kill tgkill tkill pidfd_open pidfd_send_signal rt_sigaction rt_sigprocmask rt_sigpending
 rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo sigaltstack pause restart_syscall
-clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer getrandom
+clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer getrandom setuid setgid setreuid
+setregid setresuid setresgid
 """
+"""A box's user has no rights to become another one; make and shells become themselves again."""
 _SOCKETS = """
 listen accept accept4 getsockname getpeername getsockopt setsockopt shutdown sendto recvfrom sendmsg recvmsg
 sendmmsg recvmmsg

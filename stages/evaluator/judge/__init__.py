@@ -24,9 +24,9 @@ What holds it up:
    both comes off what a null kernel's turns in the same rounds take: some 30 µs, 2 or 3 of them for the thaw.
  - On a GPU, too, the inputs of a call do not exist before the call before it has ended: each waits behind a gate of its
    own. The judge's own device events say how long a box had the device, less what a null kernel's call takes (0.3 ms
-   on an H200, steady to 2 us); a box's own events count as far as they agree with that: within 1.25 us and 1 %, or where
-   no code of the kernel's runs on the host, 10 us and 5 %. A box is frozen outside its turns, and has to leave the
-   device quiet.
+   on an H200, steady to 2 us); a box's own events count as far as they agree with that: within 1.25 us and 1 %,
+   or 10 us and 5 % where no code of the kernel's runs on the host. A box is frozen outside its turns, and has to leave
+   the device quiet.
  - A box has one process by the time it is timed, and its threads share one core.
  - A new best has won twice, in fresh processes on fresh contents, by more than the old one differs from itself.
 
