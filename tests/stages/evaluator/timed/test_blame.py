@@ -72,7 +72,7 @@ def _judged(large: bool, *outcomes: Outcome) -> dict[str, Any]:
     stock = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
     host = SimpleNamespace(box_core=None)
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
-    gear = SimpleNamespace(evidence=dict)
+    gear = SimpleNamespace(evidence=dict, device_uuid="")
     return Played(cast(Host, host), cast(Stock, stock), cast(Gear, gear), request).run()
 
 
