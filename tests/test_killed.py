@@ -111,6 +111,7 @@ def test_plumbing_killed_at_random_loses_nothing(lineage: Lineage, tmp_path: Pat
     for attempt in range(PLUMBING):
         if attempt % 10 == 9:  # what a loss of power leaves
             lock = path / f"refs/ksflow/toy/main/{dice.choice(['rounds', 'calls', 'sessions', 'notes'])}.lock"
+            lock.parent.mkdir(parents=True, exist_ok=True)
             lock.touch()
             os.utime(lock, (time.time() - 900,) * 2)
         begun = context.Event()
@@ -219,9 +220,13 @@ def test_a_suite_killed_at_random_keeps_its_budget(tmp_path: Path) -> None:
     dice = random.Random(13)
     for _ in range(SUITES):
         killed(tmp_path, words, dice, 1.0)
-    finished(tmp_path, *words)
+    command_again = subprocess.run(command(*words), cwd=tmp_path, capture_output=True, text=True, check=False)
+    sound(tmp_path / "runs/lineage.git")
     rows = json.loads((tmp_path / "runs/suites/killed/report.json").read_text())["rows"]
-    assert {row["state"] for row in rows} <= {"finished", "left"}
+    poor = [row for row in rows if row["state"] == "failed"]
+    assert {row["state"] for row in rows} <= {"finished", "left", "failed"}
+    assert all("loop.usd=" in row["why"] for row in poor), rows  # so little is left that no call can be paid
+    assert command_again.returncode == int(bool(poor)), command_again.stderr
     paid = []
     for name in ("softmax", "fp8_gemm"):
         opened = Lineage(tmp_path / "runs/lineage.git", name, "killed", create=False)
