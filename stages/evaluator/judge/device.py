@@ -362,7 +362,8 @@ class DeviceBox(Box):
         nonce = self._say(GO, FIRST.pack(first) + slots)
         self.thaw()
         queued = ahead and self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
-        try:
+        try:  # nothing is held before: a box that ends while it queues must not leave the judge's stream waiting
+            self.device.hold_queue(_MARKS * len(pending))
             marks = [self._queue(*pair) for pair in enumerate(pending, first)]
             self.device.start_queue()
             if not queued:
@@ -393,7 +394,6 @@ class DeviceBox(Box):
             self.region(one.slot, out=True).fill_(one.poison)
             self._kept(one.slot)
         self.device.finish()
-        self.device.hold_queue(_MARKS * len(pending))
 
     def _queue(self, number: int, pending: _Pending) -> _Marks:
         """Put the judge's side of a call on its own stream: inputs, cache, gate, the box's word, outputs."""
