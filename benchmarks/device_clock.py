@@ -2,8 +2,8 @@
 
 `benchmarks/device.py agree` starts it in a process of its own, with an order on stdin: see `_measured` there. Before
 each call 256 MB are written, which flushes the L2; the median of 30 calls counts. Every case is timed twice: so, and
-with a long kernel run before that, after which no instruction of the timed one is at hand. Prints {case: [us, us]} as
-its last line.
+with a long kernel run and 32 GB touched before that, after which no instruction and no address translation of the timed
+one is at hand. Prints {case: [us, us]} as its last line.
 """
 
 import ctypes
@@ -27,6 +27,7 @@ from ksflow.stages.evaluator.recipe import Plan, Step, assigned, parse, plans  #
 _CALLS, _WARM = 30, 5
 _STEPS = 16384
 _FLUSH_BYTES = 256 << 20
+_PAGES, _PAGE_BYTES = 16384, 2 << 20
 _AHEAD = 1_000_000
 """Cycles that the GPU waits, so that the CPU has launched all before the first event: launching is not counted."""
 _DYNAMIC_SHARED = 8
@@ -41,21 +42,21 @@ def main() -> None:
     order = json.load(sys.stdin)
     reference = _module(order["reference"], "reference")
     bind = _binder(order)
-    other_code = _long_kernel()
+    cold = _chill()
     times = {}
     for name, (params, seed) in order["cases"].items():
         data = reference.generate_input(**params, seed=seed, device="cuda")
         call = bind(name, params, data)
-        times[name] = [_clock(call, lambda: None), _clock(call, other_code)]
+        times[name] = [_clock(call, lambda: None), _clock(call, cold)]
     print(json.dumps(times))
 
 
-def _clock(call: Call, other_code: Call) -> float:
+def _clock(call: Call, before: Call) -> float:
     scratch = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     samples = []
     for _ in range(_WARM + _CALLS):
         torch.cuda._sleep(_AHEAD)
-        other_code()
+        before()
         scratch.zero_()
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
@@ -64,6 +65,18 @@ def _clock(call: Call, other_code: Call) -> float:
         last.synchronize()
         samples.append(first.elapsed_time(last) * 1e3)
     return statistics.median(samples[_WARM:])
+
+
+def _chill() -> Call:
+    """Runs a kernel of much code and touches a word in each of many pages."""
+    other_code = _long_kernel()
+    pages = torch.zeros((_PAGES, _PAGE_BYTES // 8), dtype=torch.int64, device="cuda")
+
+    def call() -> object:
+        pages[:, 0].add_(1)
+        return other_code()
+
+    return call
 
 
 def _long_kernel() -> Call:

@@ -2,9 +2,10 @@
 
 Inputs and outputs are device memory that the judge made for this box alone. Every call has a number. On the default
 stream it waits until the judge's word, in memory that both processes and the device see, has reached that number; then
-comes an event, the call, another event, and the same number as this box's word. The judge writes the inputs of a call
-only after the word of the call before it. So what the host has to do is done before any inputs exist, the clocks see
-the device's work only, and no call finds the inputs of another one.
+comes a small write of this process's own, during which the device fetches the commands of the call, as it would have
+had it not waited; then an event, the call, another event, and the same number as this box's word. The judge writes the
+inputs of a call only after the word of the call before it. So what the host has to do is done before any inputs exist,
+the clocks see the device's work only, and no call finds the inputs of another one.
 
 Messages are those of `shim`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
 """
@@ -18,6 +19,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from ksflow.stages.evaluator.box.driver import Driver, Pointer, open_driver, torch_device
@@ -28,6 +30,7 @@ FIRST = struct.Struct("=I")
 """The number of an order's first call."""
 TIME = struct.Struct("=d")
 GATE_BYTES = 4096
+_PRELUDE_BYTES = 64
 FLAG = 64
 """Where in the shared page the box's word is; the judge's is at 0."""
 
@@ -75,6 +78,7 @@ class Gate:
         self._page = mmap.mmap(fd, GATE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
         self.word = driver.show(address, GATE_BYTES)
+        self._prelude = partial(driver.clear, driver.allocate(_PRELUDE_BYTES), _PRELUDE_BYTES)
         self._events: list[tuple[Any, Any]] = []
 
     def queue(self, first: int, calls: Sequence[Call]) -> None:
@@ -83,6 +87,7 @@ class Gate:
             self._events.append((self.driver.event(), self.driver.event()))
         for number, (call, (before, after)) in enumerate(zip(calls, self._events, strict=False), first):
             self.driver.wait(self.word, number)
+            self.driver.submit(self._prelude)  # meanwhile the device fetches what follows
             self.driver.record(before)
             self.driver.submit(call)
             self.driver.record(after)

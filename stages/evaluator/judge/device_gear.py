@@ -23,6 +23,8 @@ _SLACK, _SLACK_US = 0.01, 1.25
 """A box's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 """The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""
+_FORGED, _FORGED_US = 0.05, 6.0
+"""Events that say less than that by more are no events of this call: the judge's clock counts alone."""
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
 _PATIENCE_S = 60.0
 _FEWEST_ROUNDS = 3
@@ -199,7 +201,8 @@ class DeviceContestant(Contestant):
         ]
         share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_box.trusted else (_SLACK, _SLACK_US)
         least, claim = (statistics.low(samples, self.samples.window) for samples in (seen, self.samples.us))
-        excess = max(least - claim * (1 + share) - more, 0.0) if gated else max(least - claim, 0.0)
+        believed = gated and least <= claim * (1 + _FORGED) + max(_FORGED_US, more)
+        excess = max(least - claim * (1 + share) - more, 0.0) if believed else max(least - claim, 0.0)
         self.samples.wall = seen
         self.samples.us = [us + excess for us in self.samples.us]
         self.samples.notes = {
