@@ -31,6 +31,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 from corpus.device.specimens import CATEGORIES, Specimen, plain, problems, specimens  # noqa: E402
 
+from ksflow.hardware.target import here  # noqa: E402
 from ksflow.records import (  # noqa: E402
     DEVICE_LANGUAGES,
     Arg,
@@ -46,7 +47,6 @@ from ksflow.records import (  # noqa: E402
     language,
 )
 from ksflow.stages.evaluator.local import LocalEvaluator  # noqa: E402
-from ksflow.target import here  # noqa: E402
 
 _SLACK = 0.97
 """A trick that is accepted may look this much faster than the plain kernel: two runs of one kernel differ."""
@@ -256,7 +256,7 @@ def repeat(problem: Problem, kernels: dict[str, Kernel], times: int) -> bool:
 
 def describe(name: str) -> bool:
     """A problem as JSON, for a machine that lacks the packages which read problem folders."""
-    from ksflow.problem import load
+    from ksflow.problem.loader import load
 
     fields = asdict(load(name, cases="leaderboard"))
     print(json.dumps({**fields, "seeds": [], "languages": ["python", *DEVICE_LANGUAGES]}))

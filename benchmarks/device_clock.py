@@ -22,7 +22,7 @@ sys.path.insert(0, str(_ROOT))
 
 import torch  # noqa: E402
 
-from ksflow.stages.evaluator.recipe import Plan, Step, assigned, parse, plans  # noqa: E402
+from ksflow.source.launches import Plan, Step, assigned, parse, plans  # noqa: E402
 
 _CALLS, _WARM = 30, 5
 _STEPS = 16384

@@ -67,7 +67,7 @@ FORMATS: dict[str, Callable[[Path], Iterator[tuple[str, list[str]]]]] = {
 
 def one(overrides: list[str]) -> int:
     """The child: read and judge one problem, print one line of JSON."""
-    from ksflow import compose
+    from ksflow.config import compose
     from ksflow.errors import KsflowError
 
     found: Json = {"cap": None, "rows": [], "error": ""}

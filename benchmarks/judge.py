@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ksflow.problem import load
+from ksflow.hardware.target import detect
+from ksflow.problem.loader import load
 from ksflow.records import Case, Evaluation, Kernel, Origin, Problem, Trial
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect
 
 _SHORT_ROWS = (32, 192)
 _KERNEL = """

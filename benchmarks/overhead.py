@@ -19,7 +19,7 @@ from pathlib import Path
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import (
     Choice,
     Evaluation,

@@ -18,11 +18,11 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
+from ksflow.hardware.target import here  # noqa: E402
 from ksflow.notes import figures, probes  # noqa: E402
 from ksflow.notes.probes import Probe  # noqa: E402
 from ksflow.records import Evaluation, Verdict  # noqa: E402
 from ksflow.stages.evaluator.measure import Bench  # noqa: E402
-from ksflow.target import here  # noqa: E402
 
 _OFF = 0.1
 _CPU_WORK = {
@@ -142,7 +142,7 @@ def gpu_program(folder: Path, march: str) -> Plain:
 
 
 def _value(expression: str, us: float, names: dict[str, float] | None = None) -> float:
-    from ksflow.arithmetic import calculate
+    from ksflow.source.expressions import calculate
 
     return float(calculate(expression, {**(names or {}), "us": us}))
 

@@ -17,14 +17,14 @@ from peers.model import StubModel
 
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
+from ksflow.lm import Model
 from ksflow.loop import Lab
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Timing, Trial, Verdict
 from ksflow.session.schedule import Schedule
 from ksflow.session.session import Session
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.digester.none import Nothing
-from ksflow.stages.lm import Model
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 

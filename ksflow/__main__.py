@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
 
-from ksflow import __version__, usage
+from ksflow import __version__
+from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, printable
 from ksflow.home import expanded
 
@@ -45,7 +46,7 @@ def _command(arguments: list[str]) -> int:
     try:
         if name == "worker":
             return _work(arguments[1:])
-        from ksflow import verbs
+        from ksflow.cli import verbs
 
         commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
         return commands[name](verb[1:], arguments[len(verb) :])
@@ -57,7 +58,7 @@ def _command(arguments: list[str]) -> int:
 
 def _work(arguments: list[str]) -> int:
     """The verb `worker`: runs where nothing is installed but torch, so it goes past the other verbs."""
-    worker = importlib.import_module("ksflow.stages.evaluator.worker")
+    worker = importlib.import_module("ksflow.remote.worker")
     return int(worker.main(arguments))
 
 

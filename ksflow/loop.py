@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ksflow import forms, judging, repeats
+from ksflow import evaluation as judging
 from ksflow.errors import StageError, boundary, made
-from ksflow.lineage import Lineage, Turn
+from ksflow.lineage import Lineage, Turn, repeats
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes.knowledge import doubted
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
@@ -30,6 +30,7 @@ from ksflow.records import (
     Trial,
     first_attempt,
 )
+from ksflow.source import fingerprint
 
 
 def one_by_one(do: Callable[[Any], None], items: Iterable[Any]) -> None:
@@ -116,7 +117,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
                 choice, failed = _question(lab.lineage.known, trial)
                 assert trial.experiment is not None
                 kernel = made(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
-            trial = replace(trial, kernel=kernel, form=forms.form(kernel))
+            trial = replace(trial, kernel=kernel, form=fingerprint.form(kernel))
         except StageError as error:
             trial = replace(trial, failure=str(error))
     return lab.lineage.write(replace(trial, cost=trial.cost + spent.cost))

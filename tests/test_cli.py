@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from ksflow import usage, verbs
+from ksflow.cli import usage, verbs
 from ksflow.home import PACKAGE, expanded, shipped
 
 AT_START = {"PATH", "PYTHONPATH"}

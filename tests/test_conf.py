@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.compose import build, compose
+from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
@@ -46,7 +46,7 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
         assert compose([f"{group}={option}"], "suite").suite is not None
         return
     if group == "problem" and not shipped("problems", option).is_dir():
-        assert compose([f"{group}={option}"]).problem._target_.startswith("ksflow.importers.")
+        assert compose([f"{group}={option}"]).problem._target_.startswith("ksflow.formats.")
         return  # another project's format: it needs a checkout, and has tests of its own
     model = ["model=dummy"] if option in ("llm", "mix", "rewrite", "diff") else []
     cfg = compose([f"{group}={option}", *model])
@@ -120,17 +120,21 @@ def test_a_folder_of_configs_may_follow_an_equals_sign(tmp_path: Path) -> None:
 
 def test_a_part_of_ones_own_that_lacks_a_setting_names_it(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "mine.yaml").write_text("_target_: ksflow.target.known\nname: mine\nmarch: sm_90a\n")
+    (tmp_path / "target" / "mine.yaml").write_text(
+        "_target_: ksflow.hardware.target.known\nname: mine\nmarch: sm_90a\n"
+    )
     with pytest.raises(
-        ConfigError, match=r"target lacks chip, peaks, which ksflow\.target\.known needs; valid: name, chip"
+        ConfigError, match=r"target lacks chip, peaks, which ksflow\.hardware\.target\.known needs; valid: name, chip"
     ):
         compose(["--config-dir", str(tmp_path), "target=mine"])
 
 
 def test_a_part_that_is_none_and_a_folder_that_is_not_there_are_said(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "mine.yaml").write_text("_target_: ksflow.target\n")
-    with pytest.raises(ConfigError, match=r"target._target_=ksflow.target cannot be called; name a class or a func"):
+    (tmp_path / "target" / "mine.yaml").write_text("_target_: ksflow.hardware.target\n")
+    with pytest.raises(
+        ConfigError, match=r"target._target_=ksflow.hardware.target cannot be called; name a class or a func"
+    ):
         compose(["--config-dir", str(tmp_path), "target=mine"])
     with pytest.raises(ConfigError, match=r"--config-dir .*absent is no folder"):
         compose(["--config-dir", str(tmp_path / "absent")])

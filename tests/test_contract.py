@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ksflow.children import environment
-from ksflow.contract import EXAMPLES, brief, contract
-from ksflow.problem import load
+from ksflow import compilers
+from ksflow.problem.loader import load
+from ksflow.processes.children import environment
 from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
 from ksflow.report import briefing
-from ksflow.stages.evaluator import recipe, toolchain
+from ksflow.source import launches
+from ksflow.source.contract import EXAMPLES, brief, contract
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a", sizes={"shared": 232448})
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942", sizes={"shared": 65536})
@@ -69,10 +70,10 @@ def test_host_code_for_a_gpu_gets_a_stream(sums: Problem) -> None:
 def test_the_examples_are_recipes(spoken: str) -> None:
     text = EXAMPLES[spoken]
     assert language(NAMES[spoken], text) == spoken
-    found = recipe.parse(text)
+    found = launches.parse(text)
     assert found is not None
     assert (len(found.workspaces), len(found.requires), len(found.dispatches)) == (1, 1, 1)
-    variants, plans = recipe.plans(found, CASES, ("x", "y"))
+    variants, plans = launches.plans(found, CASES, ("x", "y"))
     assert len(variants) == 2
     assert variants[1]["SPLIT"] == "8"
     assert {name: plan.variant for name, plan in plans.items()} == {"small": 0, "long": 1, "tall": 0}
@@ -81,9 +82,9 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     assert first.args == (("arg", 0), ("workspace", 0), ("arg", 1), ("int", 100_000))
     (room,) = plans["long"].workspaces
     assert room.elements == 64 * 8
-    alone = recipe.parse(text.replace("SPLIT = 2", "SPLIT = 1"))
+    alone = launches.parse(text.replace("SPLIT = 2", "SPLIT = 1"))
     assert alone is not None
-    assert len(recipe.plans(alone, {"small": CASES["small"]}, ("x", "y"))[1]["small"].launches) == 1
+    assert len(launches.plans(alone, {"small": CASES["small"]}, ("x", "y"))[1]["small"].launches) == 1
 
 
 @pytest.mark.slow
@@ -96,7 +97,7 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     ],
 )
 def test_the_examples_compile(sums: Problem, spoken: str, target: Target) -> None:
-    made = toolchain.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target, environment({}))
+    made = compilers.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target, environment({}))
     assert not made.reason, made
     assert made.mode == "strong"
     assert {row["kernel"] for row in made.resources} == {"sums", "total"}

@@ -22,8 +22,8 @@ from ksflow.dataset.reward import better, ratio, worth
 from ksflow.dataset.rows import COLUMNS
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
+from ksflow.lm.answers import answer
 from ksflow.records import Call, Evaluation, Experiment, Origin, Plan, Timing, Trial, Verdict
-from ksflow.stages.lm.answers import answer
 
 Row = dict[str, Any]
 SECRET = "sk-live-0123456789abcdef"

@@ -16,13 +16,12 @@ from fpdf import FPDF
 from lm.server import Provider, Reply
 from test_cli import ksflow
 
-from ksflow import schema
+from ksflow.cli.digest import Shelf
+from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
-from ksflow.learning.digest import Shelf
-from ksflow.learning.sources import Sources
 from ksflow.notes import documents, knowledge
 from ksflow.notes.knowledge import Entry
-from ksflow.records import Note
+from ksflow.records import Note, schema
 
 TASK = ["problem=softmax", "target=h100", "model.name=gpt-5", "llm=openai_compatible"]
 FILLER = " ".join(f"clause {number} of the licence," for number in range(180))

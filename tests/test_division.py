@@ -13,13 +13,13 @@ from conftest import accepted, draft, kernel, plant
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.chronicle import Chronicle
+from ksflow.lm.render import outcomes
 from ksflow.optimize.division import PARTS, divide
 from ksflow.optimize.examples import Source, gather
 from ksflow.optimize.history import History, Moment, histories
 from ksflow.optimize.metrics import Grader
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Choice, Evaluation, Experiment, Note, Plan, Population, Problem, Trial, family
-from ksflow.stages.lm.render import outcomes
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"
 PROBLEM = load("softmax")

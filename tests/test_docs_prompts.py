@@ -12,7 +12,7 @@ import pytest
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
-from ksflow.stages.lm.answers import answer, draw
+from ksflow.lm.answers import answer, draw
 
 PAGE = Path(__file__).parents[1] / "docs" / "prompts.md"
 HINT = "Always end with the PLANTED marker."

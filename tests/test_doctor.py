@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ksflow import doctor, target, tools
+from ksflow.cli import doctor
+from ksflow.hardware import executables, target
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder where programs are found."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("ksflow.tools._FOLDERS", ())
+    monkeypatch.setattr("ksflow.hardware.executables._FOLDERS", ())
     return tmp_path
 
 
@@ -55,7 +56,7 @@ def test_reports_are_plain() -> None:
     assert level in ("none", "rlimits", "landlock", "userns", "full")
     assert all(isinstance(what, str) for what in layers.values())
     assert all(isinstance(name, str) for name in target.gpus())
-    assert all(version for version in tools.compilers().values())
+    assert all(version for version in executables.compilers().values())
 
 
 def test_without_any_gpu_it_says_what_to_install(folder: Path) -> None:
@@ -86,5 +87,5 @@ def test_ways_to_compile_need_their_compilers(folder: Path) -> None:
 def test_a_program_that_is_missing_or_broken_has_no_version(folder: Path) -> None:
     install(folder, "broken", "echo 'version 3.1'; exit 1")
     install(folder, "quiet", "exit 0")
-    assert [tools.version(name) for name in ("missing", "broken", "quiet")] == [""] * 3
+    assert [executables.version(name) for name in ("missing", "broken", "quiet")] == [""] * 3
     assert target.gpus() == ()

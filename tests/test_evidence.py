@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from ksflow import resources
+from ksflow.hardware import compiler_report
 from ksflow.records import Evaluation, Json, Timing, Verdict
 from ksflow.report import evidence
 
@@ -109,13 +109,13 @@ def test_torn_evidence_is_shown_as_far_as_it_goes() -> None:
     )
     assert "k[red]" in text
     assert "clocks: unknown" in text
-    assert resources.line({}) == ": nothing is known"
+    assert compiler_report.line({}) == ": nothing is known"
 
 
 def test_a_kernels_line_holds_what_is_known() -> None:
-    assert resources.line(COMPILER[0]) == (
+    assert compiler_report.line(COMPILER[0]) == (
         "gemm BM=64 BN=128: registers 168, spills 0 B, shared 96 KiB, occupancy 25 % (shared), "
         "matrix instructions 8 QGMMA"
     )
     amd = {"kernel": "gemm", "registers": 102, "agprs": 16, "sgprs": 30, "scratch_bytes": 2048}
-    assert resources.line(amd) == "gemm: registers 102 + 16 AGPR + 30 SGPR, stack 2 KiB"
+    assert compiler_report.line(amd) == "gemm: registers 102 + 16 AGPR + 30 SGPR, stack 2 KiB"

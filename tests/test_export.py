@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from ksflow.handover.export import write_best
+from ksflow.export.package import write_best
 from ksflow.home import shipped
-from ksflow.problem import kernel_file, load
+from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a")

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from ksflow.forms import form
 from ksflow.records import Kernel
+from ksflow.source.fingerprint import form
 
 
 def of(text: str, language: str = "cpp") -> str:

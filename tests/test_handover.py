@@ -15,12 +15,12 @@ import pytest
 import torch
 import toy_driver
 
-from ksflow.handover import hand_over
-from ksflow.handover.beside import apart
-from ksflow.handover.loader import Facts, loader
+from ksflow.export import hand_over
+from ksflow.export.beside import apart
+from ksflow.export.loader import Facts, loader
+from ksflow.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect
 
 REFERENCE = """import torch
 
@@ -100,7 +100,7 @@ def right(n):
     return torch.equal(made.custom_kernel((x, torch.zeros(2 * n, n))), x.T * 3)
 
 """
-DEFINITION = """from ksflow.stages.evaluator.foreign.runtime import install
+DEFINITION = """from ksflow.formats.runtime import install
 
 FILES = {"definition_reference.py": "def run(x):\\n    return x.T * 3\\n"}
 AXES = {"n": {"type": "var"}, "m": {"type": "const", "value": 4}}
@@ -188,7 +188,7 @@ def test_cpp_is_a_module_that_compiles_itself(judge: LocalEvaluator, tmp_path: P
 
 @pytest.mark.slow
 def test_one_tensor_is_called_as_it_is(judge: LocalEvaluator, tmp_path: Path) -> None:
-    text = """from ksflow.stages.evaluator.foreign.runtime import install
+    text = """from ksflow.formats.runtime import install
 
 FILES = {"r.py": "import torch\\ndef generate_input(n):\\n    return torch.randn(n, 2 * n)\\n"
                  "def ref_kernel(x):\\n    return (x.T * 3).contiguous()\\n"}

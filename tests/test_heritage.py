@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from conftest import accepted, draft, kernel, plant, rejected
 
+from ksflow.cli.warm_start import inherit
 from ksflow.errors import ConfigError, LineageError
-from ksflow.learning.heritage import inherit
 from ksflow.lineage import Lineage, message
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Note, Origin, Problem, Status, Target, Trial
 
 CPU = Target("cpu", "cpu", "a chip")

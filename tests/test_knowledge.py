@@ -12,9 +12,9 @@ import pytest
 from conftest import accepted, draft, kernel, plant, rejected
 from test_cli import DRY, ksflow
 
+from ksflow.cli import knowledge as command
+from ksflow.cli.sources import Finding, Sources
 from ksflow.errors import ConfigError
-from ksflow.learning import notebook
-from ksflow.learning.sources import Finding, Sources
 from ksflow.lineage import Lineage
 from ksflow.notes import knowledge
 from ksflow.notes.knowledge import Entry
@@ -213,9 +213,7 @@ def verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def said(*words: str) -> tuple[int, str]:
         cut = next((at for at, word in enumerate(words) if "=" in word), len(words))
-        code = notebook.show_knowledge(
-            [*words[:cut]], [*words[cut:], "target=cpu", "problem=softmax", "evaluator=fake"]
-        )
+        code = command.show_knowledge([*words[:cut]], [*words[cut:], "target=cpu", "problem=softmax", "evaluator=fake"])
         return code, capsys.readouterr().out
 
     return said

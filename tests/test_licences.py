@@ -11,9 +11,9 @@ from test_dataset import card, faster, grow, rows
 from ksflow.dataset import export
 from ksflow.dataset.licences import joined, named, of_problem, on_the_hub
 from ksflow.dataset.verb import _splits
-from ksflow.importers.gpumode import provenance
+from ksflow.formats.gpumode.importer import provenance
 from ksflow.lineage import Lineage
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Call, Evaluation, Experiment, Plan, Trial, Verdict, family
 
 GPL, MIT, BOTH = "GPL-3.0-only", "MIT", "GPL-2.0-only AND MIT"

@@ -16,7 +16,7 @@ from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 from test_replay import refs
 
-from ksflow.stages.lm.answers import answer
+from ksflow.lm.answers import answer
 
 SERVER = [*DRY, "llm=openai_compatible", "model.name=gpt-5", "model.cache=false"]
 

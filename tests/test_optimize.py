@@ -20,20 +20,20 @@ from lm.scripted import dummy
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
-from ksflow import compose
+from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.past import Past
+from ksflow.lm.answers import answer, draw
+from ksflow.lm.teaching import School
 from ksflow.optimize import metrics, optimize
 from ksflow.optimize.card import Comparison
 from ksflow.optimize.examples import Source
 from ksflow.optimize.history import History, Moment, histories
 from ksflow.optimize.metrics import Judge
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
 from ksflow.stages.digester.llm import LlmDigester
-from ksflow.stages.lm.answers import answer, draw
-from ksflow.stages.lm.teaching import School
 
 HINT = "Always end with the PLANTED marker."
 SERVER = [*DRY, "llm=openai_compatible", "model.name=own"]

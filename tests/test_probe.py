@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from ksflow.cli import probe as verb
+from ksflow.cli.probe import ask, settle
 from ksflow.errors import ConfigError
-from ksflow.learning import probe as verb
-from ksflow.learning.probe import ask, settle
+from ksflow.hardware.target import detect, known, label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Figure, Probe
 from ksflow.records import Evaluation, Kernel, Note, Status, Target, Timing, Verdict
 from ksflow.stages.evaluator.measure import Bench
 from ksflow.stages.prober.ready import Ready
-from ksflow.target import detect, known, label
 
 LOOP = """#include <cstdint>
 extern "C" void custom_kernel(const float *x, float *y, int64_t n, int64_t turns, const int64_t *) {

@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from ksflow.errors import ConfigError
+from ksflow.hardware.target import known
 from ksflow.home import shipped
-from ksflow.problem import kernel_file, load
+from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Problem, Target
-from ksflow.target import known
 
 
 def test_the_papers_problem_is_the_papers() -> None:

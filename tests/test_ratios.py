@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from conftest import accepted, draft, kernel, rejected
 
+from ksflow.lm import render
+from ksflow.lm.views import tried
 from ksflow.notes.calibration import bets
 from ksflow.optimize import metrics
 from ksflow.optimize.history import History, Moment
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Json, Material, Origin, Population, Trial, base_of, first_attempt, speedup
 from ksflow.report.spending import improvements
 from ksflow.report.words import speedup as over_baselines
 from ksflow.stages.digester.rules import Rules
-from ksflow.stages.lm import render
-from ksflow.stages.lm.views import tried
 
 IDEA = "unroll the inner loop by four"
 

@@ -22,7 +22,7 @@ from conftest import until
 from lm.server import Provider
 
 from ksflow.home import PACKAGE, shipped
-from ksflow.stages.lm.answers import answer
+from ksflow.lm.answers import answer
 
 ROOT = PACKAGE.parent
 DOCUMENTS = ("README.md", "problems/README.md")

@@ -8,7 +8,6 @@ import pytest
 from conftest import accepted, draft, kernel
 from pydantic import TypeAdapter, ValidationError
 
-from ksflow import schema
 from ksflow.errors import LineageError
 from ksflow.home import shipped
 from ksflow.records import (
@@ -23,6 +22,7 @@ from ksflow.records import (
     Verdict,
     geomean,
     portfolio,
+    schema,
 )
 
 

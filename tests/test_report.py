@@ -11,7 +11,7 @@ from test_session import SEEDS, Run
 from ksflow import report
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approve
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.records import Origin, Plan, Trial
 from ksflow.report.words import console
 from ksflow.session.schedule import Schedule

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from ksflow import roofline
-from ksflow.compose import build, compose
-from ksflow.problem import load
+from ksflow.config.compose import build, compose
+from ksflow.hardware import roofline
+from ksflow.problem.loader import load
 from ksflow.records import Problem, Target, Timing, geomean
 
 

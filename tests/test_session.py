@@ -22,7 +22,7 @@ from ksflow.home import shipped
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
-from ksflow.problem import load
+from ksflow.problem.loader import load
 from ksflow.protocols import admit, transcribe
 from ksflow.records import (
     Call,
@@ -43,7 +43,7 @@ from ksflow.records import (
     Verdict,
     portfolio,
 )
-from ksflow.session import opening
+from ksflow.session import startup
 from ksflow.session.schedule import Outcome, Schedule
 from ksflow.session.session import Session
 
@@ -586,10 +586,10 @@ def test_a_run_is_for_the_problem_of_one_place(tmp_path: Path) -> None:
         shutil.copytree(shipped("problems", "softmax"), tmp_path / folder / "softmax")
         shutil.copytree(shipped("seeds", "softmax"), tmp_path / folder / "softmax" / "seeds")
     first, other = load(str(tmp_path / "a/softmax")), load(str(tmp_path / "b/softmax"))
-    before = f"place: {opening.place(first)}"
+    before = f"place: {startup.place(first)}"
     with pytest.raises(ConfigError, match=r"run=main of softmax is for .*/a/softmax, and .*/b/softmax is another"):
-        opening.no_other(other, "main", before)
+        startup.no_other(other, "main", before)
     for problem, known in ((first, before), (other, ""), (load("softmax"), before), (other, "place: [secret]/a")):
-        opening.no_other(problem, "main", known)
+        startup.no_other(problem, "main", known)
     (tmp_path / "a").rename(tmp_path / "moved")
-    opening.no_other(other, "main", before)
+    startup.no_other(other, "main", before)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ksflow import target
+from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
+from ksflow.hardware import target
 from ksflow.home import shipped
-from ksflow.learning.sources import Sources
 from ksflow.notes import knowledge
 from ksflow.records import Status
 

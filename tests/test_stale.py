@@ -12,12 +12,12 @@ from conftest import accepted, kernel, plant
 from test_cli import DRY, ksflow
 from test_session import Run, evaluate
 
-from ksflow import judging
-from ksflow.cache import Cache
+from ksflow import evaluation as judging
+from ksflow.hardware.target import detect
 from ksflow.lineage import Lineage
+from ksflow.lineage.cache import Cache
 from ksflow.records import Evaluation, Kernel, Key, Origin, Population, Problem, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect
 
 
 class Judge:

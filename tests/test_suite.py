@@ -16,12 +16,12 @@ import pytest
 from conftest import accepted, draft, kernel, until
 from rich.console import Console
 
-from ksflow import verbs
+from ksflow.cli import verbs
+from ksflow.cli.suite import Session, suite
+from ksflow.config.members import Suite, members, of_multirun
 from ksflow.errors import ConfigError
-from ksflow.members import Suite, members, of_multirun
 from ksflow.records import Evaluation, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import results, scores
-from ksflow.suite import Session, suite
 
 SCALE = """import torch
 

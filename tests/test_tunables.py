@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from ksflow.tunables import assign, constants, dispatches, requires, ruled_out, tunables, values
+from ksflow.source.tunables import assign, constants, dispatches, requires, ruled_out, tunables, values
 
 TEXT = """int x = 3;
 constexpr int MR = 8;         // tune: 4 6 8 12 | tile: rows of the register tile

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _PARENT = """
 import json, os, runpy, signal, sys
-import ksflow.verbs
+import ksflow.cli.verbs
 
 for line in sys.stdin:
     asked = json.loads(line)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from ksflow.stages.lm import answers
+from ksflow.lm import answers
 
 _VALUE = re.compile(r"^VALUE = \d+$", re.MULTILINE)
 _CURRENT = re.compile(r"^# Current [Pp]rogram$", re.MULTILINE)

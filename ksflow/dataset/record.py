@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
-from ksflow import schema
 from ksflow.dataset.licences import joined, named
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.chronicle import Chronicle, Kind, Place
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial, base_of
+from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial, base_of, schema
 
 Clean = Callable[[str], str]
 _KEPT = ("against", "claim", "repeat")

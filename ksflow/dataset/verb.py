@@ -23,7 +23,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from ksflow import compose, report
+from ksflow import report
+from ksflow.config import compose
 from ksflow.dataset.card import MARK, SEE_CARD, Files
 from ksflow.dataset.licences import UNKNOWN, of_problem
 from ksflow.dataset.pairs import preference

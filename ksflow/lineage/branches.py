@@ -4,10 +4,21 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ksflow import forms, schema
 from ksflow.errors import LineageError
 from ksflow.lineage.store import Store
-from ksflow.records import FILE_NAME, LANGUAGES, RESERVED_NAMES, Evaluation, Kernel, Key, Origin, Trial, language
+from ksflow.records import (
+    FILE_NAME,
+    LANGUAGES,
+    RESERVED_NAMES,
+    Evaluation,
+    Kernel,
+    Key,
+    Origin,
+    Trial,
+    language,
+    schema,
+)
+from ksflow.source import fingerprint
 
 _DEEPEST = 100
 _LOG = logging.getLogger("ksflow.lineage")
@@ -85,7 +96,7 @@ class Branches:
             (base,) if base else (),
             kernel=(kernel := Kernel(languages[main], files)),
             name=name,
-            form=forms.form(kernel),
+            form=fingerprint.form(kernel),
         )
 
     def _pushed_texts(self, name: str, entries: Mapping[str, str]) -> dict[str, str]:

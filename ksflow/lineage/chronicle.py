@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from ksflow import schema
 from ksflow.lineage import message
 from ksflow.lineage.store import Store
-from ksflow.records import Evaluation
+from ksflow.records import Evaluation, schema
 
 Place = tuple[int, int]
 """Session, and number within it; zeros where a commit is from before there were sessions."""

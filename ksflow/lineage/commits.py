@@ -7,12 +7,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ksflow import schema
 from ksflow.errors import LineageError
 from ksflow.lineage import message
 from ksflow.lineage.steps import Live, Replayed
 from ksflow.lineage.store import ZERO, Ref, Store
-from ksflow.records import Trial
+from ksflow.records import Trial, schema
 
 TRIES = 100
 """How often a ref is tried that other processes move too."""

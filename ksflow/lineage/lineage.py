@@ -26,7 +26,6 @@ from functools import update_wrapper
 from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from ksflow import forms, schema
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
 from ksflow.lineage import message
 from ksflow.lineage.claims import Claims
@@ -35,7 +34,21 @@ from ksflow.lineage.memory import Memory, finished
 from ksflow.lineage.steps import Live, Replayed
 from ksflow.lineage.store import ZERO, Ref, Store
 from ksflow.notes import lessons
-from ksflow.records import RESERVED_NAMES, Call, Choice, Cost, Evaluation, Key, Note, Origin, Plan, Population, Trial
+from ksflow.records import (
+    RESERVED_NAMES,
+    Call,
+    Choice,
+    Cost,
+    Evaluation,
+    Key,
+    Note,
+    Origin,
+    Plan,
+    Population,
+    Trial,
+    schema,
+)
+from ksflow.source import fingerprint
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -259,7 +272,7 @@ class Lineage:
         planted = []
         for seed in seeds:
             for _ in range(TRIES):
-                trial = replace(seed, id=self._free(1)[0], form=forms.form(seed.kernel) if seed.kernel else "")
+                trial = replace(seed, id=self._free(1)[0], form=fingerprint.form(seed.kernel) if seed.kernel else "")
                 if self._written(trial, ()):
                     planted.append(trial)
                     break

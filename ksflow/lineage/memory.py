@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Iterable
 
-from ksflow import schema
 from ksflow.errors import LineageError
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.store import Store
-from ksflow.records import Key, Population, Trial
+from ksflow.records import Key, Population, Trial, schema
 
 _LOG = logging.getLogger("ksflow.lineage")
 

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from ksflow import schema
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage, Recorded, message
 from ksflow.lineage.steps import Remade, Replayed, Step
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Evaluation, Problem, Trial
+from ksflow.records import Call, Evaluation, Problem, Trial, schema
 
 _JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
 """Commits that rest on verdicts which are on record by themselves."""

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ksflow.hardware.target import label
 from ksflow.notes.probes import VALUES, Figure, Probe
 from ksflow.records import Evaluation, Note, Status, Target
-from ksflow.target import label
 
 UNITS = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
 """Units of rates that a data sheet's peaks can be held against."""

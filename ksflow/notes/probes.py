@@ -1,7 +1,7 @@
 """Probes: small programs that ask the hardware a question.
 
 Covered: reading the shipped ones (knowledge/probes), a problem for the judge of each. NOT covered: running them (a
-bench does), what their answers say (`figures`), keeping the notes (`ksflow.learning.probe`).
+bench does), what their answers say (`figures`), keeping the notes (`ksflow.cli.probe`).
 """
 
 import math
@@ -14,21 +14,10 @@ from typing import Any, Protocol
 
 import yaml
 
-from ksflow.arithmetic import calculate
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
-from ksflow.records import (
-    LANGUAGES,
-    Arg,
-    Case,
-    Evaluation,
-    Kernel,
-    Limits,
-    Problem,
-    Record,
-    Scalar,
-    Target,
-)
+from ksflow.records import LANGUAGES, Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
+from ksflow.source.expressions import calculate
 
 KINDS = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
 """How a target begins (its kind, or its `march`) -> the language that probes ask it in."""

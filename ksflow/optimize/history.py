@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ksflow import schema
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.chronicle import Chronicle, Commit, Kind
-from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of
+from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of, schema
 
 Open = Callable[..., Lineage]
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow import compose, trust
+from ksflow.cli import verify
+from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
@@ -167,7 +168,7 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
         evaluate = compose.build(cfg.evaluator)
         if hasattr(evaluate, "start"):
             evaluate.start()
-        judge = Judge(evaluate, trust.cache(cfg), settings.evaluations)
+        judge = Judge(evaluate, verify.cache(cfg), settings.evaluations)
     write = compose.build(cfg.writer) if live else None
     return Source(cfg.stage, stage, handbook, judge, write), settings.school(
         program=program, teacher=settings.lm or None

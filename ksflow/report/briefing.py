@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import work
-from ksflow.contract import ENDINGS, contract
 from ksflow.errors import counted
+from ksflow.hardware import cost_model
 from ksflow.records import Problem, Target
+from ksflow.source.contract import ENDINGS, contract
 
 _CHECKS = {
     "gpumode": "the task's own check_implementation",
@@ -78,7 +78,7 @@ def _work(problem: Problem, target: Target) -> dict[str, str]:
     """What each benchmark needs at least; no format but the own one says it."""
     if problem.origin and not problem.work:
         return {}
-    return {f"work {case.name}": work.describe(problem, case, target) for case in problem.benchmarks}
+    return {f"work {case.name}": cost_model.describe(problem, case, target) for case in problem.benchmarks}
 
 
 def _tabular(value: Any) -> bool:

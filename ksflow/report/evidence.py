@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import resources, roofline
+from ksflow.hardware import compiler_report, roofline
 from ksflow.records import Evaluation, Json, Timing
 
 _SHOWN = (
@@ -36,8 +36,8 @@ def show(console: Console, evaluation: Evaluation, names: Mapping[str, str] | No
     console.print("\n".join(_head(evaluation)), markup=False, soft_wrap=True)
     if evaluation.timings:
         console.print(_table(evaluation))
-    if compiled := resources.rows(evaluation, "compiler"):
-        console.print(_grid([resources.cells(row) for row in compiled]))
+    if compiled := compiler_report.rows(evaluation, "compiler"):
+        console.print(_grid([compiler_report.cells(row) for row in compiled]))
     rows = [*_ratios(evaluation, names or {}), *_checks(evaluation), *_device(evaluation), *_circumstances(evaluation)]
     console.print("\n".join(rows), markup=False, soft_wrap=True)
     for name in ("error", "log"):
@@ -78,7 +78,7 @@ def _head(evaluation: Evaluation) -> list[str]:
 def _table(evaluation: Evaluation) -> Table:
     """A row per timed case."""
     timed = {row["case"]: row for row in evaluation.evidence.get("timed", ())}
-    near = {row.get("case"): row for row in resources.rows(evaluation, "roofline")}
+    near = {row.get("case"): row for row in compiler_report.rows(evaluation, "roofline")}
     return _grid([_row(timing, timed.get(timing.case, {}), near.get(timing.case, {})) for timing in evaluation.timings])
 
 
@@ -108,7 +108,7 @@ def _row(timing: Timing, found: Json, near: Json) -> dict[str, str]:
         "floor µs": f"{floor:.3g}" if floor else "",
         "TFLOP/s": _figure(near.get("tflops")),
         "GB/s": _figure(near.get("gbs")),
-        "of roofline": " ".join([resources.percent(near.get("share")), str(near.get("bound", ""))]).strip(),
+        "of roofline": " ".join([compiler_report.percent(near.get("share")), str(near.get("bound", ""))]).strip(),
         "error of bound": f"{found['worst']:.1%}" if isinstance(found.get("worst"), int | float) else "",
     }
 
@@ -147,15 +147,15 @@ def _checks(evaluation: Evaluation) -> list[str]:
 def _device(evaluation: Evaluation) -> list[str]:
     """What only a device or its tools tell, each in its own words."""
     evidence = evaluation.evidence
-    near = roofline.share(resources.rows(evaluation, "roofline"))
+    near = roofline.share(compiler_report.rows(evaluation, "roofline"))
     lines = [f"roofline: {near:.1%} of what the data sheet allows, as a geometric mean"] if near else []
-    compilers = dict.fromkeys(str(row.get("compiler", "")) for row in resources.rows(evaluation, "compiler"))
+    compilers = dict.fromkeys(str(row.get("compiler", "")) for row in compiler_report.rows(evaluation, "compiler"))
     lines += [f"compiled by: {name}" for name in compilers if name]
     lines += _clock(evaluation)
     if clocks := evidence.get("clocks"):
         lines.append(f"clocks: {_clocks(clocks) if isinstance(clocks, dict) else _plain(clocks)}")
     lines += [f"{name}: {_pairs(evidence[name])}" for name in ("transfer", "emulated") if evidence.get(name)]
-    lines += [_sanitized(row) for row in resources.rows(evaluation, "sanitizer")]
+    lines += [_sanitized(row) for row in compiler_report.rows(evaluation, "sanitizer")]
     return [*lines, *_profile(evidence.get("profile"))]
 
 
@@ -180,7 +180,7 @@ def _reading(found: Json) -> str:
 def _clock(evaluation: Evaluation) -> list[str]:
     """Where a kernel's own events were not believed."""
     cases: dict[str, list[str]] = {}
-    for row in resources.rows(evaluation, "timed"):
+    for row in compiler_report.rows(evaluation, "timed"):
         if row.get("clock", _EVENTS) != _EVENTS:
             cases.setdefault(str(row["clock"]), []).append(str(row.get("case")))
     return [f"clock: {clock} (of {', '.join(names)})" for clock, names in cases.items()]

@@ -23,11 +23,11 @@ from ksflow.lineage.steps import Replayed
 from ksflow.loop import Lab
 from ksflow.protocols import SIGN_OF_LIFE, Answerer, metered_by, transcribe
 from ksflow.records import Origin, Population, Seed, Trial
-from ksflow.session import crew, crown, opening
+from ksflow.session import confirm, scheduler, startup
 from ksflow.session.budget import Meter
-from ksflow.session.crew import Job
 from ksflow.session.estimate import estimate
 from ksflow.session.schedule import Outcome, Schedule
+from ksflow.session.scheduler import Job
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
@@ -53,7 +53,7 @@ class Session:
         models: Sequence[Answerer] = (),
     ) -> None:
         self.schedule, self.past, self.models = schedule, past, models
-        self.device = crew.Queue(getattr(lab.evaluate, "devices", 1))
+        self.device = scheduler.Queue(getattr(lab.evaluate, "devices", 1))
         self.lab = replace(
             lab,
             repairs=schedule.repairs,
@@ -61,7 +61,7 @@ class Session:
             watch=self._watch,
             stop=self._stop,
             room=self._room,
-            together=crew.together,
+            together=scheduler.together,
             device=self.device,
         )
         self.meter = Meter(lab.transcript, schedule.caps, self._stop)
@@ -96,19 +96,19 @@ class Session:
         with self.interruptible(), metered_by(self.meter.admit if self.past is None else None):
             self._open(settings)
             self._greet()
-            self._baselines = opening.baselines(self.lab, seeds)
-            opening.start(self.lab, seeds, self._interrupted.is_set)
-            self._baselines = opening.baselines(self.lab, seeds)
+            self._baselines = startup.baselines(self.lab, seeds)
+            startup.start(self.lab, seeds, self._interrupted.is_set)
+            self._baselines = startup.baselines(self.lab, seeds)
             began, before = time.monotonic(), self.device.busy_s
             reason = self._search()
             ended = time.monotonic()
             busy = (self.device.busy_s - before) / max(ended - began, 1e-9)
             if self.schedule.confirm and (self._exact is None or self._exact.missing):
-                crown.confirm(self.lab, lambda: self.baselines, self._interrupted.is_set)
+                confirm.confirm(self.lab, lambda: self.baselines, self._interrupted.is_set)
             self.lab.lineage.let_go()
         best = self.known.best
         if best is None:
-            raise ConfigError(opening.no_start(self.known))
+            raise ConfigError(startup.no_start(self.known))
         if self._exact and self._exact.missing:
             raise ConfigError(self._exact.astray)
         return Outcome(
@@ -249,7 +249,7 @@ class Session:
 
         def together(do: Callable[[Trial], None], trials: Iterable[Trial]) -> None:
             self._planned(planned)
-            crew.together(do, trials)
+            scheduler.together(do, trials)
 
         before = self.judged
         try:

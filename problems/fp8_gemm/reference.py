@@ -6,7 +6,7 @@ builds it from `oracle`), and timing.
 
 import torch
 
-from ksflow.stages.evaluator import bounds
+from ksflow.judge import bounds
 
 BLOCK = 128
 UPSTREAM_RTOL = 2e-2

@@ -6,13 +6,13 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
+from ksflow.lm import Model, render
+from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.views import tried
 from ksflow.notes.calibration import advice, bets
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
-from ksflow.stages.designer.pick import calibrated, valid
-from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Inquiry, Program
-from ksflow.stages.lm.views import tried
-from ksflow.tunables import assign
+from ksflow.search.pick import calibrated, valid
+from ksflow.source.tunables import assign
 
 _LONGEST = 10_000  # characters of description and rubric
 
@@ -90,7 +90,7 @@ class LlmDesigner:
         pick: str = "paper",
     ) -> None:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, in tokens. `pick`: see `ksflow.stages.designer.pick`. `prompt`: see `Program`.
+        `findings` the notes, in tokens. `pick`: see `ksflow.search.pick`. `prompt`: see `Program`.
         """
         self.pick = valid(pick)
         if prompt is not None and pick != "paper":

@@ -4,7 +4,7 @@ from random import Random
 
 from ksflow.protocols import lot
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
-from ksflow.stages.designer.space import exhausted, space, tuned
+from ksflow.search.space import exhausted, space, tuned
 
 STAGE = "designer=random"
 

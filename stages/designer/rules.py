@@ -8,13 +8,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ksflow.families import Space
 from ksflow.protocols import lot
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
-from ksflow.stages.designer.belief import Belief, Guess
-from ksflow.stages.designer.catalogue import Catalogue, Move, catalogue
-from ksflow.stages.designer.moves import Proposal, proposals
-from ksflow.stages.designer.space import exhausted, space
+from ksflow.search.belief import Belief, Guess
+from ksflow.search.catalogue import Catalogue, Move, catalogue
+from ksflow.search.moves import Proposal, proposals
+from ksflow.search.space import exhausted, space
+from ksflow.source.families import Space
 
 STAGE = "designer=rules"
 AVENUES = 10

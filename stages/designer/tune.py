@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
-from ksflow.families import Config, Point, Space
 from ksflow.protocols import lot, sample
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
-from ksflow.stages.designer.dispatch import classes, combined
-from ksflow.stages.designer.space import exhausted, space, tuned
+from ksflow.search.dispatch import classes, combined
+from ksflow.search.space import exhausted, space, tuned
+from ksflow.source.families import Config, Point, Space
 
 if TYPE_CHECKING:
     from optuna import Study

@@ -13,14 +13,14 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.hardware.target import label
+from ksflow.lm import Model, render
+from ksflow.lm.digest_plan import Places, Plan, Room, chooser, plan
+from ksflow.lm.document_claims import Ground, fits, vetted
+from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.relevance import Shown, passages, question, tokens
 from ksflow.notes.documents import Progress, Unread
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial
-from ksflow.stages.digester.claims import Ground, fits, vetted
-from ksflow.stages.digester.plan import Places, Plan, Room, chooser, plan
-from ksflow.stages.digester.relevance import Shown, passages, question, tokens
-from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Inquiry, Program
-from ksflow.target import label
 
 _TELL = 500  # characters of why an answer was refused
 _TOLD = 5  # wrong notes that the model is told of

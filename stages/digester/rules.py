@@ -16,16 +16,7 @@ from typing import Any
 
 from ksflow.notes.lessons import trial_of
 from ksflow.records import Material, Note, Population, Problem, Status, Trial, base_of, speedup
-from ksflow.stages.digester.steps import (
-    DeadEnd,
-    Family,
-    Step,
-    dead_ends,
-    faster_cases,
-    judged,
-    steps,
-    verdicts,
-)
+from ksflow.search.steps import DeadEnd, Family, Step, dead_ends, faster_cases, judged, steps, verdicts
 
 OWN = "Measured: "
 ONCE = "Measured once: "

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from ksflow.children import environment
+from ksflow.compilers.client import Workshop
 from ksflow.errors import ConfigError
+from ksflow.processes.children import environment
 from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
-from ksflow.stages.evaluator.box.levels import probe
-from ksflow.stages.evaluator.compiler import Workshop
+from ksflow.sandbox.levels import probe
 
 _VERSION = 1
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}

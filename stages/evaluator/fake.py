@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Verdict, geomean
-from ksflow.tunables import Tunable, tunables, values
+from ksflow.source.tunables import Tunable, tunables, values
 
 _SLOWEST_US = 4000.0
 _COUPLING = 0.5

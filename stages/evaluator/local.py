@@ -9,21 +9,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ksflow import home
-from ksflow.children import environment
+from ksflow import compilers, home
+from ksflow.compilers import Made, client
+from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
+from ksflow.hardware.roofline import rows as roofline
+from ksflow.judge import VERSION, shipped
+from ksflow.judge.pool import EMULATED, Place, gpus, platform
+from ksflow.judge.request import describe, source
+from ksflow.processes import cores as seats
+from ksflow.processes.child import Judge
+from ksflow.processes.children import environment
+from ksflow.processes.wire import Closed
+from ksflow.profiling.run import Accepted, Watch
 from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
-from ksflow.roofline import rows as roofline
-from ksflow.stages.evaluator import compiler, seats, shipped, toolchain
-from ksflow.stages.evaluator.box.levels import LEVELS, probe
-from ksflow.stages.evaluator.brief import describe, source
-from ksflow.stages.evaluator.client import Judge
-from ksflow.stages.evaluator.compiler import compile_kernel
-from ksflow.stages.evaluator.judge import VERSION
-from ksflow.stages.evaluator.places import EMULATED, Place, gpus, platform
-from ksflow.stages.evaluator.profile.watch import Accepted, Watch
-from ksflow.stages.evaluator.toolchain import Made
-from ksflow.stages.evaluator.wire import Closed
+from ksflow.sandbox.levels import LEVELS, probe
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
 _GRACE_S = 600.0
@@ -198,7 +198,7 @@ class LocalEvaluator:
         """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
         if len(self._places) == 1 and sat != self._left:
-            seats.keep_off(sat, (place.judge.pid, compiler.workshop_pid()))
+            seats.keep_off(sat, (place.judge.pid, client.workshop_pid()))
             self._left = sat
 
     def _ask(self, place: Place, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class LocalEvaluator:
         if kernel.language == "python":
             return Made()
         if self.target.kind == "gpu":
-            return toolchain.build(problem, kernel, self.target, environment({}))
+            return compilers.build(problem, kernel, self.target, environment({}))
         built = compile_kernel(problem, kernel, self.target, environment({}))
         return Made(built.artefact, "host", built.reason, built.log, built.timed_out, built.cached)
 
@@ -285,6 +285,6 @@ def _keep(secret: dict[str, str] | None) -> None:
 def _compilers(target: Target) -> str:
     """The compilers' names, for a fingerprint."""
     if target.kind == "cpu":
-        found = compiler.find()
+        found = client.find()
         return found.name if found else "nocompiler"
-    return "-".join(filter(None, toolchain.versions(target).values())) or "nocompiler"
+    return "-".join(filter(None, compilers.versions(target).values())) or "nocompiler"

@@ -7,12 +7,12 @@ time. NOT covered: times of a chip that is not here.
 from dataclasses import replace
 from functools import cached_property
 
-from ksflow.children import environment
+from ksflow import compilers
+from ksflow.compilers.emulator import emulated
+from ksflow.hardware.target import detect, fits, here
+from ksflow.processes.children import environment
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict
-from ksflow.stages.evaluator import toolchain
-from ksflow.stages.evaluator.emulator import emulated
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect, fits, here
 
 
 class Bench:
@@ -46,7 +46,7 @@ class Bench:
 
     def _elsewhere(self, problem: Problem, kernel: Kernel) -> Evaluation:
         """Compiled for the chip, and run in the emulator where there is one and the cases are small."""
-        made = toolchain.build(problem, kernel, self.target, environment({}))
+        made = compilers.build(problem, kernel, self.target, environment({}))
         if made.reason:
             return Evaluation(Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE, made.reason)
         if kernel.language != "hip" or not problem.small:

@@ -18,11 +18,11 @@ import structlog
 from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Verdict
-from ksflow.stages.evaluator import popcorn_results as results
-from ksflow.stages.evaluator.popcorn_desk import Desk, Ticket
-from ksflow.stages.evaluator.popcorn_lint import fault
-from ksflow.stages.evaluator.popcorn_results import Answer
-from ksflow.stages.evaluator.popcorn_wire import Busy, Lost, Refused, Service, cli_id
+from ksflow.remote import popcorn_results as results
+from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
+from ksflow.remote.popcorn_lint import fault
+from ksflow.remote.popcorn_requests import Desk, Ticket
+from ksflow.remote.popcorn_results import Answer
 
 T = TypeVar("T")
 _MODES = {"test": ("test",), "benchmark": ("test", "benchmark"), "leaderboard": ("leaderboard",)}

@@ -12,10 +12,10 @@ from pathlib import Path
 import structlog
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.judge import VERSION
 from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
-from ksflow.stages.evaluator import bundle, kit
-from ksflow.stages.evaluator.bundle import Spool, Unfit
-from ksflow.stages.evaluator.judge import VERSION
+from ksflow.remote import code, payload
+from ksflow.remote.payload import Spool, Unfit
 
 _SHORTEST_S, _LONGEST_S = 0.02, 2.0
 _LOOK_S = 1.0
@@ -45,7 +45,7 @@ class SpoolEvaluator:
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict, however long it takes. Raises ConfigError: folder not usable, patience at its end."""
-        job = bundle.job(self.judge, problem, kernel, against, self.target)
+        job = payload.job(self.judge, problem, kernel, against, self.target)
         try:
             self.start()
             name = self.spool.post(job)
@@ -65,7 +65,7 @@ class SpoolEvaluator:
             try:
                 self.spool.make()
                 self.spool.tidy()
-                kit.refresh(self.spool.root)
+                code.refresh(self.spool.root)
             except OSError as error:
                 raise ConfigError(f"cannot write {self.spool.root}: {error}; set evaluator.folder") from error
             self._made = True
@@ -100,7 +100,7 @@ class SpoolEvaluator:
         """What to run where, and what workers said that refuse the job."""
         target = self.target
         words = "any machine" if target.kind == "cpu" else f"a machine with {target.chip} ({target.march})"
-        folder = self.spool.root / kit.FOLDER
+        folder = self.spool.root / code.FOLDER
         refused = "".join(f"; a worker says: {why}" for why in sorted(watch.refusals))
         return f"on {words}, run: cd {folder} && python -m ksflow worker ..{refused}"
 
@@ -140,7 +140,7 @@ class _Watch:
 
     def _willing(self, path: Path) -> int:
         """When it last gave a sign; 0 where it refuses the job, or is gone."""
-        refuses = (bundle.read(path) or {}).get("refuses", {})
+        refuses = (payload.read(path) or {}).get("refuses", {})
         why = refuses.get(self._name) if isinstance(refuses, dict) else None
         if why:
             self.refusals.add(str(why)[:300])

@@ -9,16 +9,16 @@ import re
 from dataclasses import asdict, replace
 from functools import cached_property
 
-from ksflow.children import environment
+from ksflow import compilers
+from ksflow.compilers.emulator import emulated
+from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
+from ksflow.hardware.target import detect
+from ksflow.processes.children import environment
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Limits, Problem, Target, Trial, Verdict
-from ksflow.stages.evaluator import toolchain
-from ksflow.stages.evaluator.box.levels import probe
-from ksflow.stages.evaluator.emulator import emulated
+from ksflow.sandbox.levels import probe
+from ksflow.source.launches import parse, plans
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.stages.evaluator.recipe import parse, plans
-from ksflow.stages.evaluator.toolchain.occupancy import occupancy
-from ksflow.target import detect
 
 _VERSION = 1
 _PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
@@ -41,14 +41,14 @@ class StaticEvaluator:
     @cached_property
     def fingerprint(self) -> str:
         """The target, and every compiler that was found for it."""
-        found = toolchain.versions(self.target)
+        found = compilers.versions(self.target)
         return "-".join([self.target.fingerprint, *(name or f"no-{language}" for language, name in found.items())])
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
         if kernel.language not in (*self._languages, "python") or kernel.language not in problem.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
-        made = toolchain.build(problem, kernel, self.target, environment({}))
+        made = compilers.build(problem, kernel, self.target, environment({}))
         if made.reason:
             verdict = Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE
             return self._verdict(verdict, made.reason, {"log": made.log})
@@ -72,7 +72,7 @@ class StaticEvaluator:
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
         if kernel.language in self._languages and kernel.language in problem.languages:
-            toolchain.build(problem, kernel, self.target, environment({}))
+            compilers.build(problem, kernel, self.target, environment({}))
 
     def _emulated(self, problem: Problem, kernel: Kernel) -> Evaluation | str:
         """Whether it is right at small shapes, run on this CPU; or why that cannot be said."""
@@ -100,7 +100,7 @@ class StaticEvaluator:
     def _what(self) -> str:
         return f"{self.target.name} ({self.target.march})"
 
-    def _summary(self, made: toolchain.Made) -> str:
+    def _summary(self, made: compilers.Made) -> str:
         """Of the kernel with the most registers, which is the one that matters."""
         rows = [row for row in made.resources if "registers" in row]
         if not rows:

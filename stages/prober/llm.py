@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import dspy
 
-from ksflow.contract import ENDINGS, contract
+from ksflow.lm import Model, render
+from ksflow.lm.program import Inquiry, Program
 from ksflow.notes import probes
 from ksflow.notes.probes import Bench, Figure, Probe
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target
-from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Inquiry, Program
+from ksflow.source.contract import ENDINGS, contract
 from ksflow.stages.prober.ready import fitting
 
 _LONGEST = {"title": 120, "question": 300, "text": 1500, "code": 24_000}

@@ -8,8 +8,8 @@ The optimism fades with every experiment that did not improve the family: in the
 from dataclasses import dataclass
 from functools import cached_property
 
-from ksflow.families import Member, declared, families, space, values_of
 from ksflow.records import Choice, Population, Problem, Trial
+from ksflow.source.families import Member, declared, families, space, values_of
 
 
 class Fastest:

@@ -4,10 +4,10 @@ from typing import Any
 
 import dspy
 
+from ksflow.lm import Model, render
+from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.views import view
 from ksflow.records import Choice, Population, Problem
-from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Inquiry, Program
-from ksflow.stages.lm.views import view
 
 
 class Select(dspy.Signature):  # type: ignore[misc]

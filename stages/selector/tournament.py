@@ -4,7 +4,7 @@ from random import Random
 
 from ksflow.protocols import lot
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.tunables import values
+from ksflow.source.tunables import values
 
 
 class Tournament:

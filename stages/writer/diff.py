@@ -5,11 +5,11 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
+from ksflow.lm import Model, render
+from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.writing import CRAFT, Given, Limits, Order, inquiry
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
-from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Inquiry, Program
-from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, inquiry
-from ksflow.stages.writer.patch import apply
+from ksflow.source.patch import apply
 
 _RULES = """
 Whole lines count, every character of them, indentation and trailing blanks too. What you quote must occur exactly once

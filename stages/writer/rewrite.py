@@ -4,10 +4,10 @@ from typing import Any
 
 import dspy
 
+from ksflow.lm import Model, render
+from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.writing import CRAFT, Given, Limits, Order, inquiry
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
-from ksflow.stages.lm import Model, render
-from ksflow.stages.lm.program import Inquiry, Program
-from ksflow.stages.writer.asking import CRAFT, Given, Limits, Order, inquiry
 
 
 class Write(Given):

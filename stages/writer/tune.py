@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from ksflow.errors import StageError
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
-from ksflow.stages.writer.source import with_main
-from ksflow.tunables import assign, values
+from ksflow.source.answer import with_main
+from ksflow.source.tunables import assign, values
 
 STAGE = "writer=tune"
 

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from ksflow.errors import ConfigError
-from ksflow.importers.command import load
+from ksflow.formats.command import load
+from ksflow.hardware.target import detect
 from ksflow.records import Kernel, Origin, Problem, Trial, Verdict
 from ksflow.report import briefing
 from ksflow.stages.evaluator.command import CommandEvaluator
-from ksflow.target import detect
 
 APP = """#include <cstdio>
 #include <cstring>

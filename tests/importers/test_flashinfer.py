@@ -13,14 +13,14 @@ import torch
 from rich.console import Console
 
 from ksflow.errors import ConfigError
-from ksflow.importers.cases import listed
-from ksflow.importers.flashinfer import _solution, load
+from ksflow.formats.cases import listed
+from ksflow.formats.flashinfer.importer import _solution, load
+from ksflow.formats.flashinfer.runtime import FlashInfer, read_tensor
+from ksflow.formats.runtime import Files
+from ksflow.hardware.target import detect
 from ksflow.records import Problem, Verdict
 from ksflow.report import briefing
-from ksflow.stages.evaluator.foreign.flashinfer import FlashInfer, read_tensor
-from ksflow.stages.evaluator.foreign.runtime import Files
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect
 
 DEFINITION: dict[str, Any] = {
     "name": "scaled_rows",

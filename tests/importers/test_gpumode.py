@@ -14,16 +14,18 @@ import pytest
 import yaml
 from conftest import accepted, rejected, until
 
-from ksflow.compose import build, compose
+from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.importers import cases, gpumode, made
+from ksflow.formats import cases
+from ksflow.formats import folder as made
+from ksflow.formats.gpumode import importer
+from ksflow.formats.runtime import install
+from ksflow.hardware.target import detect
+from ksflow.judge.shipped import played
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
-from ksflow.stages.evaluator.box.foreign import bound
-from ksflow.stages.evaluator.box.shim import WrongResult
-from ksflow.stages.evaluator.foreign.runtime import install
+from ksflow.sandbox.foreign import bound
+from ksflow.sandbox.shim import WrongResult
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.stages.evaluator.shipped import played
-from ksflow.target import detect
 
 TASK = "input_t = output_t = object\n"
 SCALE = """import torch
@@ -98,7 +100,7 @@ def test_a_task_as_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "LICENSE").write_text("A licence\n\nand more\n")
     (tmp_path / ".git").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    found = gpumode.load(str(folder))
+    found = importer.load(str(folder))
     assert sorted(tmp_path.rglob("*")) == before
     assert (found.name, found.score) == ("set-task", "last")
     assert [dict(case.params) for case in found.benchmarks] == [{"size": 64}]
@@ -132,14 +134,14 @@ def test_a_leaderboard_is_found_by_its_name(tmp_path: Path) -> None:
     folder = write(tmp_path / "problems")
     listed = {"problems": [{"directory": "set/task", "name": "three-times", "gpus": ["H100"]}]}
     (tmp_path / "problems" / "set.yaml").write_text(yaml.safe_dump(listed))
-    assert gpumode._folder(None, str(tmp_path), "three-times") == folder
-    assert gpumode._folder(None, str(tmp_path), "set/task") == folder
+    assert importer._folder(None, str(tmp_path), "three-times") == folder
+    assert importer._folder(None, str(tmp_path), "set/task") == folder
     with pytest.raises(ConfigError, match=r"no leaderboard 'three-time' .*did you mean three-times\?"):
-        gpumode.load(root=str(tmp_path), name="three-time")
+        importer.load(root=str(tmp_path), name="three-time")
     for broken in ("problems: [a", "problems: 5", "problems: [a]"):
         (tmp_path / "problems" / "set.yaml").write_text(broken)
         with pytest.raises(ConfigError, match=r"set\.yaml is not YAML|no leaderboard 'three-times'"):
-            gpumode.load(root=str(tmp_path), name="three-times")
+            importer.load(root=str(tmp_path), name="three-times")
 
 
 def test_a_licence_may_be_a_folder_and_git_a_file(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_a_licence_may_be_a_folder_and_git_a_file(tmp_path: Path) -> None:
     git.mkdir(parents=True)
     (git / "HEAD").write_text("abc123\n")
     (tmp_path / ".git").write_text("gitdir: elsewhere/modules/x\n")
-    assert gpumode.provenance(tmp_path) == {"commit": "abc123"}
+    assert importer.provenance(tmp_path) == {"commit": "abc123"}
 
 
 SPYING = f"""import json, os, time
@@ -157,7 +159,7 @@ assert "GEMINI_API_KEY" not in os.environ, "sees the key"
 open("{{told}}", "w").write(str(os.getpid()))
 time.sleep(60)
 {SCALE}"""
-LOADS = "import sys; from ksflow.importers import gpumode; gpumode.load(sys.argv[1])"
+LOADS = "import sys; from ksflow.formats import gpumode; gpumode.load(sys.argv[1])"
 
 
 @pytest.mark.slow
@@ -192,21 +194,21 @@ def test_a_tasks_files_see_no_key_and_end_with_the_program(tmp_path: Path) -> No
 def test_a_task_that_cannot_be_used_says_why(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     folder = write(tmp_path, **changes)
     with pytest.raises(ConfigError, match=message) as caught:
-        gpumode.load(str(folder / "task.yml"))
+        importer.load(str(folder / "task.yml"))
     assert "\n" not in str(caught.value)
 
 
 def test_a_task_that_asks_for_something_else_is_refused_at_once(tmp_path: Path) -> None:
     folder = write(tmp_path, "def generate_inputs(batch, seed):\n    return batch\n")
     with pytest.raises(ConfigError, match=r"defines generate_input .*; a task whose own eval\.py asks for"):
-        gpumode.load(str(folder))
+        importer.load(str(folder))
 
 
 @pytest.mark.slow
 def test_where_size_is_not_the_cause_no_other_size_is_offered(tmp_path: Path) -> None:
     module = SCALE.replace("return one, torch.zeros_like(one)", "return torch.nn.Linear(size, size), one")
     with pytest.raises(ConfigError, match=r"Linear is a torch\.nn\.Module; only tensors and plain values") as caught:
-        gpumode.load(str(write(tmp_path, module)))
+        importer.load(str(write(tmp_path, module)))
     assert "cap" not in str(caught.value)
     assert "largest" not in str(caught.value)
 
@@ -241,7 +243,7 @@ def test_where_upstreams_clock_may_rank_otherwise_is_said(tmp_path: Path, text: 
     folder = write(tmp_path)
     (folder.parent / "eval.py").write_text(text)
     task = yaml.safe_load((folder / "task.yml").read_text())
-    read = gpumode.understood(task, dict(gpumode._files(folder, task)), gpumode._source(folder, task, "upstream"))
+    read = importer.understood(task, dict(importer._files(folder, task)), importer._source(folder, task, "upstream"))
     (line,) = [line for line in read.origin["dropped"] if line.endswith("a ranking may differ from the one here")]
     assert said in line
 
@@ -251,18 +253,18 @@ def test_words_are_what_the_tasks_own_harness_makes_of_them(tmp_path: Path) -> N
     folder = write(tmp_path, FLAGGED, tests=cases_of_task, benchmarks=cases_of_task)
     task = yaml.safe_load((folder / "task.yml").read_text())
     for text, value in (("", "false"), ("if val == 'true':\n    val = True\n", False)):
-        source = gpumode.Source("t", "t", {}, harness=text)
-        read = gpumode.understood(task, {"reference.py": FLAGGED}, source)
+        source = importer.Source("t", "t", {}, harness=text)
+        read = importer.understood(task, {"reference.py": FLAGGED}, source)
         assert [params["masked"] for params, _ in read.tests[:1]] == [value]
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"problem\.path=FOLDER"):
-        gpumode.load()
+        importer.load()
     with pytest.raises(ConfigError, match=r"no task\.yml in"):
-        gpumode.load(str(tmp_path))
+        importer.load(str(tmp_path))
     with pytest.raises(ConfigError, match="did you mean typed"):
-        gpumode.load(str(tmp_path), fidelity="type")
+        importer.load(str(tmp_path), fidelity="type")
 
 
 FLAGGED = """import torch
@@ -298,14 +300,14 @@ def check_implementation(data, output):
 )
 def test_cases_of_a_user_are_held_against_generate_input(tmp_path: Path, tests: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        gpumode.load(str(write(tmp_path)), tests=tests)
+        importer.load(str(write(tmp_path)), tests=tests)
     assert "cap" not in str(caught.value)
 
 
 def test_a_parameter_that_only_goes_by_its_name_is_missed_too(tmp_path: Path) -> None:
     folder = write(tmp_path, FLAGGED.replace("size: int, masked", "size: int, *, masked"))
     with pytest.raises(ConfigError, match=r"a case lacks masked; generate_input takes size, masked, seed$"):
-        gpumode.load(str(folder), tests=[{"size": 8, "seed": 1}])
+        importer.load(str(folder), tests=[{"size": 8, "seed": 1}])
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_booleans_are_words_upstream(tmp_path: Path, fidelity: str, values: list
     tests = [{"size": 8, "masked": True, "seed": 1}, {"size": 8, "masked": False, "seed": 2}]
     folder = write(tmp_path, FLAGGED, tests=tests, benchmarks=tests[:1])
     task = yaml.safe_load((folder / "task.yml").read_text())
-    read = gpumode.understood(task, {"reference.py": FLAGGED}, gpumode.Source("t", "t", {}, fidelity))
+    read = importer.understood(task, {"reference.py": FLAGGED}, importer.Source("t", "t", {}, fidelity))
     assert [params["masked"] for params, _ in read.tests] == values
     assert [params["masked"] for params, _ in read.benchmarks] == values[:1]
     assert any("masked" in line for line in read.origin["inferred"]) == (fidelity == "upstream")
@@ -355,7 +357,7 @@ def said(reference: str, kernel: str, params: dict[str, Any], calls: int = 2) ->
     """What the task's check says of a kernel, called as in a box."""
     functions: dict[str, Any] = {}
     files = {"reference.py": reference, "task.py": TASK, "utils.py": UTILS}
-    install(functions, "gpumode", files, {"reference": "reference.py", "accumulate": "bfloat16"})
+    install(functions, "gpumode.runtime", files, {"reference": "reference.py", "accumulate": "bfloat16"})
     data = functions["generate_input"](**params, seed=5, device="cpu")
     module = types.ModuleType("kernel")
     exec(kernel, module.__dict__)
@@ -599,7 +601,7 @@ def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Mon
     place.chmod(0o1777)
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    problem = gpumode.load(str(write(tmp_path)))
+    problem = importer.load(str(write(tmp_path)))
     evaluator = LocalEvaluator(detect())
     assert evaluator(problem, Kernel("python", {"submission.py": GOOD}), ()).accepted
     assert list(place.glob("ksflow-foreign-*"))
@@ -613,7 +615,7 @@ def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_loose_check_is_named_with_the_case(tmp_path: Path) -> None:
     cases: dict[str, Any] = {"tests": [{"size": 32, "seed": 1}], "benchmarks": [{"size": 256, "seed": 3}]}
     folder = write(tmp_path, LOOSE.replace("RTOL", "0.2"), **cases)
-    found = {name: detail for name, ok, detail in LocalEvaluator(detect()).admit(gpumode.load(str(folder))) if not ok}
+    found = {name: detail for name, ok, detail in LocalEvaluator(detect()).admit(importer.load(str(folder))) if not ok}
     words = "accepted on case size=256: a kernel that computes a matrix of rank 1 in place of the output would win"
     assert found["rejects a matrix of low rank"].startswith(f"{words}; the format's own tolerance"), found
 
@@ -622,7 +624,7 @@ def test_a_loose_check_is_named_with_the_case(tmp_path: Path) -> None:
 def test_a_module_among_the_arguments_is_refused(tmp_path: Path) -> None:
     stateful = SCALE.replace("return one, torch.zeros_like(one)", "return one, torch.nn.ReLU()")
     with pytest.raises(ConfigError, match=r"ReLU is a torch\.nn\.Module; only tensors"):
-        gpumode.load(str(write(tmp_path, stateful, tests=[{"size": 8, "seed": 1}])), cap=8)
+        importer.load(str(write(tmp_path, stateful, tests=[{"size": 8, "seed": 1}])), cap=8)
 
 
 # -- solutions that came with it -----------------------------------------------------------------
@@ -668,7 +670,7 @@ def test_each_style_holds_in_the_judge(tmp_path: Path, style: str) -> None:
     for kind, text in (("correct", right), ("wrong", wrong)):
         (folder / "solutions" / kind).mkdir(parents=True)
         (folder / "solutions" / kind / "one.py").write_text(text)
-    rows = list(LocalEvaluator(detect()).admit(gpumode.load(str(folder))))
+    rows = list(LocalEvaluator(detect()).admit(importer.load(str(folder))))
     assert [(name, detail) for name, ok, detail in rows if not ok] == []
     said = {name: detail for name, _, detail in rows}
     assert said["good one.py"].endswith("us")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.importers.kernel import load
+from ksflow.formats.kernel.importer import load
+from ksflow.hardware.target import detect
 from ksflow.records import Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect
 
 REFERENCE = '''"""Scale every row of x."""
 import torch

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from ksflow import sizes
 from ksflow.errors import ConfigError
-from ksflow.importers import kernelbench
+from ksflow.formats import sizes
+from ksflow.formats.kernelbench import importer
+from ksflow.formats.kernelbench import runtime as judged
+from ksflow.formats.runtime import Files, Foreign
+from ksflow.hardware.target import detect, known
 from ksflow.records import Problem, Verdict
-from ksflow.stages.evaluator.box.foreign import bound
-from ksflow.stages.evaluator.box.shim import WrongResult
-from ksflow.stages.evaluator.box.tree import Flat
-from ksflow.stages.evaluator.foreign import kernelbench as judged
-from ksflow.stages.evaluator.foreign.runtime import Files, Foreign
+from ksflow.sandbox.foreign import bound
+from ksflow.sandbox.shim import WrongResult
+from ksflow.sandbox.tree import Flat
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect, known
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
 SCALE = f'''{_HEAD}class Model(nn.Module):
@@ -122,7 +122,7 @@ def foreign(text: str, cap: int = 0, precision: str = "fp32", overrides: Mapping
 
 def _spec(text: str, precision: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """What the importer tells the judge."""
-    tolerance, found = kernelbench.TOLERANCES[precision], sizes.edits(text, overrides)
+    tolerance, found = importer.TOLERANCES[precision], sizes.edits(text, overrides)
     return {"file": "model.py", "precision": precision, "tolerance": tolerance, "training": True, "sizes": found}
 
 
@@ -146,20 +146,20 @@ def test_a_checkout_may_be_moved_and_what_holds_for_a_problem_still_holds(tmp_pa
     for file in (here, there):
         file.parent.mkdir(parents=True)
         file.write_text(SCALE)
-    first, second = (kernelbench.load(path=str(file), cap=16) for file in (here, there))
+    first, second = (importer.load(path=str(file), cap=16) for file in (here, there))
     assert first.digest == second.digest
     assert str(tmp_path) not in first.reference
     there.write_text(SCALE.replace("* 2", "* 3"))
-    assert kernelbench.load(path=str(there), cap=16).digest != first.digest
+    assert importer.load(path=str(there), cap=16).digest != first.digest
 
 
-@pytest.mark.parametrize("precision", [*kernelbench.PRECISIONS])
+@pytest.mark.parametrize("precision", [*importer.PRECISIONS])
 def test_prompt_and_judge_name_the_same_tolerance(tmp_path: Path, precision: str) -> None:
     """`TINY`: every row of a softmax over 100,000 columns is about 1e-5, whatever goes in."""
     (tmp_path / "mine.py").write_text(TINY)
-    said = kernelbench.load(path=str(tmp_path / "mine.py"), precision=precision, cap=None).statement
+    said = importer.load(path=str(tmp_path / "mine.py"), precision=precision, cap=None).statement
     figures = [float(word) for word in re.findall(r"(?:within|plus|or|than) (\d[\d.e-]*\d)", said)]
-    usual, least = kernelbench.TOLERANCES[precision]
+    usual, least = importer.TOLERANCES[precision]
     assert figures == [usual, usual, usual, 8 * usual, least]
     for text, narrowed in ((TINY, True), (SCALE, False)):
         judge = foreign(text, precision=precision)
@@ -189,7 +189,7 @@ def test_sizes_in_a_row_and_with_a_type_are_sizes() -> None:
 def test_a_cap_above_every_size_cuts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
     file.write_text(SCALE)
-    found = kernelbench.load(str(file), cap=4096)
+    found = importer.load(str(file), cap=4096)
     assert [case.name for case in found.benchmarks] == ["original"]
     assert found.origin["cap"] is None
     assert not any("cut" in line for line in found.origin["inferred"])
@@ -275,7 +275,7 @@ def level(folder: Path, **files: str) -> Path:
 
 def test_a_problem_by_its_number(tmp_path: Path) -> None:
     root = level(tmp_path, _7_Scale=SCALE, _12_Linear=LINEAR)
-    found = kernelbench.load(root=str(root), level=1, id=7, cap=16)
+    found = importer.load(root=str(root), level=1, id=7, cap=16)
     assert found.name == "kernelbench-1-7_Scale"
     assert [(arg.name, arg.dtype, arg.role) for arg in found.args] == [
         ("values", "float32", "in"),
@@ -295,7 +295,7 @@ def test_a_problem_by_its_number(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_model_through_torchs_compiler_is_a_second_baseline_if_wanted(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SCALE)
-    without, both = (kernelbench.load(path=str(tmp_path / "mine.py"), cap=16, compile=told) for told in (None, True))
+    without, both = (importer.load(path=str(tmp_path / "mine.py"), cap=16, compile=told) for told in (None, True))
     assert any("problem.compile=true" in line for line in without.origin["dropped"])
     assert not any("problem.compile=true" in line for line in both.origin["dropped"])
     assert [seed.name for seed in both.seeds if seed.baseline] == ["00_eager.py", "01_compile.py"]
@@ -307,7 +307,7 @@ def test_the_model_through_torchs_compiler_is_a_second_baseline_if_wanted(tmp_pa
 def test_a_problem_for_a_gpu_that_is_elsewhere_keeps_its_sizes(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SCALE)
     away = known("h200", "NVIDIA H200", "sm_90a", {})
-    found = kernelbench.load(path=str(tmp_path / "mine.py"), target=away)
+    found = importer.load(path=str(tmp_path / "mine.py"), target=away)
     assert found.benchmarks[0].name == "original"
     assert [(arg.dtype, arg.role) for arg in found.args] == [("float32", "in"), ("float32", "out")]
     assert found.languages == ("python", "triton", "cuda")
@@ -317,7 +317,7 @@ def test_a_problem_for_a_gpu_that_is_elsewhere_keeps_its_sizes(tmp_path: Path) -
 @pytest.mark.slow
 def test_a_file_of_ones_own_with_parameters_and_a_precision(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LINEAR)
-    found = kernelbench.load(path=str(tmp_path / "mine.py"), precision="bf16", overrides={"wide": 64})
+    found = importer.load(path=str(tmp_path / "mine.py"), precision="bf16", overrides={"wide": 64})
     assert found.name == "kernelbench-mine-bf16"
     assert found.languages == ("python",)
     assert {arg.dtype for arg in found.args} == {"bfloat16"}
@@ -340,7 +340,7 @@ def test_a_file_of_ones_own_with_parameters_and_a_precision(tmp_path: Path) -> N
 def test_a_mistake_is_named(tmp_path: Path, given: dict[str, Any], message: str) -> None:
     root = level(tmp_path, _7_Scale=SCALE, _9_Half="class Model:\n    pass\n", _10_Not="def (:\n", _12_Linear=LINEAR)
     with pytest.raises(ConfigError, match=message):
-        kernelbench.load(root=str(root), **{"level": 1, **given})
+        importer.load(root=str(root), **{"level": 1, **given})
 
 
 @pytest.mark.slow
@@ -357,7 +357,7 @@ def test_the_judge_finds_the_problem_sound(tmp_path: Path, text: str) -> None:
 @pytest.mark.slow
 def test_the_model_through_torchs_compiler_is_judged_in_a_box(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LINEAR)
-    problem = kernelbench.load(path=str(tmp_path / "mine.py"), compile=True)
+    problem = importer.load(path=str(tmp_path / "mine.py"), compile=True)
     _, compiled = problem.seeds
     evaluator = LocalEvaluator(detect())
     try:
@@ -371,11 +371,11 @@ def test_the_model_through_torchs_compiler_is_judged_in_a_box(tmp_path: Path) ->
 def test_reading_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"raise SystemExit('ran')\n{SCALE}")
     with pytest.raises(ConfigError, match=": ran"):
-        kernelbench.load(path=str(tmp_path / "mine.py"))
+        importer.load(path=str(tmp_path / "mine.py"))
 
 
 @pytest.mark.slow
 def test_the_name_of_a_problem_is_a_branch(tmp_path: Path) -> None:
     root = level(tmp_path, **{"_3_odd name (x)__": SCALE})
-    found: Problem = kernelbench.load(root=str(root), level=1, id=3, cap=16)
+    found: Problem = importer.load(root=str(root), level=1, id=3, cap=16)
     assert found.name == "kernelbench-1-3_odd-name-x"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from importers.popcorn_server import CLI_ID, Fault, PopcornServer, board
 
-from ksflow.compose import build, compose
+from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.importers import popcorn
+from ksflow.formats import popcorn
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Problem, Trial, Verdict
 from ksflow.stages.evaluator.popcorn import PopcornEvaluator
 

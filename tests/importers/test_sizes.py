@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from importers.test_kernelbench import NEW, answer, foreign, room
 
-from ksflow import sizes
 from ksflow.errors import ConfigError
-from ksflow.importers import cases, kernelbench
-from ksflow.stages.evaluator.box.shim import WrongResult
-from ksflow.stages.evaluator.foreign import describe
-from ksflow.target import detect
+from ksflow.formats import cases, describe, sizes
+from ksflow.formats.kernelbench import importer
+from ksflow.hardware.target import detect
+from ksflow.sandbox.shim import WrongResult
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
 TRANSPOSED = f"""{_HEAD}class Model(nn.Module):
@@ -197,20 +196,20 @@ def written(folder: Path, text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("cap", "pair"), [(16, "8, 16"), (32, "16, 32")])
 def test_sizes_that_hang_together_are_cut_together(tmp_path: Path, cap: int, pair: str) -> None:
-    found = kernelbench.load(written(tmp_path, LINKED), cap=cap, target=detect())
+    found = importer.load(written(tmp_path, LINKED), cap=cap, target=detect())
     assert f"in_channels, out_channels = {pair}" in found.listing
 
 
 @pytest.mark.slow
 def test_a_warning_where_sizes_became_alike(tmp_path: Path) -> None:
-    found = kernelbench.load(written(tmp_path, TRANSPOSED), cap=4, target=detect())
+    found = importer.load(written(tmp_path, TRANSPOSED), cap=4, target=detect())
     (said,) = [line for line in found.origin["inferred"] if "not noticed" in line]
     assert said.endswith("M and K and N are 4")
 
 
 def test_a_failure_that_has_nothing_to_do_with_size_ends_the_search_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        kernelbench.load(written(tmp_path, BROKEN), target=detect())
+        importer.load(written(tmp_path, BROKEN), target=detect())
     assert "AttributeError" in str(caught.value)
     assert "problem.cap" not in str(caught.value)
     assert "at the largest size" not in str(caught.value)
@@ -230,6 +229,6 @@ def test_the_limit_that_was_met_is_named() -> None:
 @pytest.mark.slow
 def test_sizes_as_they_are_are_taken_where_the_limits_of_a_search_would_cut_them(tmp_path: Path) -> None:
     text = NORM.replace("batch_size = 112", "batch_size = 1")  # 128 MB, where 64 are the limit
-    found = kernelbench.load(written(tmp_path, text), cap=None, target=detect())
+    found = importer.load(written(tmp_path, text), cap=None, target=detect())
     assert found.benchmarks[0].name == "original"
     assert found.origin["cap"] is None

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from ksflow.errors import ConfigError
-from ksflow.importers.tritonbench import load
+from ksflow.formats.runtime import Files, Foreign
+from ksflow.formats.tritonbench.calls import looked_at
+from ksflow.formats.tritonbench.importer import load
+from ksflow.formats.tritonbench.runtime import TritonBench
+from ksflow.hardware.target import detect
 from ksflow.records import Kernel, Verdict
-from ksflow.stages.evaluator.box.elsewhere import cuda_means
-from ksflow.stages.evaluator.box.foreign import bound
-from ksflow.stages.evaluator.foreign.runtime import Files, Foreign
-from ksflow.stages.evaluator.foreign.tritonbench import TritonBench
-from ksflow.stages.evaluator.foreign.tritonbench_calls import looked_at
+from ksflow.sandbox.elsewhere import cuda_means
+from ksflow.sandbox.foreign import bound
 from ksflow.stages.evaluator.local import LocalEvaluator
-from ksflow.target import detect
 
 UPPER = '''import torch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ksflow.records import Problem
-from ksflow.stages.evaluator.recipe import parse, plans
+from ksflow.source.launches import parse, plans
 
 from .specimens import CATEGORIES, EXPECTED, ROOT, Specimen, plain, problems, specimens
 

@@ -9,21 +9,10 @@ from collections.abc import Callable
 from random import Random
 
 from ksflow.protocols import Designer, Selector
-from ksflow.records import (
-    Evaluation,
-    Experiment,
-    Kernel,
-    Origin,
-    Population,
-    Problem,
-    Timing,
-    Trial,
-    Verdict,
-    geomean,
-)
+from ksflow.records import Evaluation, Experiment, Kernel, Origin, Population, Problem, Timing, Trial, Verdict, geomean
+from ksflow.source.tunables import values
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.writer.tune import Tune
-from ksflow.tunables import values
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
 

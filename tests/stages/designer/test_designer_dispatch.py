@@ -22,14 +22,14 @@ from ksflow.records import (
     Verdict,
     geomean,
 )
-from ksflow.stages.designer.dispatch import combined, effective
+from ksflow.search.dispatch import combined, effective
+from ksflow.search.space import space
+from ksflow.source.launches import parse, plans
+from ksflow.source.tunables import DISPATCH, dispatches, values
 from ksflow.stages.designer.random import RandomDesigner
-from ksflow.stages.designer.space import space
 from ksflow.stages.designer.tune import Tpe
-from ksflow.stages.evaluator.recipe import parse, plans
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.writer.tune import Tune
-from ksflow.tunables import DISPATCH, dispatches, values
 
 CASES = tuple(
     Case(f"{m}x{n}x{k}", {"m": m, "n": n, "k": k}, 1)

@@ -7,14 +7,14 @@ import pytest
 from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, softmax
 
 from ksflow.errors import StageError
-from ksflow.families import Point
 from ksflow.records import Plan, Population, portfolio
-from ksflow.stages.designer.blame import Blame
-from ksflow.stages.designer.catalogue import catalogue
+from ksflow.search.blame import Blame
+from ksflow.search.catalogue import catalogue
+from ksflow.source.families import Point
+from ksflow.source.tunables import Tunable
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.rules import Rules
 from ksflow.stages.designer.tune import Tpe
-from ksflow.tunables import Tunable
 
 EVALUATIONS = 42
 

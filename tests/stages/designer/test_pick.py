@@ -10,8 +10,8 @@ from lm.scripted import dummy
 from ksflow.errors import ConfigError
 from ksflow.notes.calibration import Bet
 from ksflow.records import Experiment, portfolio
+from ksflow.search.pick import LEAST, calibrated
 from ksflow.stages.designer.llm import LlmDesigner
-from ksflow.stages.designer.pick import LEAST, calibrated
 
 Idea = tuple[Experiment, float, float]
 """An experiment, its chance of being right, and its gain in percent if it is."""

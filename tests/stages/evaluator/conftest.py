@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ksflow import target
+from ksflow.hardware import target
 from ksflow.records import Evaluation, Kernel, Problem
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from ksflow.home import shipped
-from ksflow.problem import load
-from ksflow.stages.evaluator.box.interpreted import TritonInterpreted
-from ksflow.stages.evaluator.recipe import parse, plans
-from ksflow.tunables import assign
+from ksflow.problem.loader import load
+from ksflow.sandbox.interpreted import TritonInterpreted
+from ksflow.source.launches import parse, plans
+from ksflow.source.tunables import assign
 
 
 def main() -> None:

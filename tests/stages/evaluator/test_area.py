@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ksflow.stages.evaluator.judge.area import Area, Room
+from ksflow.judge.buffers import Area, Room
 
 
 def test_next_box_finds_nothing_of_the_last_one() -> None:

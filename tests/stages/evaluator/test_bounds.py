@@ -6,9 +6,9 @@ import numpy
 import pytest
 import torch
 
+from ksflow.judge import bounds
+from ksflow.judge.bound import compare, expected, worst
 from ksflow.records import Check
-from ksflow.stages.evaluator import bounds
-from ksflow.stages.evaluator.judge.bound import compare, expected, worst
 
 SEED = torch.Generator()
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from ksflow import home, target
-from ksflow.children import environment
+from ksflow import home
+from ksflow.compilers import client
 from ksflow.errors import ConfigError
+from ksflow.hardware import target
+from ksflow.processes.children import environment
 from ksflow.records import Kernel, Limits, Problem, Verdict
-from ksflow.stages.evaluator import compiler
-from ksflow.stages.evaluator.box.levels import probe
+from ksflow.sandbox.levels import probe
 
 from . import toy
 from .conftest import Judge
@@ -26,8 +27,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home.cache("build")
 
 
-def build(problem: Problem, kernel: Kernel, march: str | None = None) -> compiler.Built:
-    return compiler.compile_kernel(problem, kernel, target.detect(march=march), environment({}))
+def build(problem: Problem, kernel: Kernel, march: str | None = None) -> client.Built:
+    return client.compile_kernel(problem, kernel, target.detect(march=march), environment({}))
 
 
 def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> None:
@@ -69,7 +70,7 @@ def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
     body = "\n".join(f"static_assert(spin() + {i} >= 0);" for i in range(200))
     kernel = toy.cpp(body, f"{deep}\n{loop}")
     limits = Limits(compile_s=0.5)
-    built = compiler.compile_kernel(replace(problem, limits=limits), kernel, target.detect(), environment({}))
+    built = client.compile_kernel(replace(problem, limits=limits), kernel, target.detect(), environment({}))
     assert built.timed_out or "constexpr" in built.log
     assert list(own_cache.rglob("tmp-*")) == []
 
@@ -89,7 +90,7 @@ def test_of_a_compiler_in_a_home_only_its_own_parts_are_shown(
         for path in (Path(name), at_home, *Path(name).iterdir()):
             path.chmod(0o755)
         monkeypatch.setenv("PATH", str(at_home.parent), prepend=os.pathsep)
-        compiler.find.cache_clear()
+        client.find.cache_clear()
         try:
             assert build(problem, toy.cpp(toy.LOOP, f'#include "{name}/include/own.h"')).artefact
             for hidden in ("token", "bin/token"):
@@ -97,7 +98,7 @@ def test_of_a_compiler_in_a_home_only_its_own_parts_are_shown(
                 assert "No such file" in built.reason or "denied" in built.reason, built
         finally:
             monkeypatch.undo()
-            compiler.find.cache_clear()
+            client.find.cache_clear()
 
 
 HIDDEN = {
@@ -130,7 +131,7 @@ def test_memory_of_a_compiler_is_limited(problem: Problem, own_cache: Path) -> N
 
 def test_killed_workshop_is_replaced(problem: Problem, own_cache: Path) -> None:
     assert build(problem, toy.slow(4)).artefact
-    child = compiler._workshop._child
+    child = client._workshop._child
     assert child is not None
     os.kill(child.pid, 9)
     assert build(problem, toy.slow(5)).artefact
@@ -153,7 +154,7 @@ def test_cache_forgets_what_nobody_used(problem: Problem, own_cache: Path) -> No
 
 
 def test_two_at_once_share_the_cache(problem: Problem, own_cache: Path) -> None:
-    results: list[compiler.Built] = []
+    results: list[client.Built] = []
     threads = [threading.Thread(target=lambda: results.append(build(problem, toy.slow(3)))) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -167,14 +168,14 @@ def test_no_compiler_is_a_sentence(
     problem: Problem, own_cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    compiler.find.cache_clear()
+    client.find.cache_clear()
     try:
-        if compiler.find() is None:
+        if client.find() is None:
             with pytest.raises(ConfigError, match=r"apt install g\+\+, or pip install ksflow\[compiler\]"):
                 build(problem, toy.RIGHT_CPP)
     finally:
         monkeypatch.undo()
-        compiler.find.cache_clear()
+        client.find.cache_clear()
 
 
 @pytest.mark.skipif(probe().level != "full", reason="needs root, and namespaces")
@@ -190,7 +191,7 @@ def test_a_device_that_only_a_group_may_use_is_open_to_the_box_it_is_given_to() 
         order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 60}
         order |= {"disk_mb": 1, "devices": [f"{folder}/render", f"{folder}/card"]}
         request = {"op": "make", "files": {}, "order": order, "wall_s": 60, "into": ""}
-        log = str(compiler.workshop().ask(request, 60)["log"])
+        log = str(client.workshop().ask(request, 60)["log"])
     finally:
         shutil.rmtree(folder)
     assert "this is render" in log

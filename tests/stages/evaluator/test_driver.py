@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.stages.evaluator.box.device import Launcher
-from ksflow.stages.evaluator.box.driver import Driver, Hip, open_driver
-from ksflow.stages.evaluator.judge.amdgpu import Amdgpu
+from ksflow.judge.amdgpu import Amdgpu
+from ksflow.sandbox.device import Launcher
+from ksflow.sandbox.driver import Driver, Hip, open_driver
 
 RUNTIME = """
 #include <stdio.h>

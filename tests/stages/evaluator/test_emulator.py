@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from ksflow import target
-from ksflow.children import environment
+from ksflow.compilers.client import compile_kernel
+from ksflow.compilers.emulator import DEVICE_HEADERS, emulated
+from ksflow.hardware import target
 from ksflow.home import shipped
-from ksflow.problem import load
+from ksflow.problem.loader import load
+from ksflow.processes.children import environment
 from ksflow.records import Arg, Case, Evaluation, Kernel, Problem, Verdict
-from ksflow.stages.evaluator.compiler import compile_kernel
-from ksflow.stages.evaluator.emulator import DEVICE_HEADERS, emulated
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 SEEDS = shipped("seeds", "fp8_gemm", "gpu")

@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from ksflow import work
-from ksflow.compose import build, compose
+from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.problem import load
+from ksflow.hardware import cost_model
+from ksflow.hardware.cost_model import evaluate, floor_us
+from ksflow.hardware.target import detect, known, options
+from ksflow.problem.loader import load
 from ksflow.records import Case, Target
-from ksflow.target import detect, known, options
-from ksflow.work import evaluate, floor_us
 
 GPU = Target(
     "g", "gpu", "chip", peaks={"flops.fp8": 4e15, "flops.bf16": 2e15, "bytes": 4e12}, sizes={"cache": 50_000_000}
@@ -99,7 +99,7 @@ def test_without_work_or_peaks_there_is_no_floor() -> None:
     assert floor_us(problem, case, unknown) == (0.0, "no floor: no peak rates are known for odd")
     bare = dataclasses.replace(problem, work={})
     assert floor_us(bare, case, detect()) == (0.0, "no floor: problem.yaml has no work")
-    assert work.describe(bare, case, detect()).endswith("problem.yaml has no work")
+    assert cost_model.describe(bare, case, detect()).endswith("problem.yaml has no work")
 
 
 @pytest.mark.parametrize(

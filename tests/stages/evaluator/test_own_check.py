@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from ksflow.stages.evaluator.judge.own_check import Broke, OwnCheck
+from ksflow.judge.own_check import Broke, OwnCheck
 
 DATA = (torch.arange(4.0), torch.zeros(4))
 

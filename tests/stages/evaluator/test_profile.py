@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
+from ksflow.compilers import Made
 from ksflow.errors import ConfigError
+from ksflow.processes.device_lock import DeviceBusy, exclusive, lock_file
+from ksflow.profiling import ncu, rocprof, sanitizer
+from ksflow.profiling.job import JOB, Job, job, smallest
+from ksflow.profiling.page import LINES
+from ksflow.profiling.run import Accepted, Watch
+from ksflow.profiling.running import Ran, program, run
 from ksflow.records import Kernel, Problem
-from ksflow.stages.evaluator.box.levels import PRIVATE, probe
-from ksflow.stages.evaluator.device_access import DeviceBusy, exclusive, lock_file
-from ksflow.stages.evaluator.profile import ncu, rocprof, sanitizer
-from ksflow.stages.evaluator.profile.job import JOB, Job, job, smallest
-from ksflow.stages.evaluator.profile.page import LINES
-from ksflow.stages.evaluator.profile.running import Ran, program, run
-from ksflow.stages.evaluator.profile.watch import Accepted, Watch
-from ksflow.stages.evaluator.toolchain import Made
+from ksflow.sandbox.levels import PRIVATE, probe
 
 Install = Callable[[str, str], None]
 
@@ -443,9 +443,7 @@ def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Probl
     while not processes(mark):
         assert looking.is_alive()
         time.sleep(0.01)
-    taken = (
-        "import sys; from ksflow.stages.evaluator.device_access import exclusive\nwith exclusive(sys.argv[1], 0): pass"
-    )
+    taken = "import sys; from ksflow.processes.device_lock import exclusive\nwith exclusive(sys.argv[1], 0): pass"
     other = subprocess.run([sys.executable, "-c", taken, gpu], capture_output=True, text=True, check=False)
     with pytest.raises(DeviceBusy, match="another process holds"), exclusive(gpu, 0):
         pass
@@ -537,7 +535,7 @@ def test_marks_reach_the_library_that_rocprofv3_loaded(tmp_path: Path) -> None:
     source, library = tmp_path / "roctx.c", tmp_path / "librocprofiler-sdk-roctx.so.1"
     source.write_text("int roctxProfilerResume(unsigned long thread) { return thread == 0 ? 42 : 0; }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=30)
-    code = "from ksflow.stages.evaluator.profile.program import _roctx; print(_roctx().roctxProfilerResume(0))"
+    code = "from ksflow.profiling.program import _roctx; print(_roctx().roctxProfilerResume(0))"
     environment = {**os.environ, "LD_PRELOAD": str(library)}
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=True

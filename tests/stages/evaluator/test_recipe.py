@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from ksflow.arithmetic import calculate
-from ksflow.stages.evaluator import recipe
+from ksflow.source import launches
+from ksflow.source.expressions import calculate
 
 CUDA = """
 constexpr int BM = 64;    // tune: 64 128 | tile
@@ -38,14 +38,14 @@ CASES = {
 }
 
 
-def parsed(text: str) -> recipe.Recipe:
-    found = recipe.parse(text)
+def parsed(text: str) -> launches.Recipe:
+    found = launches.parse(text)
     assert found is not None
     return found
 
 
 def test_source_without_launches_has_no_recipe() -> None:
-    assert recipe.parse("// workspace: at uint8 5\n// launches: none\nint launch = 3;\n") is None
+    assert launches.parse("// workspace: at uint8 5\n// launches: none\nint launch = 3;\n") is None
 
 
 def test_top_level_constants_count() -> None:
@@ -54,7 +54,7 @@ def test_top_level_constants_count() -> None:
 
 
 def test_plans_of_cases() -> None:
-    variants, plans = recipe.plans(parsed(CUDA), CASES, ARGS)
+    variants, plans = launches.plans(parsed(CUDA), CASES, ARGS)
     assert variants == [{}, {"BM": "128", "STAGES": "2"}]
     assert {name: plan.variant for name, plan in plans.items()} == {"small": 0, "deep": 1, "large": 0}
     assert [step.kernel for step in plans["small"].launches] == ["transpose"]
@@ -70,7 +70,7 @@ def test_plans_of_cases() -> None:
 
 
 def test_triton_has_warps_stages_and_constants() -> None:
-    _, plans = recipe.plans(parsed(TRITON), CASES, ARGS)
+    _, plans = launches.plans(parsed(TRITON), CASES, ARGS)
     (step,) = plans["small"].launches
     assert (step.grid, step.warps, step.stages) == ((2 * 6, 1, 1), 4, 2)
     assert step.constants == {"BM": 64, "ODD": 0}
@@ -78,14 +78,14 @@ def test_triton_has_warps_stages_and_constants() -> None:
 
 
 def test_variant_differs_in_its_declarations_alone() -> None:
-    text = recipe.assigned(CUDA, {"BM": "128", "STAGES": "2"})
+    text = launches.assigned(CUDA, {"BM": "128", "STAGES": "2"})
     assert "constexpr int BM = 128;    // tune: 64 128 | tile" in text
     assert "constexpr unsigned STAGES = 2;" in text
     assert "{ int BM = 3; }" in text
     assert "launch:" not in text
     assert "dispatch:" not in text
     assert text.count("\n") == CUDA.count("\n")
-    assert "BM: tl.constexpr = 32\n" in recipe.assigned(TRITON, {"BM": "32"})
+    assert "BM: tl.constexpr = 32\n" in launches.assigned(TRITON, {"BM": "32"})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_variant_differs_in_its_declarations_alone() -> None:
 )
 def test_bad_line_is_named(line: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
-        recipe.parse(f"{CUDA}\n// {line}\n")
+        launches.parse(f"{CUDA}\n// {line}\n")
     assert str(caught.value).startswith(line[:12])
     assert "\n" not in str(caught.value)
 
@@ -132,20 +132,20 @@ def test_bad_line_is_named(line: str, why: str) -> None:
 )
 def test_what_cannot_be_computed_for_a_case(line: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
-        recipe.plans(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
+        launches.plans(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
     assert str(caught.value).startswith(line[:9])
 
 
 def test_first_dispatch_wins_and_requires_hold_after_it() -> None:
     text = CUDA + "// require: BM == 128 or k != 7168 or m > 1024\n"
-    recipe.plans(parsed(text), CASES, ARGS)
+    launches.plans(parsed(text), CASES, ARGS)
     with pytest.raises(ValueError, match=r"does not hold \(BM=64, case large\)"):
-        recipe.plans(parsed(text.replace("or m > 1024", "")), CASES, ARGS)
+        launches.plans(parsed(text.replace("or m > 1024", "")), CASES, ARGS)
 
 
 def test_constant_must_not_hide_a_parameter() -> None:
     with pytest.raises(ValueError, match="constant k has the name of a parameter"):
-        recipe.plans(parsed(f"{CUDA}\nconstexpr int k = 3;\n"), CASES, ARGS)
+        launches.plans(parsed(f"{CUDA}\nconstexpr int k = 3;\n"), CASES, ARGS)
 
 
 def test_arithmetic() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ksflow.stages.evaluator.judge.figures import Lap, Laps
-from ksflow.stages.evaluator.judge.overhead import Null
-from ksflow.stages.evaluator.judge.samples import Samples, booked
+from ksflow.judge.figures import Lap, Laps
+from ksflow.judge.overhead import Null
+from ksflow.judge.samples import Samples, booked
 
 Turns = list[tuple[float, float]]
 FLOOR = {"name": "only", "floor": (2.0, "16 kB at 8 GB/s")}

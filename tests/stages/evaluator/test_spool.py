@@ -18,14 +18,16 @@ import pytest
 from conftest import accepted, until
 from test_suite import at_work
 
-from ksflow import target
 from ksflow.errors import ConfigError
+from ksflow.hardware import target
+from ksflow.hardware.target import fits
+from ksflow.judge import VERSION
 from ksflow.records import Evaluation, Kernel, Problem, Verdict
-from ksflow.stages.evaluator import bundle, claims, kit, worker
-from ksflow.stages.evaluator.bundle import Spool
-from ksflow.stages.evaluator.judge import VERSION
+from ksflow.remote import code as kit
+from ksflow.remote import jobs as claims
+from ksflow.remote import payload, worker
+from ksflow.remote.payload import Spool
 from ksflow.stages.evaluator.spool import SpoolEvaluator
-from ksflow.target import fits
 
 from . import toy
 
@@ -105,7 +107,7 @@ def asking(tmp_path: Path) -> SpoolEvaluator:
 
 def posted(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -> str:
     """A job that nobody waits for: its caller has died, or will look again later."""
-    return evaluator.spool.post(bundle.job(evaluator.judge, problem, kernel, (), evaluator.target))
+    return evaluator.spool.post(payload.job(evaluator.judge, problem, kernel, (), evaluator.target))
 
 
 def said(us: float = 5.0) -> Evaluation:
@@ -176,7 +178,7 @@ def test_half_a_job_is_not_there_yet_and_a_forged_one_is_left_alone(
     spool = evaluator.spool
     elsewhere = Spool(spool.root.parent / "elsewhere")
     elsewhere.make()
-    job = bundle.job(evaluator.judge, problem, toy.cpp("out[0] = 3;"), (), evaluator.target)
+    job = payload.job(evaluator.judge, problem, toy.cpp("out[0] = 3;"), (), evaluator.target)
     name = elsewhere.post(job)
     whole = (elsewhere.jobs / f"{name}.json").read_bytes()
     (spool.jobs / f"{name}.json").write_bytes(whole[:-100])
@@ -232,19 +234,19 @@ def test_a_damaged_result_is_removed_and_judged_again(asking: SpoolEvaluator, pr
 )
 def test_a_result_is_believed_when_every_field_fits(change: dict[str, Any]) -> None:
     whole = json.loads(json.dumps(asdict(said())))
-    assert bundle.record(Evaluation, whole) == said()
+    assert payload.record(Evaluation, whole) == said()
     with pytest.raises((ValueError, TypeError)):
-        bundle.record(Evaluation, {**whole, **change})
+        payload.record(Evaluation, {**whole, **change})
 
 
 def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:
     for text in ('{"a": NaN}', '{"a": 1e999}', "[1]", "[" * 100_000, ""):
         (tmp_path / "file.json").write_text(text)
-        assert bundle.read(tmp_path / "file.json") is None
+        assert payload.read(tmp_path / "file.json") is None
     (tmp_path / "link.json").symlink_to(tmp_path / "file.json")
     (tmp_path / "file.json").write_text('{"a": 1}')
-    assert bundle.read(tmp_path / "file.json") == {"a": 1}
-    assert bundle.read(tmp_path / "link.json") is None
+    assert payload.read(tmp_path / "file.json") == {"a": 1}
+    assert payload.read(tmp_path / "link.json") is None
 
 
 def test_everything_that_could_change_the_verdict_changes_the_id(problem: Problem, tmp_path: Path) -> None:
@@ -253,17 +255,17 @@ def test_everything_that_could_change_the_verdict_changes_the_id(problem: Proble
     two = Kernel("cpp", {"a.cpp": "x", "b.cpp": "y"})
     turned = Kernel("cpp", {"b.cpp": "y", "a.cpp": "x"})
     jobs = [
-        bundle.job("local-1", problem, two, (), here),
-        bundle.job("local-2", problem, two, (), here),
-        bundle.job("local-1", problem, turned, (), here),
-        bundle.job("local-1", problem, two, (toy.trial(two),), here),
-        bundle.job("local-1", replace(problem, digest="other"), two, (), here),
-        bundle.job("local-1", problem, two, (), replace(here, chip="other")),
+        payload.job("local-1", problem, two, (), here),
+        payload.job("local-2", problem, two, (), here),
+        payload.job("local-1", problem, turned, (), here),
+        payload.job("local-1", problem, two, (toy.trial(two),), here),
+        payload.job("local-1", replace(problem, digest="other"), two, (), here),
+        payload.job("local-1", problem, two, (), replace(here, chip="other")),
     ]
     names = [spool.post(job) for job in jobs]
     assert len(set(names)) == len(jobs)
     assert [spool.job(name) for name in names] == jobs
-    retold = bundle.job("local-1", replace(problem, statement="told better"), replace(two, report="so"), (), here)
+    retold = payload.job("local-1", replace(problem, statement="told better"), replace(two, report="so"), (), here)
     assert spool.post(retold) == names[0]
 
 
@@ -318,7 +320,7 @@ def test_a_refusal_is_part_of_what_the_caller_is_told(tmp_path: Path, problem: P
     evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"), patience_minutes=0.03)
     evaluator.start()
     name = posted(evaluator, problem, toy.RIGHT_CPP)
-    bundle.write(evaluator.spool.workers / "far-1.json", {"refuses": {name: "no C++ compiler found"}})
+    payload.write(evaluator.spool.workers / "far-1.json", {"refuses": {name: "no C++ compiler found"}})
     with pytest.raises(ConfigError, match="a worker says: no C\\+\\+ compiler found"):
         evaluator(problem, toy.RIGHT_CPP, ())
 
@@ -338,7 +340,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
     with working(asking.spool.root, PATH=str(tools), PYTHONPATH=str(tools)) as started:
         until(lambda: "cannot be judged here: no C++ compiler found" in started.lines)
         (sign,) = asking.spool.workers.glob("*.json")
-        (why,) = until(lambda: list((bundle.read(sign) or {})["refuses"].values()))
+        (why,) = until(lambda: list((payload.read(sign) or {})["refuses"].values()))
         assert "no C++ compiler found: apt install g++" in why
         assert "(tried again every 5 s)" in why
         assert not found
@@ -348,7 +350,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         wrapper.rename(tools / "g++")
         until(lambda: found)
         assert found[0].verdict is Verdict.INCORRECT
-        assert (bundle.read(sign) or {})["refuses"] == {}
+        assert (payload.read(sign) or {})["refuses"] == {}
     assert started.lines.count("no C++ compiler found") == 1
 
 
@@ -382,20 +384,20 @@ def test_a_worker_for_a_gpu_that_is_not_there_says_so(tmp_path: Path, monkeypatc
 
 def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
     code = asking.spool.root / kit.FOLDER
-    assert not (code / "ksflow/stages/lm").exists()
-    manifest = bundle.read(code / "manifest.json")
+    assert not (code / "ksflow/lm").exists()
+    manifest = payload.read(code / "manifest.json")
     assert manifest is not None
-    gone, changed = code / "ksflow/old.py", code / "ksflow/work.py"
+    gone, changed = code / "ksflow/old.py", code / "ksflow/hardware/cost_model.py"
     gone.write_text("")
     changed.write_text("")
-    files = {**manifest["files"], "ksflow/old.py": "1", "ksflow/work.py": "2", "../../keep": "3"}
+    files = {**manifest["files"], "ksflow/old.py": "1", "ksflow/hardware/cost_model.py": "2", "../../keep": "3"}
     (asking.spool.root.parent / "keep").write_text("")
-    bundle.write(code / "manifest.json", {"files": files})
+    payload.write(code / "manifest.json", {"files": files})
     kit.refresh(asking.spool.root)
     assert not gone.exists()
     assert (asking.spool.root.parent / "keep").exists()
-    assert changed.read_bytes() == (kit.PACKAGE / "work.py").read_bytes()
-    assert bundle.read(code / "manifest.json") == manifest
+    assert changed.read_bytes() == (kit.PACKAGE / "hardware/cost_model.py").read_bytes()
+    assert payload.read(code / "manifest.json") == manifest
 
 
 # -- claims ----------------------------------------------------------------------------------------
@@ -422,7 +424,7 @@ def test_a_claim_holds_until_its_owner_is_dead(tmp_path: Path) -> None:
 
 
 def test_a_dead_process_of_this_machine_holds_nothing(tmp_path: Path) -> None:
-    code = f"from ksflow.stages.evaluator import claims; import pathlib; claims.Claims(pathlib.Path({str(tmp_path)!r}))"
+    code = f"from ksflow.remote import jobs; import pathlib; jobs.Claims(pathlib.Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", f"{code}.take('job')"], check=True)
     assert claims.Claims(tmp_path).take("job") == [tmp_path / "job.0", tmp_path / "job.1"]
 
@@ -488,7 +490,7 @@ def test_a_worker_starts_itself_again_with_newer_code(asking: SpoolEvaluator, pr
     with working(asking.spool.root) as started:
         until(lambda: "waits for jobs" in started.lines)
         manifest = asking.spool.root / kit.FOLDER / "manifest.json"
-        bundle.write(manifest, {"files": {**(bundle.read(manifest) or {})["files"], "ksflow/old.py": "1"}})
+        payload.write(manifest, {"files": {**(payload.read(manifest) or {})["files"], "ksflow/old.py": "1"}})
         until(lambda: started.lines.count("waits for jobs") == 2)
         name = posted(asking, problem, WRONG)
         assert until(lambda: asking.spool.result(name)).verdict is Verdict.INCORRECT

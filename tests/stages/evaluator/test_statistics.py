@@ -2,7 +2,7 @@
 
 import torch
 
-from ksflow.stages.evaluator.judge import statistics
+from ksflow.judge import statistics
 
 
 def logs(rows: list[tuple[list[float], list[float]]]) -> list[torch.Tensor]:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.children import environment
+from ksflow import compilers
+from ksflow.compilers import Made, hip, resources
+from ksflow.compilers.emulator import DEVICE_HEADERS
+from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
+from ksflow.processes.children import environment
 from ksflow.records import Json, Kernel, Problem, Target
-from ksflow.stages.evaluator import toolchain
-from ksflow.stages.evaluator.emulator import DEVICE_HEADERS
-from ksflow.stages.evaluator.toolchain import Made, hip, resources
-from ksflow.stages.evaluator.toolchain.occupancy import occupancy
 
 from . import gpu_toy
 from .gpu_toy import CUDA, H200, HIP, MI300X, TRITON
@@ -36,7 +36,7 @@ def problem(tmp_path: Path) -> Problem:
 
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> Made:
-    return toolchain.build(problem, kernel, target, environment({}))
+    return compilers.build(problem, kernel, target, environment({}))
 
 
 def container(made: Made) -> Json:
@@ -243,7 +243,7 @@ def test_nothing_to_compile_in_pythons_host_mode(problem: Problem) -> None:
 
 
 def test_host_mode_needs_triton_too(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain.triton, "find", lambda platform: None)
+    monkeypatch.setattr(compilers.triton, "find", lambda platform: None)
     with pytest.raises(ConfigError, match="triton is not installed: pip install"):
         build(problem, gpu_toy.triton(TRITON.replace("# launch:", "#")), H200)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from ksflow.stages.lm import Model
-from ksflow.stages.lm.engines import DummyEngine
+from ksflow.lm import Model
+from ksflow.lm.engines import DummyEngine
 
 
 class Scripted:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-from ksflow.stages.lm import Model
-from ksflow.stages.lm.answers import answer
+from ksflow.lm import Model
+from ksflow.lm.answers import answer
 
 Json = dict[str, Any]
 TOKENS_IN, TOKENS_OUT = 1000, 500

@@ -4,9 +4,9 @@ import pytest
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.records import Experiment, Kernel, Origin, Population, Trial
+from ksflow.source.tunables import values
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.rewrite import Rewrite
-from ksflow.tunables import values
 from lm.scripted import dummy, scripted
 
 ENTRY = 'extern "C" void custom_kernel(const float *a, float *c, int64_t m, const int64_t *strides) {}'

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from ksflow.lm import render
 from ksflow.records import Experiment, Kernel, Note, Status
 from ksflow.stages.designer.llm import LlmDesigner
-from ksflow.stages.lm import render
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.scripted import dummy
 

@@ -10,11 +10,11 @@ import pytest
 from pydantic_core import to_jsonable_python
 
 from ksflow.errors import StageError
+from ksflow.lm.adapter import KernelAdapter, Malformed
+from ksflow.lm.answers import answer
 from ksflow.records import Choice, Document, Kernel, Material, Note, Passage, Plan
 from ksflow.stages.designer.llm import Design, LlmDesigner
 from ksflow.stages.digester.llm import Digest, LlmDigester
-from ksflow.stages.lm.adapter import KernelAdapter, Malformed
-from ksflow.stages.lm.answers import answer
 from ksflow.stages.selector.llm import LlmSelector, Select
 from ksflow.stages.writer.diff import Diff, Edit
 from ksflow.stages.writer.rewrite import Rewrite, Write

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from ksflow.lm.failures import failure
+from ksflow.lm.hardware import hardware, near
+from ksflow.lm.views import tried, view
 from ksflow.records import Evaluation, Kernel, Origin, Population, Timing, Trial, Verdict
-from ksflow.stages.lm.failures import failure
-from ksflow.stages.lm.hardware import hardware, near
-from ksflow.stages.lm.views import tried, view
 
 COMPILER = [
     {"kernel": "gemm", "registers": 168, "spill_bytes": 0, "occupancy": 0.25, "limited_by": "shared"},

@@ -8,11 +8,11 @@ import threading
 import pytest
 from conftest import until
 
-from ksflow.compose import build, compose
+from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError, StageError
-from ksflow.stages.lm import inbox
-from ksflow.stages.lm.answers import answer
-from ksflow.stages.lm.inbox import inbox_model
+from ksflow.lm import inbox
+from ksflow.lm.answers import answer
+from ksflow.lm.inbox import inbox_model
 from ksflow.stages.selector.llm import LlmSelector
 
 
@@ -155,8 +155,8 @@ def test_the_folder_is_a_key_of_the_configuration(tmp_path, monkeypatch):
 def test_ctrl_c_ends_the_wait(folder):
     """And leaves the question, for the next time."""
     code = (
-        "import dspy; from ksflow.stages.lm.inbox import inbox_model;"
-        "from ksflow.stages.lm.program import Inquiry, Program;"
+        "import dspy; from ksflow.lm.inbox import inbox_model;"
+        "from ksflow.lm.program import Inquiry, Program;"
         f"Program('writer', dspy.Signature('a -> b'), inbox_model({str(folder)!r})).ask(Inquiry({{'a': '1'}}, print))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from ksflow.contract import contract
 from ksflow.errors import StageError
+from ksflow.lm import render
 from ksflow.records import Experiment, Kernel, Origin, Population, Problem, Trial
-from ksflow.stages.lm import render
+from ksflow.source.contract import contract
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.conftest import accepted

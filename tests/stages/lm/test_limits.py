@@ -11,12 +11,12 @@ import pytest
 from conftest import until
 
 from ksflow.errors import BudgetError, StageError
+from ksflow.lm import attempt, client, limits
+from ksflow.lm.answers import answer
+from ksflow.lm.limits import Window
+from ksflow.lm.prices import price
 from ksflow.protocols import metered_by
 from ksflow.records import Permit, Question
-from ksflow.stages.lm import attempt, client, limits
-from ksflow.stages.lm.answers import answer
-from ksflow.stages.lm.limits import Window
-from ksflow.stages.lm.prices import price
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 PERIOD_S = 0.5

@@ -6,6 +6,8 @@ from itertools import product
 import pytest
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.lm import render
+from ksflow.lm.answers import answer
 from ksflow.records import (
     Document,
     Experiment,
@@ -19,16 +21,14 @@ from ksflow.records import (
     Status,
     Trial,
 )
+from ksflow.source.tunables import values
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.designer.mix import Mix as DesignerMix
 from ksflow.stages.digester.llm import LlmDigester
-from ksflow.stages.lm import render
-from ksflow.stages.lm.answers import answer
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.diff import Diff
 from ksflow.stages.writer.mix import Mix as WriterMix
 from ksflow.stages.writer.rewrite import Rewrite
-from ksflow.tunables import values
 from lm.scripted import dummy, scripted
 
 NOTE = Note("Vectors", "Eight floats.", ("manual, 3.1",))

@@ -5,11 +5,11 @@ import time
 import dspy
 import pytest
 
+from ksflow.lm.adapter import KernelAdapter, Malformed
+from ksflow.lm.sections import split
 from ksflow.records import Experiment, Note
 from ksflow.stages.designer.llm import Design
 from ksflow.stages.digester.llm import Digest
-from ksflow.stages.lm.adapter import KernelAdapter, Malformed
-from ksflow.stages.lm.sections import split
 from ksflow.stages.selector.llm import Select
 from ksflow.stages.writer.diff import Edit
 from ksflow.stages.writer.rewrite import Write

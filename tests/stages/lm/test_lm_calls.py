@@ -11,11 +11,11 @@ import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from ksflow.errors import ConfigError, StageError
+from ksflow.lm import Model
+from ksflow.lm.answers import answer
+from ksflow.lm.engines import BAD, DummyEngine
+from ksflow.lm.history import KEPT
 from ksflow.protocols import transcript_to
-from ksflow.stages.lm import Model
-from ksflow.stages.lm.answers import answer
-from ksflow.stages.lm.engines import BAD, DummyEngine
-from ksflow.stages.lm.history import KEPT
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 
@@ -251,7 +251,7 @@ def test_a_stage_without_a_model_says_so():
 
 def test_dspy_is_not_imported_before_it_is_needed():
     code = (
-        "import sys; from ksflow.stages.lm import Model; from ksflow.stages.lm.engines import *;"
+        "import sys; from ksflow.lm import Model; from ksflow.lm.engines import *;"
         "import ksflow.stages.designer.mix, ksflow.stages.writer.mix;"
         "Model('ksflow/dummy', engine=DummyEngine()); assert 'dspy' not in sys.modules"
     )

@@ -8,10 +8,10 @@ from dspy.lm15 import Message, Response, TextPart, Usage
 from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import BudgetError
+from ksflow.lm.answers import answer
 from ksflow.protocols import metered_by
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.digester.llm import LlmDigester
-from ksflow.stages.lm.answers import answer
 from ksflow.stages.prober.llm import LlmProber
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.diff import Diff

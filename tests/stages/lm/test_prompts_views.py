@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from ksflow.lm import render
+from ksflow.lm.failures import failure
+from ksflow.lm.views import tried, view
 from ksflow.records import (
     Case,
     Evaluation,
@@ -19,9 +22,6 @@ from ksflow.records import (
     geomean,
 )
 from ksflow.stages.designer.llm import LlmDesigner
-from ksflow.stages.lm import render
-from ksflow.stages.lm.failures import failure
-from ksflow.stages.lm.views import tried, view
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.scripted import dummy

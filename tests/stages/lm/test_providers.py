@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ksflow.compose import build, compose
+from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError, StageError
-from ksflow.stages.lm import Model
-from ksflow.stages.lm.answers import answer
+from ksflow.lm import Model
+from ksflow.lm.answers import answer
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 CONF = Path(__file__).parents[3] / "conf"

@@ -9,11 +9,11 @@ import pytest
 from conftest import until
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
+from ksflow.lm import Model
+from ksflow.lm.answers import answer
+from ksflow.lm.replay import Replay
 from ksflow.protocols import about, metered_by, transcript_to
 from ksflow.records import Call, Permit, Population
-from ksflow.stages.lm import Model
-from ksflow.stages.lm.answers import answer
-from ksflow.stages.lm.replay import Replay
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.server import Reply

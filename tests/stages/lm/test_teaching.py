@@ -4,8 +4,8 @@ import dspy
 import pytest
 
 from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.lm.teaching import School
 from ksflow.protocols import metered_by
-from ksflow.stages.lm.teaching import School
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted
 

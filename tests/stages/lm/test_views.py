@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from ksflow.errors import ConfigError
+from ksflow.lm.views import tried, view
 from ksflow.records import Evaluation, Experiment, Note, Origin, Population, Status, Timing, Trial, Verdict
 from ksflow.stages.designer.llm import LlmDesigner
-from ksflow.stages.lm.views import tried, view
 from lm.scripted import dummy
 
 WRONG = Evaluation(Verdict.INCORRECT, "c[3] is off")

@@ -6,13 +6,13 @@ import pytest
 from lm.scripted import dummy, scripted
 from lm.server import Provider
 
+from ksflow.cli.probe import converse, settle
 from ksflow.errors import ConfigError, StageError
-from ksflow.learning.probe import converse, settle
+from ksflow.hardware.target import detect, known
 from ksflow.notes import probes
 from ksflow.records import Arg, Case, Note, Problem, Status
 from ksflow.stages.evaluator.measure import Bench
 from ksflow.stages.prober.llm import LlmProber
-from ksflow.target import detect, known
 
 PROBLEM = Problem(
     name="toy",

@@ -6,7 +6,7 @@ import types
 
 for name in ("bound", "check", "cases", "timing", "statistics", "box"):
     try:
-        module = importlib.import_module(f"ksflow.stages.evaluator.judge.{name}")
+        module = importlib.import_module(f"ksflow.judge.{name}")
     except ImportError:
         continue
     for key, value in list(vars(module).items()):

@@ -2,7 +2,7 @@
 
 import torch
 
-from ksflow.stages.evaluator import bounds
+from ksflow.judge import bounds
 
 Data = tuple[torch.Tensor, ...]
 

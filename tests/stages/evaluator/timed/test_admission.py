@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ksflow.problem import load
-from ksflow.stages.evaluator.judge.cases import Reference
-from ksflow.stages.evaluator.judge.probes import probe
+from ksflow.judge.cases import Reference
+from ksflow.judge.probes import probe
+from ksflow.problem.loader import load
 
 Rows = dict[str, tuple[bool, str]]
 Admit = Callable[..., Rows]
@@ -27,7 +27,7 @@ cases:
 """
 CODE = """
 import torch
-from ksflow.stages.evaluator import bounds
+from ksflow.judge import bounds
 
 def generate_input(n, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -197,7 +197,7 @@ def test_a_mean_of_values_far_from_zero_is_refused_and_one_around_zero_is_admitt
 
 PRODUCT = """
 import torch
-from ksflow.stages.evaluator import bounds
+from ksflow.judge import bounds
 
 def generate_input(m, seed, device="cpu"):
     generator = torch.Generator(device=device).manual_seed(seed)

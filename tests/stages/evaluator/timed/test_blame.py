@@ -10,14 +10,14 @@ import torch
 
 from evaluator import toy
 from evaluator.timed.test_contents import stock
-from ksflow.stages.evaluator.judge.bound import expected
-from ksflow.stages.evaluator.judge.contest import Outcome
-from ksflow.stages.evaluator.judge.figures import Lap, Laps
-from ksflow.stages.evaluator.judge.gear import Gear
-from ksflow.stages.evaluator.judge.lazy import LAZY, Right
-from ksflow.stages.evaluator.judge.samples import Samples
-from ksflow.stages.evaluator.judge.session import Host, Judgement
-from ksflow.stages.evaluator.judge.stock import Shelves, Stock
+from ksflow.judge.backend import Gear
+from ksflow.judge.bound import expected
+from ksflow.judge.comparison import Outcome
+from ksflow.judge.figures import Lap, Laps
+from ksflow.judge.input_pool import Shelves, Stock
+from ksflow.judge.mutants import LAZY, Right
+from ksflow.judge.samples import Samples
+from ksflow.judge.session import Host, Judgement
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge
-from ksflow import target
+from ksflow.hardware import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
-from ksflow.stages.evaluator.box import cgroup, levels, native
+from ksflow.sandbox import cgroup, levels, native
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -282,12 +282,12 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
 
 BROKEN = """
 import sys
-sys.modules["ksflow.stages.evaluator.box.torch_shim"] = None
-from ksflow.stages.evaluator.box import zygote
+sys.modules["ksflow.sandbox.torch_shim"] = None
+from ksflow.sandbox import zygote
 control = zygote.spawn()
-from ksflow.stages.evaluator.judge.area import Area, Room
-from ksflow.stages.evaluator.judge.box import Box, Start
-from ksflow.stages.evaluator.judge.failure import Failure
+from ksflow.judge.buffers import Area, Room
+from ksflow.judge.sandboxed import Box, Start
+from ksflow.judge.failure import Failure
 with Box(Start(control, "python", {"kernel.py": "raise ImportError"}), Area(Room(4096, 4096))) as box:
     try:
         box.ready(300)
@@ -299,7 +299,7 @@ with Box(Start(control, "python", {"kernel.py": "raise ImportError"}), Area(Room
 @pytest.mark.slow
 def test_box_whose_own_code_does_not_load_blames_no_kernel() -> None:
     done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=600, check=False)
-    assert done.stdout.startswith("harness import of ksflow.stages.evaluator.box.torch_shim halted"), done.stderr
+    assert done.stdout.startswith("harness import of ksflow.sandbox.torch_shim halted"), done.stderr
 
 
 @pytest.mark.slow

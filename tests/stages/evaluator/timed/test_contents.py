@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from evaluator import toy
+from ksflow.judge.buffers import Area
+from ksflow.judge.input_pool import Shelves, Stock
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
-from ksflow.stages.evaluator.judge.area import Area
-from ksflow.stages.evaluator.judge.stock import Shelves, Stock
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 

@@ -17,8 +17,8 @@ from evaluator import gpu_toy, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
-from ksflow.stages.evaluator.box import native
-from ksflow.stages.evaluator.box.driver import DriverError, open_driver
+from ksflow.sandbox import native
+from ksflow.sandbox.driver import DriverError, open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 EMULATED = Target("emulated", "gpu", "emulated GPU", march="emulated")

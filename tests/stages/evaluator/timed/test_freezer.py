@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ksflow.stages.evaluator.box import cgroup
-from ksflow.stages.evaluator.judge.freezer import Freezer, GroupFreezer, SignalFreezer
+from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
+from ksflow.sandbox import cgroup
 
 BUSY = """
 import signal, sys, threading

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from evaluator import boxes, toy
-from ksflow import children, target
 from ksflow.errors import ConfigError
+from ksflow.hardware import target
+from ksflow.processes import children
+from ksflow.processes.child import Child
 from ksflow.records import Kernel, Problem
-from ksflow.stages.evaluator.box import levels, seccomp
-from ksflow.stages.evaluator.client import Child
+from ksflow.sandbox import levels, seccomp
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from .test_containment import processes
@@ -255,7 +256,7 @@ def groups() -> list[Path]:
 def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -> None:
     mark = f"{tmp_path}/{after_s}"
     mounts = Path("/proc/mounts").read_text()
-    workshop = Child("ksflow.stages.evaluator.workshop", {"MARK": mark, "TMPDIR": str(tmp_path)})
+    workshop = Child("ksflow.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
     workshop.ask({"op": "hello"}, 10)
     workshop.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
     time.sleep(after_s)
@@ -321,7 +322,7 @@ def test_foreign_calls_kill() -> None:
         pytest.skip("only x86-64 has a second set of numbers")
     code = """
 import ctypes
-from ksflow.stages.evaluator.box import native, seccomp
+from ksflow.sandbox import native, seccomp
 native.no_new_privileges()
 seccomp.restrict(private=True)
 ctypes.CDLL(None).syscall(0x40000000 + 39)
@@ -364,7 +365,7 @@ def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeyp
 
 TELLS = """
 import ctypes, fcntl, json, os, platform, struct, sys
-from ksflow.stages.evaluator.box import native, seccomp, syscalls
+from ksflow.sandbox import native, seccomp, syscalls
 libc = ctypes.CDLL(None, use_errno=True)
 def error_of(name, *arguments):
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]

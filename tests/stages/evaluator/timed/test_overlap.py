@@ -9,8 +9,8 @@ import pytest
 
 from evaluator import toy
 from ksflow.home import cache
+from ksflow.processes import cores
 from ksflow.records import Problem, Verdict
-from ksflow.stages.evaluator import seats
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 WAITS = """
@@ -55,15 +55,15 @@ def test_without_cores_to_spare_nothing_is_compiled_ahead(
 
 def test_a_core_that_a_judge_sits_on_is_not_spare() -> None:
     core = 4095 if 4095 not in os.sched_getaffinity(0) else 4094
-    held = seats.take(core)
+    held = cores.take(core)
     assert held is not None
-    assert seats.take(core) is None
+    assert cores.take(core) is None
     held.close()
-    again = seats.take(core)
+    again = cores.take(core)
     assert again is not None
     again.close()
     mine = min(os.sched_getaffinity(0))
-    taken = seats.take(mine)
-    assert mine not in seats.spare()
+    taken = cores.take(mine)
+    assert mine not in cores.spare()
     if taken:
         taken.close()

@@ -8,7 +8,7 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge, in_the_end
-from ksflow import target
+from ksflow.hardware import target
 from ksflow.records import Case, Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -7,7 +7,7 @@ import pytest
 from evaluator import toy
 from evaluator.conftest import Judge
 from ksflow.records import Kernel, Verdict
-from ksflow.stages.evaluator.box.levels import LEVELS
+from ksflow.sandbox.levels import LEVELS
 
 
 @pytest.mark.parametrize("kernel", [toy.RIGHT_CPP, toy.RIGHT_PYTHON], ids=["cpp", "python"])

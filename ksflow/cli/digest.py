@@ -1,0 +1,205 @@
+"""The verb `digest`: documents become notes on disk, each claim with its source.
+
+After each piece what it gave is on disk, so a kill loses nothing: the same command skips what was read, and answers
+that were paid for come from the model's cache. What this does not do: read outcomes of a run (its own digester does).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ksflow import home, report
+from ksflow.cli.sources import RECORD, Row, recorded
+from ksflow.cli.task import errand
+from ksflow.config import compose
+from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
+from ksflow.hardware.target import label
+from ksflow.lineage.transcript import Transcript
+from ksflow.notes import documents, knowledge
+from ksflow.notes.documents import File, Progress, Unread
+from ksflow.protocols import Digester
+from ksflow.records import Document, Material, Note, Problem, Target, schema
+
+_DONE = ".digested.json"
+_SHOWN = 3  # unread places that are named
+
+
+def digest(words: list[str], overrides: list[str]) -> int:
+    """`digest PATH...`: 0 when all was read that was to be, 1 when a limit or a failure left pieces out."""
+    if not words:
+        raise ConfigError("the command is: digest PATH... [problem=NAME] [target=NAME] llm=NAME (files or folders)")
+    cfg = compose.compose(overrides)
+    reader: Digester = compose.build(cfg.digester)
+    if not hasattr(reader, "watch"):
+        raise ConfigError("digest needs a model that reads; choose one with llm=... (llm=dummy for a dry run)")
+    console = report.console()
+    problem: Problem = compose.build(cfg.problem)
+    target: Target = compose.build(cfg.target)
+    folder = knowledge.own(cfg.lineage.path) / label(target)
+    read = _read(words, console)
+    notes = _known(compose.build(cfg.knowledge)(target=target, problem=problem.name), folder)
+    shelf = Shelf(folder, [file for file, _ in read])
+    with errand(cfg, problem, "digest") as transcript:
+        show = Show(console, shelf, transcript)
+        reader.watch, reader.done = show, shelf.done  # type: ignore[attr-defined]
+        material = Material(tuple(document for _, document in read), notes=notes)
+        _digested(reader, problem, material, show)
+        show.end()
+    return 1 if show.missing else 0
+
+
+def _digested(reader: Digester, problem: Problem, material: Material, show: "Show") -> None:
+    """Have it read; what ends the reading early is said, and what was found until then stays."""
+    try:
+        with boundary("digester"):
+            reader(problem, material)
+    except BudgetError as error:
+        show(Unread((), f"{error}; raise it and give the same command again"))
+    except StageError as error:
+        show(Unread((), _remedied(str(error))))
+
+
+def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]:
+    """The documents, with a line for each."""
+
+    def notice(text: str) -> None:
+        console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+    found = []
+    for file in documents.find(words, notice):
+        document = documents.load(file, notice)
+        if document and document.passages:
+            found.append((file, document))
+            kilobytes = sum(len(passage.text) for passage in document.passages) / 1000
+            console.print(
+                f"{file.name}: {counted(len(document.passages), 'passage')}, {kilobytes:.0f} kB", markup=False
+            )
+    if not found:
+        raise ConfigError("none of the documents has any text; digest reads PDF, Markdown, HTML, text and source code")
+    return found
+
+
+def _known(handbook: tuple[Note, ...], folder: Path) -> tuple[Note, ...]:
+    """The handbook and what the folder holds, which may be about other problems; the folder's counts."""
+    own = [knowledge.read(file) for file in sorted(folder.glob("*.md")) if file.name != knowledge.INDEX]
+    return tuple({note.title: note for note in (*handbook, *own)}.values())
+
+
+class Shelf:
+    """A folder of notes, the record of the documents they are from, and what has been read of them.
+
+    A piece is kept in three steps, each whole: its notes aside, the notes themselves, that it is done. Whoever finds
+    the first step alone takes the others.
+    """
+
+    def __init__(self, folder: Path, files: Sequence[File]) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._record(files)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be used ({error}); mend or remove what is named") from error
+        state = self._state()
+        self.done: set[str] = set(state["done"])
+        if pending := state.get("pending"):
+            self._finish(pending["key"], schema.load("notes", json.dumps(pending["notes"]).encode(), tuple))
+
+    def keep(self, key: str, notes: tuple[Note, ...]) -> None:
+        """What a piece gave."""
+        self._save({"key": key, "notes": json.loads(schema.dump("notes", notes))})
+        self._finish(key, notes)
+
+    def _finish(self, key: str, notes: tuple[Note, ...]) -> None:
+        for note in notes:
+            knowledge.write(note, self.folder, origin="digest")
+        self.done.add(key)
+        self._save(None)
+
+    def _save(self, pending: Mapping[str, Any] | None) -> None:
+        """What another digestion into this folder has done meanwhile stays done."""
+        _write(self.folder / _DONE, {"done": sorted(self.done.union(self._state()["done"])), "pending": pending})
+
+    def _state(self) -> dict[str, Any]:
+        path = self.folder / _DONE
+        try:
+            state = json.loads(path.read_text()) if path.exists() else {"done": []}
+            return {"done": [str(key) for key in state["done"]], "pending": state.get("pending")}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{path} does not say what was read ({error}); remove it, and all is read again"
+            ) from error
+
+    def _record(self, files: Sequence[File]) -> None:
+        """Add the documents to the record: of one file the newest reading counts, files of one name are kept apart."""
+        rows = {(row.name, row.path): row for row in recorded(self.folder)}
+        for file in files:
+            rows[file.name, file.path] = Row(file.name, file.path, *documents.fingerprint(file.path))
+        listed = [row._asdict() | {"path": str(row.path)} for _, row in sorted(rows.items())]
+        _write(self.folder / RECORD, listed)
+
+
+def _write(path: Path, value: Any) -> None:
+    home.write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+class Show:
+    """Told of each piece: keeps what it gave, and says so in a line."""
+
+    def __init__(self, console: Console, shelf: Shelf, transcript: Transcript) -> None:
+        self._console, self._shelf, self._transcript = console, shelf, transcript
+        self.notes: dict[str, Note] = {}
+        self.missing = False
+        """Whether a limit or a failure left something out."""
+
+    def __call__(self, what: Progress | Unread) -> None:
+        if isinstance(what, Unread):
+            self._unread(what)
+            return
+        if what.failed:
+            self.missing = True
+        elif not what.skipped:
+            self._shelf.keep(what.key, what.found)
+            self.notes |= {note.title: note for note in what.found}
+        done = _remedied(what.failed) or ("read before" if what.skipped else counted(len(what.found), "note"))
+        place = f"{what.sources[0]} to {what.sources[-1]}" if len(what.sources) > 1 else "".join(what.sources)
+        self._say(f"piece {what.piece} of {what.pieces}, {place}: {done}; {self._cost()}", bool(what.failed))
+
+    def end(self) -> None:
+        """The notes of this call."""
+        if self.notes:
+            table = Table(box=SIMPLE_HEAD)
+            for title in ("note", "status", "sources"):
+                table.add_column(title, overflow="fold")
+            for note in self.notes.values():
+                source = Text(note.sources[0] + _more(note.sources))
+                table.add_row(Text(note.title), note.status.value, source)
+            self._console.print(table)
+        self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._shelf.folder}; {self._cost()}")
+
+    def _unread(self, what: Unread) -> None:
+        self.missing = self.missing or not what.sources
+        named = ", ".join(what.sources[:_SHOWN]) + (", ..." if len(what.sources) > _SHOWN else "")
+        left = f"left unread, {counted(len(what.sources), 'passage')} ({named}): " if what.sources else ""
+        self._say(f"{left}{what.why}", doubtful=True)
+
+    def _cost(self) -> str:
+        total = self._transcript.total
+        return f"{total.tokens} tokens, ${total.usd:.2f}"
+
+    def _say(self, text: str, doubtful: bool = False) -> None:
+        self._console.print(text, style="yellow" if doubtful else None, markup=False, soft_wrap=True)
+
+
+def _remedied(why: str) -> str:
+    """With the way out where the same command would only be given the same answers."""
+    return f"{why}; answers are kept: model.cache=false asks anew" if "malformed answer" in why else why
+
+
+def _more(sources: tuple[str, ...]) -> str:
+    return f" and {len(sources) - 1} more" if len(sources) > 1 else ""

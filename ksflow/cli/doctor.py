@@ -1,0 +1,173 @@
+"""What this machine can do, and what to install for more. Reads; changes nothing; prints no secret's value."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ksflow import __version__
+from ksflow.hardware import executables
+from ksflow.hardware import target as targets
+from ksflow.hardware.cost_model import quantity
+from ksflow.home import shipped
+from ksflow.processes.children import environment
+from ksflow.records import Target
+
+_KEYS = (
+    "GEMINI_API_KEY",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "OPENROUTER_API_KEY",
+    "AZURE_API_KEY",
+    "VERTEXAI_PROJECT",
+    "AWS_ACCESS_KEY_ID",
+)
+_PACKAGES = ("torch", "triton", "dspy", "hydra-core", "omegaconf", "gitpython", "optuna", "numpy")
+_KERNELS = ("torch", "triton", "numpy")
+"""Of these, what the processes that judge and run kernels import."""
+_LOST = f"; kernels cannot use it: they read neither PYTHONPATH nor ~/.local; install it into {sys.prefix}"
+_OPTIONAL = {"triton": "not installed: pip install triton (optional: Triton kernels)"}
+_REMEDIES = {
+    "g++": "apt install g++, or pip install 'ksflow[compiler]' for zig c++",
+    "clang++": "apt install clang (optional)",
+    "zig": "pip install ziglang (optional: a compiler from PyPI)",
+    "nvcc": "the CUDA toolkit (optional: CUDA C++ kernels)",
+    "hipcc": "ROCm (optional: HIP kernels)",
+}
+_TOOLS = {
+    "ncu": "Nsight Compute, of the CUDA toolkit (optional: counters)",
+    "compute-sanitizer": "the CUDA toolkit (optional: memory faults and races)",
+    "rocprofv3": "rocprofiler-sdk, of ROCm (optional: counters)",
+}
+_VARIANT = " (the target's figures are another variant's: target=auto takes none, so times have no floor)"
+_NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_PATIENCE_S = 20
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+
+def show(console: Console) -> int:
+    """Print the findings; 0 when the main job can run here, else 1."""
+    table = Table(title=f"ksflow {__version__}", title_justify="left", show_header=False)
+    compilers = executables.compilers()
+    usable = bool({"g++", "clang++", "zig"} & compilers.keys())
+    here = targets.detect()
+    add = _adding(table)
+    add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
+    add("one core", _rates(here) or "peak rates unknown: no floor for times")
+    add("gpus", _gpus(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
+    for name, remedy in _REMEDIES.items():
+        add(name, compilers.get(name, f"not found: {remedy}"))
+    for name, remedy in _TOOLS.items():
+        add(name, executables.version(name) or f"not found: {remedy}")
+    if said := counters():
+        add("counters", said)
+    add("compiles for", "\n".join(static(compilers)) or "no GPU: see nvcc, zig, triton")
+    level, layers = isolation()
+    add("isolation", "\n".join([level, *(f"{layer}: {what}" for layer, what in layers.items())]))
+    add("git", _git())
+    seen = _seen_by_kernels()
+    for package in _PACKAGES:
+        lost = package in _KERNELS and package not in seen and _version(package)[:1].isdigit()
+        add(package, _version(package) + (_LOST if lost else ""))
+    gpu = targets.here()
+    if gpu.kind == "gpu" and (why := targets.torch_for(gpu.march)):
+        add("torch on the GPU", why)
+    present = [name for name in _KEYS if os.environ.get(name)]
+    add(
+        "model keys",
+        ", ".join(present) or "none set: llm=offline works without; see --help for llm=",
+    )
+    console.print(table)
+    verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
+    console.print(verdict, markup=False)
+    return 0 if usable else 1
+
+
+def _adding(table: Table) -> Callable[[str, str], None]:
+    """Adds a row of plain words: brackets in them are no markup."""
+    return lambda name, found: table.add_row(name, Text(found))
+
+
+def _rates(target: Target) -> str:
+    rates = (f"{quantity(rate, 'FLOP/s')} {key[6:]}" for key, rate in target.peaks.items() if key.startswith("flops."))
+    return ", ".join(["at most " + next(rates, ""), *rates]) if target.peaks else ""
+
+
+def _gpus(names: tuple[str, ...]) -> str:
+    known = targets.options(names)
+    rows = [row.split(", ") for row in executables.output(*_NVIDIA).splitlines()]
+    found = {row[0]: f", driver {row[1]}, {row[2]}" for row in rows if len(row) == 3}
+    lines = [f"{name}{found.get(name, '')}{_VARIANT if targets.without_figures(name) else ''}" for name in names]
+    return "\n".join([*lines, *([f"known as target={', '.join(known)}"] if known else [])])
+
+
+def counters(parameters: Path = _PARAMETERS) -> str:
+    """Whether NVIDIA's driver lets this user read counters; empty where there is no such driver."""
+    try:
+        found = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text())
+    except OSError:
+        return ""
+    if found and found[1] == "1" and os.geteuid():
+        return "for root only: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or profile as root"
+    return "allowed by the driver (a virtual machine or a container may still lack them)"
+
+
+def static(compilers: Mapping[str, str]) -> list[str]:
+    """The GPU targets that kernels can be compiled for, with such a GPU or without: a line for each way."""
+    cuda, hip = _targets("sm_"), _targets("gfx")
+    known = re.findall(r"sm_\d+", executables.output("nvcc", "--list-gpu-code")) if "nvcc" in compilers else []
+    triton = _version("triton")[:1].isdigit()
+    clang = next((name for name in ("hipcc", "zig") if name in compilers), "")
+    ways = {
+        "cuda (nvcc)": [name for name, march in cuda.items() if march.rstrip("af") in known],
+        f"hip ({clang})": list(hip) if clang else [],
+        "triton": [*cuda, *hip] if triton else [],
+    }
+    return [f"{way}: {' '.join(names)}" for way, names in ways.items() if names]
+
+
+def _targets(architecture: str) -> dict[str, str]:
+    """The shipped targets whose `march` begins so, with their march."""
+    files = sorted(shipped("conf", "target").glob("*.yaml"))
+    marches = {file.stem: re.search(r"^march: (\S+)", file.read_text(), re.MULTILINE) for file in files}
+    return {name: found[1] for name, found in marches.items() if found and found[1].startswith(architecture)}
+
+
+def _git() -> str:
+    if not shutil.which("git"):
+        return "not found: apt install git"
+    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def isolation() -> tuple[str, dict[str, str]]:
+    """The best level at which kernels can be held here, and what each layer is or why it is missing."""
+    trial = [sys.executable, "-P", "-m", "ksflow.sandbox.trial"]
+    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment({}), check=False)
+    if done.returncode:
+        return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
+    found = json.loads(done.stdout)
+    return found["level"], found["layers"]
+
+
+def _seen_by_kernels() -> list[str]:
+    """Those packages that a process finds whose environment is that of the judge's."""
+    ask = f"from importlib.util import find_spec; print(*[name for name in {_KERNELS} if find_spec(name)])"
+    command = [sys.executable, "-P", "-c", ask]
+    return subprocess.run(command, capture_output=True, text=True, env=environment({}), check=False).stdout.split()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return _OPTIONAL.get(package, "not installed: pip install ksflow")

@@ -1,0 +1,326 @@
+"""The verb `suite`: many problems, one after another or side by side, under one budget and in one table.
+
+    python -m ksflow suite problem=kernelbench problem.root=~/KernelBench problem.level=1 problem.id='range(1,101)'
+    python -m ksflow suite suite=kernelbench_l1 problem.root=~/KernelBench llm=gemini suite.usd=20
+    python -m ksflow -m problem=softmax,fp8_gemm loop.minutes=20
+
+Words with several values, written as Hydra's sweeps are, make a member for each; other words hold for all. Each is a
+run in a process of its own, so one that fails stops no other; all end when this process ends, however it does. What is
+finished is kept below `runs/suites/NAME`, and the same command goes on with the rest.
+"""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from ksflow import home, report
+from ksflow.config import compose
+from ksflow.config.members import FLAGS, Member, Suite, members
+from ksflow.errors import ConfigError, LineageError, NothingTried
+from ksflow.lineage import Lineage
+from ksflow.processes.children import ending_with_this
+from ksflow.records import Json, Origin, Problem
+from ksflow.report import scores
+
+_LOOK_S = 0.1
+_OUTPUT = "output.txt"
+_WHY = 300
+"""Characters of a reason."""
+
+
+def suite(words: list[str], overrides: list[str]) -> int:
+    """Run the members that are not finished, end with a table; 1 where one failed."""
+    if words:
+        raise ConfigError(f"suite takes key=value arguments, not {words[0]!r}")
+    directory, given = compose.config_dir([word for word in overrides if word not in FLAGS])
+    compose.no_flags(given)
+    parts = [f"--config-dir={directory}"] if directory else []
+    own = [word for word in given if word.startswith(("suite=", "suite."))]
+    cfg = compose.compose([*parts, *own], "suite")
+    plan: Suite = compose.build(cfg.suite)
+    made = members(plan, [*parts, *(word for word in given if word not in own)])
+    _possible(plan, made)
+    with _alone(plan) as folder:
+        return Session(plan, made, folder, report.console(stderr=True)).run()
+
+
+def _possible(plan: Suite, made: Sequence[Member]) -> None:
+    """What would fail every member is said once: a mistyped word, a missing folder, a missing key. ConfigError."""
+    kinds = {tuple(word for word in member.words if "." not in word.partition("=")[0]): member for member in made[::-1]}
+    cfg = [compose.compose(list(member.words)) for member in kinds.values()][-1]
+    for key in plan.needs:
+        folder = next((word.partition("=")[2] for word in made[0].words if word.startswith(f"{key}=")), "")
+        if not folder or not Path(folder).expanduser().is_dir():
+            raise ConfigError(f"suite={plan.name} needs {key}=FOLDER{f', and {folder} is none' if folder else ''}")
+    if len({member.variant for member in made}) == 1:
+        for stage in ("selector", "designer", "writer", "digester"):
+            compose.build(cfg[stage])
+
+
+@contextmanager
+def _alone(plan: Suite) -> Iterator[Path]:
+    """The suite's folder, for one process at a time: two would spend the budget twice. ConfigError."""
+    folder = Path("runs", "suites", compose.PLAIN.sub("_", plan.name))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a")
+    except OSError as error:
+        raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"another process works in {folder}; wait for it, or give suite.name=ANOTHER") from error
+        yield folder
+
+
+class Session:
+    """One call of the verb."""
+
+    def __init__(self, plan: Suite, made: list[Member], folder: Path, console: Console) -> None:
+        self.plan, self.members, self.folder, self.console = plan, made, folder, console
+        self.started = time.monotonic()
+        self._stopped = False
+        for member in made:
+            member.row = self._read(member)
+            if member.row.get("state") == "begun":
+                member.row["usd"] = _paid(member)
+                member.row["wall_s"] = round(member.row.get("wall_s", 0.0) + self._lasted(member), 1)
+
+    def run(self) -> int:
+        """Until all are through, the budget is spent or the user has had enough."""
+        self._say_what()
+        waiting = [member for member in self.members if not member.settled]
+        running: list[Member] = []
+        columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
+        with (
+            Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar,
+            self._interruptible(),
+        ):
+            task = bar.add_task("", total=len(self.members))
+            while running or (waiting and self._go_on()):
+                self._turn(waiting, running)
+                done = sum(member.settled for member in self.members)
+                keys = ", ".join(member.key for member in running)
+                bar.update(task, completed=done, description=f"{done} of {len(self.members)}, now {keys}")
+        return self._end(waiting)
+
+    def _say_what(self) -> None:
+        usd, minutes = self.plan.usd, self.plan.minutes
+        caps = [f"${usd:g}"] if usd is not None else []
+        caps += [f"{minutes:g} minutes"] if minutes is not None else []
+        whole = f"{' and '.join(caps)} for all together" if caps else "no budget for all together"
+        head = f"suite of {len(self.members)}: {whole}"
+        self.console.print(f"{head}; kept in {self.folder}, the same command goes on", soft_wrap=True, markup=False)
+
+    def _turn(self, waiting: list[Member], running: list[Member]) -> None:
+        while waiting and len(running) < self.plan.at_once and self._go_on():
+            member = waiting[0]
+            self._start(member, waiting, running)
+            if waiting.pop(0).process:
+                running.append(member)
+        time.sleep(_LOOK_S)
+        for member in running:
+            os.utime(self.folder / member.folder / _OUTPUT)  # until when it ran, should this process be killed
+        for member in [member for member in running if member.process and member.process.poll() is not None]:
+            running.remove(member)
+            self._finish(member)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Meanwhile, Ctrl-C or a SIGTERM goes to the members in flight: once, they end as usual; twice, abandoned."""
+
+        def interrupt(_: int, __: FrameType | None) -> None:
+            if self._stopped:
+                raise KeyboardInterrupt
+            self._stopped = True
+            self.console.print("finishing what is at hand; once more abandons it", style="yellow")
+            for process in self._processes():
+                process.send_signal(signal.SIGINT)
+
+        before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
+            for process in self._processes():
+                process.terminate()
+
+    def _processes(self) -> "list[subprocess.Popen[bytes]]":
+        return [member.process for member in self.members if member.process]
+
+    # -- budgets ---------------------------------------------------------------------------------
+
+    def _go_on(self) -> bool:
+        return not self._stopped and (self._usd() is None or self._usd() != 0.0) and self._minutes() != 0.0
+
+    def _usd(self) -> float | None:
+        """What is left to give away: neither paid, also by a running member before it was begun anew, nor given."""
+        if self.plan.usd is None:
+            return None
+        spent = sum(float(member.row.get("usd", 0.0)) for member in self.members)
+        given = sum(member.usd for member in self.members if member.process)
+        return max(self.plan.usd - spent - given, 0.0)
+
+    def _minutes(self) -> float | None:
+        if self.plan.minutes is None:
+            return None
+        return max(self.plan.minutes - (time.monotonic() - self.started) / 60, 0.0)
+
+    def _shares(self, member: Member, waiting: Sequence[Member], running: Sequence[Member]) -> list[str]:
+        """An even share for each that has not begun, no more than its own words allow."""
+        loop = compose.build(compose.compose(list(member.words)).loop)
+        found = []
+        if (usd := self._usd()) is not None:
+            member.usd = min(usd / len(waiting), loop.caps.get("usd", usd))
+            found.append(f"loop.usd={member.usd:.6f}")
+        if (minutes := self._minutes()) is not None:
+            turns = -(-(len(waiting) + len(running)) // self.plan.at_once)
+            found.append(f"loop.minutes={min(minutes / turns, loop.caps.get('minutes', minutes)):.4f}")
+        if member.row and "evaluations" in loop.caps:
+            found.append(f"loop.evaluations={max(int(loop.caps['evaluations']) - _judged(member), 0)}")
+        return found
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def _read(self, member: Member) -> Json:
+        file = self.folder / member.folder / "row.json"
+        row: Json = json.loads(file.read_text()) if file.exists() else {}
+        if row and _kept(row["words"]) != _kept(member.words):
+            raise ConfigError(
+                f"{member.key or 'the suite'} was run with other words in {self.folder}: "
+                f"{' '.join(sorted({*row['words']} ^ {*member.words}))}; give suite.name=ANOTHER"
+            )
+        return row
+
+    def _start(self, member: Member, waiting: Sequence[Member], running: Sequence[Member]) -> None:
+        place = self.folder / member.folder
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+        try:
+            shares = self._shares(member, waiting, running)
+        except (ConfigError, LineageError) as error:
+            self._tell(member, {**member.row, "state": "failed", "why": str(error)[:_WHY]})
+            return
+        (place / "summary.json").unlink(missing_ok=True)
+        self._keep(member, {**member.row, "state": "begun", "begun": time.time()})
+        command = [sys.executable, "-m", "ksflow", *member.words, *shares, f"hydra.run.dir='{place}'"]
+        with (place / _OUTPUT).open("wb") as out:
+            member.process = _process(command, out)
+
+    def _finish(self, member: Member) -> None:
+        assert member.process is not None
+        code, member.process, member.usd = member.process.returncode, None, 0.0
+        place = self.folder / member.folder
+        file = place / "summary.json"
+        earlier = {name: member.row.get(name, 0.0) for name in ("usd", "wall_s")}
+        row: Json = {"usd": _paid(member), "wall_s": self._lasted(member)}
+        if file.exists():
+            row = json.loads(file.read_text())
+        row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
+        judged = code in (0, NothingTried.status) and file.exists()
+        state = "interrupted" if self._stopped else "finished" if judged else "failed"
+        if code and state != "interrupted":
+            lines = (place / _OUTPUT).read_text(errors="replace").strip().splitlines() or [f"exit status {code}"]
+            row["why"] = lines[-1].removeprefix("ksflow: ")[:_WHY]
+        self._tell(member, {**row, "state": state})
+
+    def _lasted(self, member: Member) -> float:
+        """For how many seconds it ran when it was begun last."""
+        output = self.folder / member.folder / _OUTPUT
+        last = output.stat().st_mtime if output.exists() else 0.0
+        return max(last - float(member.row.get("begun", last)), 0.0)
+
+    def _tell(self, member: Member, row: Json) -> None:
+        self._keep(member, row)
+        self.console.print(scores.said(member.row), markup=False, soft_wrap=True)
+
+    def _keep(self, member: Member, row: Json) -> None:
+        member.row = {**row, **_known(member)}
+        home.write(self.folder / member.folder / "row.json", json.dumps(member.row, indent=1) + "\n")
+
+    def _end(self, waiting: Sequence[Member]) -> int:
+        """The table and the files."""
+        left = {"state": "left", "why": "interrupted" if self._stopped else "the suite's budget is used up"}
+        rows = [
+            {**left, "member": member.key, "variant": member.variant, "usd": member.row.get("usd", 0.0)}
+            if member in waiting
+            else member.row
+            for member in self.members
+        ]
+        rows = [{**_known(member), **row} for member, row in zip(self.members, rows, strict=True)]
+        file = scores.keep(self.folder, self.plan.name, rows)
+        scores.show(report.console(), rows)
+        self.console.print(f"written to {file}", soft_wrap=True, markup=False)
+        if self._stopped:
+            raise KeyboardInterrupt
+        return int(any(row["state"] == "failed" for row in rows))
+
+
+def _known(member: Member) -> Json:
+    """What a row says of a member whatever became of it."""
+    folder = compose.PLAIN.sub("_", member.variant)
+    return {"member": member.key, "variant": member.variant, "words": list(member.words), "folder": folder}
+
+
+def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """In a group of its own, where no Ctrl-C comes that is not sent; ended when this process is."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+        preexec_fn=ending_with_this(signal.SIGTERM),
+    )
+
+
+def _kept(words: Iterable[Any]) -> list[Any]:
+    """The words that must stay the same: budgets may change."""
+    return [word for word in words if not str(word).startswith("loop.")]
+
+
+def _judged(member: Member) -> int:
+    """Experiments that an earlier call has judged."""
+    try:
+        lineage: Lineage = _opened(member)(create=False)
+    except LineageError:
+        return 0
+    try:
+        return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.everything())
+    finally:
+        lineage.close()
+
+
+def _paid(member: Member) -> float:
+    """What models have cost by the calls on record: of a member that left no summary."""
+    try:
+        lineage: Lineage = _opened(member)(create=False)
+    except (ConfigError, LineageError):
+        return 0.0
+    try:
+        return lineage.spent().usd
+    finally:
+        lineage.close()
+
+
+def _opened(member: Member) -> Callable[..., Lineage]:
+    cfg = compose.compose(list(member.words))
+    problem: Problem = compose.build(cfg.problem)
+    return partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))

@@ -1,0 +1,28 @@
+"""Model calls of a command that is no run: kept in the problem's lineage, and within the budgets of `loop`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omegaconf import DictConfig
+
+from ksflow.config import compose
+from ksflow.lineage import Lineage
+from ksflow.lineage.transcript import Transcript
+from ksflow.protocols import metered_by, unrecorded
+from ksflow.records import Problem
+from ksflow.session.budget import Meter
+
+
+@contextmanager
+def errand(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Transcript]:
+    """Meanwhile, in this context, every model call is about `what`, on record and metered. BudgetError in there."""
+    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=str(cfg.run))
+    try:
+        with unrecorded():  # again when it is over
+            transcript = Transcript(lineage)
+            caps = compose.build(cfg.loop).caps
+            meter = Meter(transcript, caps, minutes=caps.get("minutes"))
+            with metered_by(meter.admit), transcript.about(what):
+                yield transcript
+    finally:
+        lineage.close()

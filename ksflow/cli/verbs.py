@@ -1,0 +1,218 @@
+"""What each command does: compose, build, hand over, show."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from ksflow import dataset, evaluation, log, report
+from ksflow.cli import digest, doctor, knowledge, probe, suite, verify
+from ksflow.cli.warm_start import Heritage, inherit
+from ksflow.config import compose
+from ksflow.config.members import of_multirun
+from ksflow.errors import ConfigError, NothingTried
+from ksflow.export import hand_over
+from ksflow.export.package import write_best
+from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approvals
+from ksflow.lineage.past import Past
+from ksflow.lineage.transcript import Transcript
+from ksflow.loop import Lab
+from ksflow.optimize import optimize
+from ksflow.problem.loader import kernel_file
+from ksflow.protocols import Evaluator
+from ksflow.records import Population, Problem, Seed, Trial
+from ksflow.report import briefing, headline, scores
+from ksflow.session.schedule import Outcome
+from ksflow.session.session import Session
+from ksflow.session.startup import no_other, place
+
+
+def run(words: list[str], overrides: list[str]) -> int:
+    """Search, and end with a table. NothingTried where none of its runs came to an experiment."""
+    if words:
+        raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
+    if several := of_multirun(overrides):
+        return suite.suite([], several)
+    idle: list[str] = []
+    compose.launch(partial(_job, idle), overrides)
+    if idle and all(idle):
+        raise NothingTried(idle[0])
+    return 0
+
+
+def _job(idle: list[str], cfg: DictConfig) -> float:
+    """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
+    folder = compose.job_folder()
+    log.setup(folder)
+    console = report.console(stderr=True)
+    evaluate = compose.build(cfg.evaluator)
+    if hasattr(evaluate, "start"):
+        evaluate.start()
+    problem: Problem = compose.build(cfg.problem)
+    recorded: Past | None = compose.build(cfg.recorded) if cfg.recorded else None
+    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
+    try:
+        no_other(problem, lineage.run, lineage.settings)
+        left = _heritage(cfg, problem, evaluate)
+        for line in left.said:
+            console.print(line, style="yellow", markup=False, soft_wrap=True)
+        lab = Lab(
+            problem=problem,
+            lineage=lineage,
+            transcript=Transcript(lineage),
+            select=compose.build(cfg.selector),
+            design=compose.build(cfg.designer),
+            write=compose.build(cfg.writer),
+            evaluate=evaluate,
+            digest=compose.build(cfg.digester),
+            handbook=(
+                *compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name),
+                *left.notes,
+            ),
+        )
+        show = report.Display(console)
+        session = Session(compose.build(cfg.loop), lab, show, recorded, compose.models(cfg))
+        with session.interruptible():
+            with show:
+                settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
+                outcome = session.run((*_seeds(cfg, problem), *left.seeds), settings)
+            _finish(cfg, console, outcome, lab)
+            _summarise(folder, outcome, lab)
+        if session.interrupted:
+            compose.end_sweep()
+    finally:
+        lineage.close()
+    idle.append(outcome.idle)
+    assert outcome.best.score_us is not None
+    return outcome.best.score_us
+
+
+def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> None:
+    """What a sweep or a suite reads of a run that has ended."""
+    summary = {
+        **report.summary(outcome, lab.problem, lab.lineage),
+        "figures": scores.figures(outcome.population, lab.problem),
+    }
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+
+
+def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
+    files = [cfg.seed] if isinstance(cfg.seed, str) else list(cfg.seed or ())
+    own = [Seed(Path(file).name, kernel_file(file, problem.languages)) for file in files]
+    return (*problem.seeds, *own)
+
+
+def _heritage(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> Heritage:
+    """What the run starts with from another one."""
+    if not cfg.inherit:
+        return Heritage()
+    opened, target = compose.build(cfg.lineage), compose.build(cfg.target)
+    fingerprint = evaluation.key(problem, evaluate).target
+    return inherit(opened, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
+
+
+def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
+    problem, lineage = lab.problem, lab.lineage
+    report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
+    lineage.put_forward(outcome.best.id)
+    folder = lineage.store.path.parent / "best" / problem.name / lineage.run
+    commit = lineage.commit_of(outcome.best.id)
+    target = compose.build(cfg.target)
+    module = write_best(folder, problem, target, outcome.best, commit)
+    console.print(f"written to {module}")
+    reference = next(iter(outcome.baselines), None)
+    handed = hand_over(folder / "handover", problem, target, outcome.best, lab.evaluate, reference)
+    for line in (*map(str, handed.files), *handed.said):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def problem(words: list[str], overrides: list[str]) -> int:
+    """`problem show` and `problem check`."""
+    verb = words[0] if words else "show"
+    if verb not in ("show", "check") or len(words) > 1:
+        raise ConfigError(f"no command 'problem {' '.join(words)}'; commands: problem show, problem check")
+    cfg = compose.compose(overrides)
+    console = report.console()
+    found: Problem = compose.build(cfg.problem)
+    if verb == "show":
+        briefing.show_problem(console, found, compose.build(cfg.target))
+        return 0
+    evaluate = compose.build(cfg.evaluator)
+    if not hasattr(evaluate, "admit"):
+        raise ConfigError(f"evaluator {type(evaluate).__name__} cannot check a problem; use evaluator=local")
+    return briefing.show_checks(console, found, evaluate.admit(found))
+
+
+def lineage(words: list[str], overrides: list[str]) -> int:
+    """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
+    cfg = compose.compose(overrides)
+    found: Problem = compose.build(cfg.problem)
+    tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
+    try:
+        tree.expect_as_recorded()
+        trials = {trial.id: trial for trial in tree.everything()}
+        if not trials:
+            raise ConfigError(
+                f"no trial of problem={found.name} run={cfg.run} in {cfg.lineage.path}; runs: {tree.runs()}"
+            )
+        console = report.console()
+        match words:
+            case []:
+                best, baselines = tree.known.best, report.known_baselines(tree.known, found)
+                said, winner = headline.headline(best, baselines) if best else "", best.id if best else ""
+                report.show_tree(console, trials.values(), baselines, approvals(tree), winner)
+                console.print("\n".join(filter(None, (said, _held(tree.known)))), markup=False, soft_wrap=True)
+                report.show_spending(console, tree.known, tree.spent(), every=True)
+                report.show_calibration(console, tree.known)
+            case ["show", name]:
+                trial = _trial(trials, name)
+                report.show_trial(console, trial, tree.commit_of(trial.id), approvals(tree).get(trial.id))
+            case ["diff", first, second]:
+                changes = tree.diff(_trial(trials, first).id, _trial(trials, second).id)
+                console.print(changes, markup=False, soft_wrap=True)
+            case _:
+                raise ConfigError("commands: lineage, lineage show ID, lineage diff A B")
+    finally:
+        tree.close()
+    return 0
+
+
+def _held(known: Population) -> str:
+    """What the newest verdicts of a run hold for."""
+    judged = [trial.evaluation for trial in known.trials if trial.evaluation]
+    return f"judged by {judged[-1].judge or 'an unknown judge'} on {judged[-1].target}" if judged else ""
+
+
+def _trial(trials: dict[str, Trial], name: str) -> Trial:
+    name = f"{name:0>5}" if name.isdigit() else name
+    if name not in trials:
+        raise ConfigError(f"no trial {name}; there are {min(trials)} to {max(trials)}")
+    return trials[name]
+
+
+def examine(words: list[str], overrides: list[str]) -> int:
+    """`doctor`."""
+    if words or overrides:
+        raise ConfigError("doctor takes no arguments")
+    return doctor.show(report.console())
+
+
+COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
+    "run": run,
+    "problem": problem,
+    "evaluate": verify.evaluate,
+    "verify": verify.verify,
+    "approve": verify.approve,
+    "lineage": lineage,
+    "suite": suite.suite,
+    "optimize": optimize,
+    "digest": digest.digest,
+    "probe": probe.probe,
+    "knowledge": knowledge.show_knowledge,
+    "export": dataset.export,
+    "doctor": examine,
+}

@@ -1,0 +1,232 @@
+"""The commands about one kernel: judge a file, judge a commit again, give it a person's word."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ksflow import evaluation as judging
+from ksflow import home, report
+from ksflow.config import compose
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approve as approve_trial
+from ksflow.lineage.cache import Cache
+from ksflow.lineage.locate import Place, locate
+from ksflow.problem.loader import kernel_file
+from ksflow.protocols import Evaluator
+from ksflow.records import Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
+from ksflow.report import comparison, evidence
+
+_ATTEMPTS = 3
+"""A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
+_BOOLEANS = {"true": True, "false": False}
+
+
+def evaluate(words: list[str], overrides: list[str]) -> int:
+    """`evaluate KERNEL`: 0 accepted or untimed, 1 rejected, 3 when the judge could not tell."""
+    (word,) = _words(words, "evaluate KERNEL (a file, or the name of one of the problem's seeds)")
+    options, rest = _options(overrides, "out")
+    cfg = compose.compose(rest)
+    problem: Problem = compose.build(cfg.problem)
+    kernel = _kernel(word, problem)
+    judge: Evaluator = compose.build(cfg.evaluator)
+    out = _writable(options["out"]) if "out" in options else None
+    baselines = tuple(
+        Trial(seed.name, Origin.SEED, kernel=seed.kernel, name=seed.name)
+        for seed in problem.seeds
+        if seed.baseline and seed.kernel.digest != kernel.digest
+    )
+    console = report.console()
+    evaluation = _cached_or_judged(console, cache(cfg), problem, judge, kernel, baselines)
+    console.print(f"{word} for {problem.name}, kernel {kernel.digest}", markup=False)
+    evidence.show(console, evaluation)
+    if out:
+        out.write_bytes(schema.dump("evaluation", evaluation))
+    return _code(evaluation)
+
+
+def verify(words: list[str], overrides: list[str]) -> int:
+    """`verify COMMIT`: 0 when the record holds, 1 when it does not, 3 when the judge could not tell."""
+    (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
+    cfg, problem, lineage, place = _committed(word, overrides)
+    try:
+        trial = lineage.at(place.trial, place.commit)
+        if trial.evaluation is None or trial.kernel is None:
+            raise ConfigError(f"commit {place.commit[:12]} of {place.branch} holds no verdict; name a later one")
+        known = {other.id: other for other in lineage.everything()}
+    finally:
+        lineage.close()
+    rivals = tuple(known[row["id"]] for row in trial.evaluation.evidence.get("against", ()) if row["id"] in known)
+    what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
+    judge: Evaluator = compose.build(cfg.evaluator)
+    for _ in range(_ATTEMPTS):
+        now = _judged(what, problem, judge, trial.kernel, rivals)
+        found = comparison.compare(problem, record, now)
+        if found.holds or now.verdict is not record.verdict:
+            break
+    console = report.console()
+    for title, evaluation in (("on record", record), ("now", now)):
+        console.print(f"\n{what} {title}", style="bold")
+        evidence.show(console, evaluation)
+    return _said(console, found, now)
+
+
+def _said(console: Console, found: comparison.Comparison, now: Evaluation) -> int:
+    """Print what became of the record; the exit code."""
+    doubt = now.reason if now.verdict is Verdict.HARNESS else now.unranked
+    doubtful = not found.holds and bool(doubt)
+    word = f"not verified ({doubt})" if doubtful else "holds" if found.holds else "DOES NOT HOLD"
+    console.print(f"\n{word}: {'; '.join(found.words)}", markup=False, soft_wrap=True)
+    return 3 if doubtful else 0 if found.holds else 1
+
+
+def approve(words: list[str], overrides: list[str]) -> int:
+    """`approve COMMIT`: a tag on the newest commit of the kernel's branch."""
+    (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
+    options, rest = _options(overrides, "note", "sign", "force")
+    sign, force = (_boolean(name, options.get(name, "false")) for name in ("sign", "force"))
+    cfg, problem, lineage, place = _committed(word, rest)
+    try:
+        expect(lineage, judging.key(problem, compose.build(cfg.evaluator)))
+        trial = next(trial for trial in lineage.everything() if trial.id == place.trial)
+        named = lineage.at(place.trial, place.commit)
+        if named.kernel != trial.kernel:
+            raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
+        approval = approve_trial(lineage, trial, options.get("note", ""), sign, force)
+    finally:
+        lineage.close()
+    console = report.console()
+    console.print(f"{place.branch}  commit {approval.commit}\n{approval}", markup=False, soft_wrap=True)
+    return 0
+
+
+def cache(cfg: Any) -> Cache | None:
+    """Where verdicts are kept, unless that is switched off."""
+    if not isinstance(cfg.cache, bool):
+        raise ConfigError(f"cache={cfg.cache}; valid: true, false")
+    return Cache(home.cache("evaluations")) if cfg.cache else None
+
+
+def expect(lineage: Lineage, key: Key) -> None:
+    """Have a lineage tell what is stale. A run of another evaluator (a dry run) is measured by its own newest."""
+    newest = next((t.evaluation for t in reversed(lineage.everything()) if t.evaluation), None)
+    if newest and newest.judge.partition("-")[0] not in ("", key.judge.partition("-")[0]):
+        key = replace(key, judge=newest.judge, target=newest.target)
+    lineage.expect(key)
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _words(words: list[str], usage: str) -> list[str]:
+    if len(words) != 1:
+        raise ConfigError(f"it is one word: python -m ksflow {usage}, then key=value")
+    return words
+
+
+def _options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:
+    """The command's own key=value arguments, and those that are the configuration's."""
+    pairs = [argument.partition("=") for argument in overrides]
+    mine = {name: value.strip("\"'") for name, equals, value in pairs if equals and name in names}
+    rest = [argument for argument, pair in zip(overrides, pairs, strict=True) if pair[0] not in mine]
+    return mine, rest
+
+
+def _boolean(name: str, value: str) -> bool:
+    if value.lower() not in _BOOLEANS:
+        raise ConfigError(f"{name}={value}; valid: true, false")
+    return _BOOLEANS[value.lower()]
+
+
+def _writable(name: str) -> Path:
+    """Said before the judge has worked for it."""
+    path = Path(name).expanduser()
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError(f"out={name} cannot be written: {error.strerror}") from error
+    return path
+
+
+def _kernel(word: str, problem: Problem) -> Kernel:
+    seeds = {seed.name: seed.kernel for seed in problem.seeds}
+    if not Path(word).expanduser().exists():
+        if word in seeds:
+            return seeds[word]
+        raise ConfigError(
+            f"no file {word}, and no such seed of {problem.name}; its seeds: {', '.join(seeds) or 'none'}"
+        )
+    return kernel_file(word, problem.languages)
+
+
+def _cached_or_judged(
+    console: Console,
+    kept: Cache | None,
+    problem: Problem,
+    judge: Evaluator,
+    kernel: Kernel,
+    baselines: tuple[Trial, ...],
+) -> Evaluation:
+    key = judging.key(problem, judge)
+    found = kept.find(kernel, key) if kept else None
+    if found and (not found.evaluation.accepted or all(found.evaluation.beside(one.id) for one in baselines)):
+        cached = {"cached": {"from": found.source, "date": found.date}}
+        return replace(found.evaluation, evidence=found.evaluation.evidence | cached)
+    if kept and not found and (old := kept.outdated(kernel, problem.name, key)):
+        was = old.evaluation
+        console.print(
+            f"judged before by {was.judge} on {old.date[:10]} ({was.verdict.value}): stale, "
+            f"another {key.changed(was)} now",
+            markup=False,
+            soft_wrap=True,
+        )
+    evaluation = _judged(kernel.digest, problem, judge, kernel, baselines)
+    if kept:
+        kept.keep(kernel, problem.name, "evaluate", evaluation)
+    return evaluation
+
+
+def _judged(what: str, problem: Problem, judge: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+    beside = f" beside {', '.join(trial.name or trial.id for trial in against)}" if against else ""
+    console = report.console(stderr=True)
+    if not console.is_terminal:
+        console.print(f"judging {what}{beside}", markup=False, soft_wrap=True)
+        return judging.verdict(problem, judge, kernel, against)
+    with console.status(f"judging {what}{beside}"):
+        return judging.verdict(problem, judge, kernel, against)
+
+
+def _code(evaluation: Evaluation) -> int:
+    """What is judged without being timed, as by evaluator=static, has nothing against it."""
+    fine = evaluation.accepted or evaluation.verdict is Verdict.UNTIMED
+    return 3 if evaluation.verdict is Verdict.HARNESS else 0 if fine else 1
+
+
+def _committed(word: str, overrides: list[str]) -> tuple[Any, Problem, Lineage, Place]:
+    """Where the kernel is; configuration and problem as its branch says, and its lineage."""
+    cfg = compose.compose(overrides)
+    problem: Problem = compose.build(cfg.problem)
+    opened: Callable[..., Lineage] = compose.build(cfg.lineage)
+    lineage = opened(problem=problem.name, run=str(cfg.run), create=False)
+    try:
+        place = locate(lineage.store, word, problem.name, str(cfg.run))
+    finally:
+        lineage.close()
+    if place.problem != problem.name:
+        cfg, problem = _other_problem(place, overrides, problem)
+    return cfg, problem, opened(problem=place.problem, run=place.run, create=False), place
+
+
+def _other_problem(place: Place, overrides: list[str], given: Problem) -> tuple[Any, Problem]:
+    if not any(override.startswith(("problem=", "problem.path=")) for override in overrides):
+        with suppress(ConfigError):
+            cfg = compose.compose([f"problem={place.problem}", *overrides])
+            return cfg, compose.build(cfg.problem)
+    raise ConfigError(
+        f"{place.branch} is a kernel for {place.problem}, not for {given.name}; "
+        f"say problem={place.problem}, or problem.path=FOLDER"
+    )

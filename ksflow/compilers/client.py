@@ -1,0 +1,320 @@
+"""The compiler box: source -> one shared object, found again by what it was made from.
+
+Covered: only the judge's own flags, a scrubbed environment, the layers of a box (`box/`), limits on wall and CPU time,
+memory and disk, a cache that concurrent runs can share. NOT covered: where boxes reach `rlimits` only, a compiler that
+is made to read the user's files (`#include`, `.incbin`) reads them.
+"""
+
+import contextlib
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ksflow import home
+from ksflow.errors import ConfigError
+from ksflow.processes.child import Child
+from ksflow.processes.children import environment
+from ksflow.processes.wire import Closed
+from ksflow.records import Kernel, Limits, Problem, Target
+from ksflow.sandbox.levels import probe
+
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
+_SOURCES = (".cpp", ".cc", ".c")
+_UNFINISHED = "tmp-"
+_PROGRAMS = ("*g++*", "*gcc*", "*c++*", "*clang*", "as", "*-as", "ld", "ld.*", "*-ld", "*lld*", "collect2")
+_PARTS = ("include", "lib", "lib32", "lib64", "libexec", "*-*-*")
+_LOG = 4000
+_FILE_MB, _DISK_MB = 256, 512
+_ZIG_USER = 61183
+"""Its cache outlives a box, so its boxes share a user."""
+_GRACE_S = 30.0
+_MISTYPED = "target.march={}: {} does not know it; {}"
+_ZIG_UNKNOWN = "available CPUs for architecture"
+_KEPT_BYTES, _KEPT_S = 2 << 30, 30 * 86400
+_FIRST_ZIG_S = 600
+_ERROR = re.compile(r"(?:fatal )?[eE]rror: |undefined reference|undefined symbol|: error:")
+_OWN_FAULT = re.compile(r":\d+:\d+: (?:fatal )?error: |undefined reference|undefined symbol")
+"""The source is to blame, so that trying again is in vain."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """One that was found."""
+
+    command: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+
+    @property
+    def zig(self) -> bool:
+        """Whether it is zig's, which differs in its flags, its cache and its pace."""
+        return len(self.command) > 1
+
+    @property
+    def name(self) -> str:
+        """Short, for a fingerprint."""
+        number = re.search(r"\d+(\.\d+)+", self.version)
+        kind = "zig" if self.zig else Path(self.command[0]).name
+        return f"{kind}{number[0] if number else ''}"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What came of compiling: a file, or why not."""
+
+    artefact: str = ""
+    reason: str = ""
+    log: str = ""
+    timed_out: bool = False
+    cached: bool = False
+
+
+@cache
+def find() -> Compiler | None:
+    """The first that works: g++, clang++, c++, else zig's from PyPI."""
+    limits = {"g++": ("-fmax-errors=5",), "clang++": ("-ferror-limit=5",), "c++": ()}
+    for name, flags in limits.items():
+        path = shutil.which(name)
+        if path and (version := _version((path, "--version"))):
+            return Compiler((path,), version, ("-fdiagnostics-color=never", *flags))
+    zig = (sys.executable, "-m", "ziglang")
+    if version := _version((*zig, "version")):
+        return Compiler((*zig, "c++"), version, ("-fno-sanitize=undefined", "-ferror-limit=5"))
+    return None
+
+
+def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> Built:
+    """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
+    compiler = find()
+    if compiler is None:
+        raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
+    march = _march(compiler, target.march)
+    if not compiler.zig and (hint := _unknown(compiler, march)):
+        raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
+    trim_cache(home.cache("build"))
+    defines = [f"-D{name}={_plain(value)}" for name, value in problem.defines.items()]
+    flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines]
+    machine = _cpu() if target.march == "native" else ""
+    name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
+    folder = home.cache("build", name[:2])
+    done, failed = folder / f"{name}.so", folder / f"{name}.log"
+    if done.exists():
+        os.utime(done)
+        return Built(str(done), cached=True)
+    if failed.exists():
+        return failure(failed.read_text(), cached=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
+        made = Path(work, "kernel.so")
+        built = _compile(compiler, flags, kernel, made, problem.limits, environment)
+        if built.artefact:
+            os.replace(made, done)
+            return Built(str(done))
+        if compiler.zig and _ZIG_UNKNOWN in built.log:
+            raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
+        if _OWN_FAULT.search(built.log):
+            made.write_text(built.log)
+            os.replace(made, failed)
+        return built
+
+
+def _compile(
+    compiler: Compiler,
+    flags: list[str],
+    kernel: Kernel,
+    made: Path,
+    limits: Limits,
+    environment: Mapping[str, str],
+) -> Built:
+    sources = [name for name in kernel.files if name.endswith(_SOURCES)]
+    zig = compiler.zig
+    warm = home.cache("zig", f"warm-{_digest(*flags)}")
+    limit = _FIRST_ZIG_S if zig and not warm.exists() else limits.compile_s
+    order: dict[str, Any] = {
+        "level": probe().level,
+        "command": [*compiler.command, *flags, "-o", made.name, *sources],
+        "makes": made.name,
+        "environment": {name: value for name, value in environment.items() if name != "TMPDIR"},
+        "memory_mb": limits.memory_mb * (4 if zig else 1),
+        "cpu_s": int(limit) + 5,
+        "file_mb": _FILE_MB,
+        "disk_mb": _DISK_MB,
+        "extra": _parts(Path(compiler.command[0])),
+    }
+    if zig:
+        order |= _zig_order(order["environment"])
+    request = {"op": "make", "files": dict(kernel.files), "order": order, "wall_s": limit, "into": str(made)}
+    answer = _workshop.ask(request, limit)
+    if zig and not answer["timed_out"]:
+        warm.touch()  # its own C++ library is compiled on first use, once for each -march
+    return outcome(answer, str(made), limit, order["memory_mb"])
+
+
+def _parts(command: Path) -> list[str]:
+    """What a compiler may read of where it is installed: its programs, libraries and headers. That may be a home."""
+    program = command.resolve()
+    found = [path for pattern in _PROGRAMS for path in program.parent.glob(pattern)]
+    found += [path for pattern in _PARTS for path in program.parents[1].glob(pattern)]
+    return sorted({str(path) for path in (command, program, *found) if path.exists()})
+
+
+def _zig_order(environment: dict[str, str]) -> dict[str, Any]:
+    """What zig's boxes have besides: a cache that outlives them."""
+    folder = home.cache("zig", "files")
+    folder.mkdir(parents=True, exist_ok=True)
+    owner = {"uid": _ZIG_USER} if os.getuid() == 0 else {}
+    if owner:
+        os.chown(folder, _ZIG_USER, _ZIG_USER)
+    return {"writable": [str(folder)], "environment": {**environment, "ZIG_GLOBAL_CACHE_DIR": str(folder)}, **owner}
+
+
+def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> Built:
+    """What came of a request. Raises ConfigError where boxes do not start."""
+    words = answer["words"]
+    if answer["timed_out"]:
+        return Built(reason=f"compile: took longer than {limit:g} s", timed_out=True)
+    if words.get("exit") == "0":
+        return Built(made)
+    if "exit" not in words and "disk" not in words:
+        raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its keeper ended')}")
+    text = _trim(answer["log"])
+    for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
+        if word in words:
+            return Built(reason=f"compile: {reason}", log=text)
+    return failure(text or f"the compiler ended with status {words['exit']}")
+
+
+class Workshop:
+    """The process that runs compilers in boxes, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+
+    def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
+        """Its answer; one that died is replaced. Raises ConfigError when that does not help."""
+        cause = ""
+        with self._lock:
+            for _ in range(2):
+                child = self._awake()
+                try:
+                    return child.ask(request, limit + _GRACE_S)
+                except Closed as error:
+                    cause = str(error)
+        raise ConfigError(f"the process that runs compilers does not answer: {' '.join(cause.split())}")
+
+    @property
+    def pid(self) -> int:
+        """Of the process; 0 where there is none."""
+        return self._child.pid if self._child else 0
+
+    def _awake(self) -> Child:
+        if self._child is None:
+            self._child = Child("ksflow.compilers.server", {})
+        elif not self._child.alive:
+            self._child.restart()
+        return self._child
+
+
+_workshop = Workshop()
+
+
+def workshop() -> Workshop:
+    """The first of them, which all compilers share; more may be started beside it."""
+    return _workshop
+
+
+def workshop_pid() -> int:
+    """Of the process that runs compilers; 0 where there is none."""
+    return _workshop.pid
+
+
+@cache
+def _unknown(compiler: Compiler, march: str) -> str:
+    """What to write instead of a -march that the compiler does not know; empty where it does."""
+    command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment({}), check=False, start_new_session=True
+    )
+    if done.returncode == 0:
+        return ""
+    hint = re.search(r"did you mean '([^']+)'", done.stderr)
+    return f"did you mean {hint[1]}?" if hint else "native stands for this machine"
+
+
+@cache
+def trim_cache(folder: Path) -> None:
+    """Once per process: remove what nobody used for long, then the longest unused until the rest is small enough."""
+    used = sorted(((found.st_mtime, found.st_size, path) for path, found in _files(folder)), reverse=True)
+    total = 0
+    for when, size, path in used:
+        total += size
+        if total > _KEPT_BYTES or when < time.time() - _KEPT_S:
+            path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    for path in folder.glob("??/*"):
+        with contextlib.suppress(OSError):
+            found = path.stat()
+            if path.is_file():
+                yield path, found
+            elif path.name.startswith(_UNFINISHED) and found.st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def failure(log: str, cached: bool = False) -> Built:
+    """With the first error as its reason."""
+    lines = log.splitlines()
+    reason = next((line for line in lines if _ERROR.search(line)), lines[0])
+    return Built(reason=reason[:300], log=log, cached=cached)
+
+
+def _trim(text: str) -> str:
+    """From the first error on, and not too much of it."""
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
+    return "\n".join(lines[max(first - 2, 0) :])[:_LOG]
+
+
+def _plain(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _version(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
+
+
+def _march(compiler: Compiler, march: str) -> str:
+    """zig has its own spelling."""
+    return march.replace("-", "_") if compiler.zig else march
+
+
+@cache
+def _cpu() -> str:
+    """What `-march=native` means here."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -1,0 +1,102 @@
+"""Puts what was compiled into a device container: code and launches for each case, in one JSON file.
+
+Launches name the code by its index, pointers by theirs; sizes are numbers. Nothing is left to compute.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ksflow import home
+from ksflow.compilers.occupancy import occupancy
+from ksflow.compilers.request import Entry, Request, Toolchain
+from ksflow.records import Json
+from ksflow.source.launches import Plan
+from ksflow.source.tunables import number
+
+VERSION = 1
+
+
+def assemble(request: Request, toolchain: Toolchain, kept: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
+    """The container's path (empty where a linker is missing), and a row of figures for each kernel and variant.
+
+    ValueError where a launch cannot be had.
+    """
+    codes: dict[str, int] = {}
+    plans: Json = {}
+    rows: dict[tuple[int, str, str], Json] = {}
+    for case, plan in request.plans.items():
+        launches = []
+        for step in plan.launches:
+            entry = toolchain.entry(request, kept, plan.variant, step)
+            launches.append(
+                {
+                    "code": codes.setdefault(entry.code, len(codes)),
+                    "kernel": entry.kernel,
+                    "grid": list(step.grid),
+                    "block": list(entry.block),
+                    "shared": entry.shared,
+                    "args": [list(argument) for argument in step.args],
+                    "parameters": entry.facts.get("parameters", []),
+                    "spare": entry.spare,
+                }
+            )
+            _note(rows, request, toolchain, plan, entry)
+        plans[case] = {"workspaces": [room.bytes for room in plan.workspaces], "launches": launches}
+    text = json.dumps({"version": VERSION, "platform": toolchain.platform, "codes": list(codes), "plans": plans})
+    return "" if "" in codes else _stored(text), tuple(rows.values())
+
+
+def row(request: Request, toolchain: Toolchain, name: str, facts: Json) -> Json:
+    """The figures of one kernel."""
+    shown = {key: value for key, value in facts.items() if key != "parameters"}
+    return {"kernel": name, "target": request.target.march, "compiler": toolchain.version, **shown}
+
+
+def _note(
+    rows: dict[tuple[int, str, str], Json], request: Request, toolchain: Toolchain, plan: Plan, entry: Entry
+) -> None:
+    """Add the entry's figures; of several launches of one the largest shared memory and block count."""
+    values = {name: number(value) for name, value in request.variants[plan.variant].items()}
+    threads = entry.block[0] * entry.block[1] * entry.block[2]
+    shared = entry.facts.get("shared_bytes", 0) + entry.shared
+    known = (plan.variant, entry.kernel, hashlib.sha256(entry.code.encode()).hexdigest())
+    before = rows.get(known, {})
+    made = row(request, toolchain, entry.kernel, entry.facts) | {
+        "shared_bytes": max(shared, before.get("shared_bytes", 0)),
+        "threads": max(threads, before.get("threads", 0)),
+        "variant": values,
+    }
+    found = occupancy(request.target.march, made["threads"], made.get("registers", 0), made["shared_bytes"])
+    if found and "registers" in made:
+        made |= {"occupancy": round(found.fraction, 4), "limited_by": found.limited_by}
+    most = request.target.sizes.get("shared", made["shared_bytes"])
+    if made["shared_bytes"] > most:
+        raise ValueError(
+            f"launch: {entry.kernel}: needs {made['shared_bytes']} bytes of shared memory; "
+            f"a block has at most {most} on {request.target.name}"
+        )
+    rows[known] = made
+
+
+def _stored(text: str) -> str:
+    """In the cache, under the name of its content."""
+    name = hashlib.sha256(text.encode()).hexdigest()[:32]
+    path = home.cache("build", name[:2], f"{name}.json")
+    if path.exists():
+        os.utime(path)
+        return str(path)
+    return store(text.encode(), path)
+
+
+def store(content: bytes, path: Path) -> str:
+    """Write a file of the cache at once; concurrent runs may write the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp-", delete=False) as file:
+        file.write(content)
+    os.chmod(file.name, 0o755)
+    os.replace(file.name, path)
+    return str(path)

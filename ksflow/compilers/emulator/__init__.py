@@ -1,0 +1,88 @@
+"""HIP kernels on a CPU: `emulated` makes a C++ kernel of a HIP one in strong mode, which the CPU's judge judges.
+
+`device/` holds the header that compiles HIP for AMD's chips without ROCm (put it on the include path), `host/` the one
+that runs it here: a fibre for each work-item, waves of 64 in lock-step at operations across lanes. Covered: what those
+headers define; a compiler builtin that they lack is named. NOT covered: kernels in host mode, inline assembly, time
+(how long it takes says nothing of a GPU), races that the order of the waves does not show.
+"""
+
+from collections.abc import Iterator
+
+from ksflow.compilers.emulator import source
+from ksflow.compilers.emulator.source import DEVICE_HEADERS
+from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem
+from ksflow.source.launches import Plan, Step, parse, plans
+
+__all__ = ["DEVICE_HEADERS", "emulated"]
+
+_FNUZ = ("gfx940", "gfx941", "gfx942")
+"""Chips whose 8-bit floats are the fnuz ones."""
+_PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_AMD__", "__AMDGCN__", "__GFX9__")
+
+_ByDims = dict[tuple[int, ...], Plan]
+
+
+def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
+    """A `cpp` kernel of one file that runs a HIP kernel's launches for the problem's cases, as a GPU `march` would.
+
+    Called with other dimensions than the cases' it aborts and says so. ValueError, one line, where it cannot be done:
+    no HIP, no recipe or one that does not hold, or something that the emulator lacks.
+    """
+    if kernel.language != "hip" or not march.startswith(DEVICE_LANGUAGES["hip"]):
+        raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
+    text = source.whole(kernel)
+    recipe = parse(text)
+    if recipe is None:
+        raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
+    source.check(text)
+    cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
+    variants, made = plans(recipe, cases, [arg.name for arg in problem.args])
+    name = next(iter(kernel.files))
+    parts = [
+        *source.includes(text),
+        f"#define KSFLOW_FNUZ {int(march in _FNUZ)}",
+        *(f"#define {macro} 1" for macro in (f"__{march}__", *_PLATFORM)),
+        source.headers(),
+        *(source.variant(text, values, index, name) for index, values in enumerate(variants)),
+        *_entry(problem, _by_dims(problem, made)),
+    ]
+    return Kernel("cpp", {"emulated.cpp": "\n".join(parts) + "\n"}, kernel.report)
+
+
+def _by_dims(problem: Problem, made: dict[str, Plan]) -> _ByDims:
+    found: _ByDims = {}
+    for case in (*problem.tests, *problem.benchmarks):
+        dims = tuple(int(case.params[dim]) for dim in problem.dims)
+        if found.setdefault(dims, made[case.name]) != made[case.name]:
+            raise ValueError(f"case {case.name}: another with the same {', '.join(problem.dims)} has other launches")
+    return found
+
+
+def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
+    """`custom_kernel`: the launches of the case that has these dimensions."""
+    yield f"{problem.signature} {{"
+    yield f"  void *const arg[] = {{{', '.join(f'(void *){arg.name}' for arg in problem.args)}}};"
+    for sizes, plan in by_dims.items():
+        yield f"  if ({' && '.join(f'{dim} == {size}' for dim, size in zip(problem.dims, sizes, strict=True))}) {{"
+        yield from _launches(plan)
+        yield "    return;\n  }"
+    shown, values = (", ".join(form.format(dim) for dim in problem.dims) for form in ("{} = %lld", "(long long){}"))
+    yield f'  ksflow::fail("no launches are known for {shown}", {values});'
+    yield "}"
+
+
+def _launches(plan: Plan) -> Iterator[str]:
+    """One after another. Workspaces last from call to call."""
+    if plan.workspaces:
+        rooms = ", ".join(f"ksflow::workspace({room.bytes})" for room in plan.workspaces)
+        yield f"    static void *const workspace[] = {{{rooms}}};"
+    for step in plan.launches:
+        grid, block = (f"{{{', '.join(f'{size}u' for size in sizes)}}}" for sizes in (step.grid, step.block))
+        call = f"variant_{plan.variant}::{step.kernel}({_arguments(step)})"
+        yield f"    ksflow::launch({grid}, {block}, {step.shared}, [&] {{ {call}; }});"
+
+
+def _arguments(step: Step) -> str:
+    return ", ".join(
+        f"int64_t({value})" if kind == "int" else f"ksflow::Pointer{{{kind}[{value}]}}" for kind, value in step.args
+    )

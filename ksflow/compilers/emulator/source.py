@@ -1,0 +1,116 @@
+"""A HIP source as the emulator's compiler takes it: what it lacks is found, what C++ says otherwise is rewritten."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from ksflow.records import Kernel
+from ksflow.source.launches import assigned
+
+DEVICE_HEADERS = Path(__file__).parent / "device"
+"""The include path for compiling HIP without ROCm."""
+
+_HOST_HEADERS = Path(__file__).parent / "host"
+_RUNTIME = "hip/hip_runtime.h"
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<([^>\n]+)>|"([^"\n]+)").*$', re.MULTILINE)
+_FOREIGN = re.compile(r"hip|roc|amd|ck/|__clang")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_BUILTIN = re.compile(r"\b__builtin_amdgcn_\w+")
+_ASSEMBLY = re.compile(r"\b(?:__)?asm(?:__)?\b")
+_WAIT = re.compile(
+    r"""\b(?:__)?asm(?:__)?\s+(?:__)?volatile(?:__)?\s*\(\s*
+        "(?:s_waitcnt|s_nop|s_setprio)\b[^";\\]*"\s*(?::[^;]*)?\)\s*;""",
+    re.VERBOSE,
+)
+"""One instruction that only waits, so that nothing is lost with it."""
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_SIZED = r"__attribute__\(\(\s*(?:__)?ext_vector_type(?:__)?\(([^()]+)\)\s*\)\)"
+_REWRITES = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        # One namespace per variant keeps their names apart, which C's linkage would not.
+        (r'\bextern\s*"C"\s*\{', "inline namespace c_names {"),
+        (r'\bextern\s*"C"', ""),
+        (
+            r"\bextern\s+__shared__\s+([^;\[\]]*?)\b(\w+)\s*\[\s*\]\s*;",
+            r"\1 *\2 = ksflow::Pointer{ksflow::dynamic_shared};",
+        ),
+        (r"\bstatic\s+__shared__\b", "__shared__"),
+        (r"\b__shared__\s+(alignas\s*\([^;]*?\))(?=\s+[A-Za-z_])", r"\1 __shared__"),
+        # g++ does not know vectors by the number of their elements.
+        (rf"\btypedef\s+([\w ]+?)\s+(\w+)\s*{_SIZED}", r"typedef \1 \2 __attribute__((KSFLOW_VECTOR(\1, \3)))"),
+        (rf"\btypedef\s+([\w ]+?)\s+{_SIZED}\s*(\w+)", r"typedef \1 \3 __attribute__((KSFLOW_VECTOR(\1, \2)))"),
+        (rf"\btypedef\s+{_SIZED}\s*([\w ]+?)\s+(\w+)\s*;", r"typedef \2 \3 __attribute__((KSFLOW_VECTOR(\2, \1)));"),
+        (rf"(\busing\s+\w+\s*=\s*){_SIZED}\s*([\w ]+?)\s*;", r"\1\3 __attribute__((KSFLOW_VECTOR(\3, \2)));"),
+        (rf"(\busing\s+\w+\s*=\s*)([\w ]+?)\s*{_SIZED}\s*;", r"\1\2 __attribute__((KSFLOW_VECTOR(\2, \3)));"),
+    )
+)
+_MADE = {
+    "": ("{}",),
+    "AXIS": ("workitem_id_{}", "workgroup_id_{}", "workgroup_size_{}", "grid_size_{}"),
+    "CONVERT": ("cvt_f32_{}", "cvt_pk_f32_{}", "cvt_pk_{}_f32"),
+    "MFMA": ("mfma_{}",),
+    "SCALED": ("mfma_scale_{}",),
+}
+"""Macro of the headers -> what the builtins are called that it defines."""
+_DEFINED = re.compile(rf"(?:^KSFLOW_({'|'.join(filter(None, _MADE))})\(|\b__builtin_amdgcn_)(\w+)", re.MULTILINE)
+
+
+def whole(kernel: Kernel) -> str:
+    """The kernel's first file, with its others where they are included."""
+
+    def text(match: re.Match[str]) -> str:
+        return kernel.files[match[2]] if match[2] in kernel.files else match[0]
+
+    return _INCLUDE.sub(text, kernel.main)
+
+
+def check(source: str) -> None:
+    """That the emulator has what the source needs, as far as its text tells. ValueError names what it lacks."""
+    code = _COMMENT.sub("", source)
+    lost = [name for name in _BUILTIN.findall(code) if name not in _builtins()]
+    if lost:
+        raise ValueError(f"the emulator lacks {lost[0]}")
+    if _ASSEMBLY.search(_WAIT.sub("", code)):
+        raise ValueError("the emulator lacks inline assembly")
+    for match in _INCLUDE.finditer(code):
+        name = match[1] or match[2]
+        if name != _RUNTIME and (_FOREIGN.match(name) or match[2]):
+            raise ValueError(f"the emulator lacks the header {name}")
+
+
+def includes(source: str) -> Iterator[str]:
+    """The C++ library's headers: they must stand outside of a namespace, and before HIP's words become macros."""
+    for match in _INCLUDE.finditer(source):
+        if match[1] and match[1] != _RUNTIME:
+            yield match[0].strip()
+
+
+def variant(source: str, values: dict[str, str], index: int, name: str) -> str:
+    """The source with these values in a namespace of its own; the macros it defines end with it."""
+    text = _WAIT.sub("((void)0);", _INCLUDE.sub("", assigned(source, values)))
+    for pattern, words in _REWRITES:
+        text = pattern.sub(words, text)
+    undefine = [f"#undef {macro}" for macro in dict.fromkeys(_MACRO.findall(text))]
+    opening = f'namespace variant_{index} {{ namespace {{\n#line 1 "{name}"'
+    return "\n".join([opening, text, "}}", *undefine])
+
+
+@cache
+def headers() -> str:
+    """The emulator in one text."""
+    return _inlined("hip_runtime.h")
+
+
+def _inlined(name: str) -> str:
+    folder = next(path for path in (_HOST_HEADERS, DEVICE_HEADERS) if (path / "hip" / name).is_file())
+    text = (folder / "hip" / name).read_text().replace("#pragma once\n", "")
+    return _INCLUDE.sub(lambda match: _inlined(match[2]) if match[2] else match[0], text)
+
+
+@cache
+def _builtins() -> frozenset[str]:
+    """The compiler's builtins that the emulator has."""
+    found = _DEFINED.findall(headers())
+    return frozenset(f"__builtin_amdgcn_{made.format(name)}" for macro, name in found for made in _MADE[macro])

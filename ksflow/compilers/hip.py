@@ -1,0 +1,170 @@
+"""HIP for AMD GPUs, device code alone: by ROCm's clang, a clang that knows amdgcn, or the one in the package ziglang.
+
+Without ROCm the kernel sees our own `hip/hip_runtime.h`, and no device library. The code object is linked by the lld
+that comes with the compiler; a function that nothing defines is an error. Host mode needs ROCm's hipcc.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ksflow.compilers import resources
+from ksflow.compilers.boxes import Job
+from ksflow.compilers.emulator import DEVICE_HEADERS
+from ksflow.compilers.request import Entry, Request, named
+from ksflow.processes.children import environment
+from ksflow.records import Json
+from ksflow.source.launches import Step
+
+_DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferror-limit=5", "-fno-color-diagnostics")
+_OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
+_OLDEST = 19
+_MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
+_UNDECLARED = re.compile(r"unknown type name '__(global|device|shared|host)__'")
+_ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
+"""Headers that come with ROCm, as against those a kernel should have brought itself."""
+_PATIENCE_S = 30
+
+
+@dataclass(frozen=True)
+class Hip:
+    """One that was found."""
+
+    clang: tuple[str, ...]
+    linker: tuple[str, ...]
+    version: str
+    hipcc: str = ""
+    """ROCm's; empty without."""
+    platform: str = "hip"
+
+    @property
+    def note(self) -> str:
+        """Without a linker there is evidence and no code object."""
+        return "" if self.linker else "no ld.lld found: compiled to assembly, no code object was made; apt install lld"
+
+    def jobs(self, request: Request) -> list[Job]:
+        """Assembly and a code object for each variant."""
+        return [self._job(request, request.files(values)) for values in request.variants]
+
+    def host(self, request: Request) -> Job | None:
+        """A shared object, where ROCm is."""
+        if not self.hipcc:
+            return None
+        sources = [name for name in request.kernel.files if name.endswith(".hip")]
+        flags = ["-shared", "-fPIC", "-O3", "-std=c++20", "-w", f"--offload-arch={request.target.march}"]
+        build = [self.hipcc, *flags, *request.defines, "-o", "kernel.so", *sources]
+        order = {"headers": {}, "steps": [{"command": build, "optional": False}], "files": ["kernel.so"]}
+        return self._boxed(order, dict(request.kernel.files), _shared)
+
+    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+        """By its name."""
+        kernels = kept[variant]["kernels"]
+        name = named(kernels, step.kernel)
+        return Entry(kept[variant]["code"], name, step.block, step.shared, kernels[name])
+
+    def _job(self, request: Request, files: dict[str, str]) -> Job:
+        march = request.target.march
+        own = () if self.hipcc else _OWN
+        arch = f"--offload-arch={march}"
+        build = [*self.clang, *_DEVICE, arch, *own, *request.defines, "-S", "-o", "kernel.s", request.main]
+        steps = [{"command": build, "optional": False}, {"command": ["cat", "kernel.s"], "optional": False}]
+        if self.linker:
+            bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
+            made = [
+                [*self.clang, *bare, "-c", "-o", "kernel.o", "kernel.s"],
+                [*self.linker, "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o"],
+            ]
+            steps += [{"command": command, "optional": False} for command in made]
+        headers = {} if self.hipcc else _headers()
+        return self._boxed({"headers": headers, "steps": steps, "files": ["kernel.hsaco"]}, files, _distilled)
+
+    def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> Job:
+        extra = _rooms(Path(self.hipcc).parent.parent) if self.hipcc else ()
+        settings = {"HIP_PLATFORM": "amd"}
+        return Job("steps_box.py", order, files, self.version, distil, _explained, extra, settings)
+
+
+def _rooms(root: Path) -> tuple[str, ...]:
+    """ROCm's folder as it is called, which may be a link, and where it lies."""
+    return tuple(dict.fromkeys([str(root), str(root.resolve())]))
+
+
+def _distilled(answer: Json) -> Json:
+    return {"code": answer["files"]["kernel.hsaco"], "kernels": resources.amdgcn(answer["said"][1])}
+
+
+def _shared(answer: Json) -> Json:
+    return {"code": answer["files"]["kernel.so"], "kernels": {}}
+
+
+def _explained(log: str) -> str:
+    missing = _MISSING.search(log)
+    if missing and _ROCM.match(missing[1]):
+        cause = f"{missing[1]} is not here; install ROCm (hip-dev, rocwmma-dev) or do without it"
+        return f"error: {cause}\n{log}"
+    if _UNDECLARED.search(log):
+        return f"error: the words of HIP are not declared: begin the kernel with #include <hip/hip_runtime.h>\n{log}"
+    return log
+
+
+def _headers() -> dict[str, str]:
+    return {
+        f"include/{path.relative_to(DEVICE_HEADERS).as_posix()}": path.read_text()
+        for path in sorted(DEVICE_HEADERS.rglob("*"))
+        if path.is_file()
+    }
+
+
+@cache
+def find() -> Hip | None:
+    """The first that works: ROCm's, a clang that is new enough, zig's."""
+    return _rocm() or _clang() or _zig()
+
+
+def _rocm() -> Hip | None:
+    root = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+    clang, linker = root / "llvm/bin/clang++", root / "llvm/bin/ld.lld"
+    hipcc = root / "bin/hipcc"
+    if not (clang.is_file() and linker.is_file() and hipcc.is_file()):
+        return None
+    line = _said(str(clang), "--version").partition("\n")[0]
+    return Hip((str(clang),), (str(linker),), f"ROCm {line}", str(hipcc)) if line else None
+
+
+def _clang() -> Hip | None:
+    names = ["clang++", *(f"clang++-{number}" for number in range(30, _OLDEST - 1, -1))]
+    for path in filter(None, map(shutil.which, names)):
+        number = re.search(r"clang version (\d+)\.[\d.]+", _said(path, "--version"))
+        if number and int(number[1]) >= _OLDEST and "amdgcn" in _said(path, "--print-targets"):
+            linker = shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}")
+            return Hip((path,), (linker,) if linker else (), number[0])
+    return None
+
+
+def _zig() -> Hip | None:
+    zig = (sys.executable, "-m", "ziglang")
+    number = _said(*zig, "version").strip()
+    clang = re.search(r"clang version ([\d.]+)", _said(*zig, "clang", "--version"))
+    if not (number and clang):
+        return None
+    spec = importlib.util.find_spec("ziglang")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    own = [word for folder in folders for word in ("-idirafter", str(Path(folder, "lib", "include")))]  # stddef.h
+    return Hip((*zig, "clang", *own), (*zig, "ld.lld"), f"zig {number} / clang {clang[1]}")
+
+
+def _said(*command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment({}), timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

@@ -1,0 +1,118 @@
+"""CUDA C++ by nvcc: cubins for strong mode, a shared object for host mode. nvcc is found in PATH or /usr/local/cuda."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ksflow.compilers import resources
+from ksflow.compilers.boxes import Job
+from ksflow.compilers.request import Entry, Request, named
+from ksflow.processes.children import environment
+from ksflow.records import Json
+from ksflow.source.launches import Step
+
+_FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
+_PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
+_INFO = re.compile(r"^(?:ptxas[\w-]* info +:|    \d+ bytes stack frame|\s*$)")
+_PATIENCE_S = 20
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """One that was found."""
+
+    command: str
+    version: str
+    disassembler: str
+    """cuobjdump; empty where there is none."""
+    platform: str = "cuda"
+    note: str = ""
+
+    def jobs(self, request: Request) -> list[Job]:
+        """A cubin for each variant."""
+        return [self._job(request, request.files(values), ("-cubin",), "kernel.cubin") for values in request.variants]
+
+    def host(self, request: Request) -> Job:
+        """A shared object."""
+        return self._job(request, dict(request.kernel.files), ("-shared", "-Xcompiler", "-fPIC"), "kernel.so")
+
+    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+        """By its name."""
+        kernels = kept[variant]["kernels"]
+        name = named(kernels, step.kernel)
+        return Entry(kept[variant]["code"], name, step.block, step.shared, kernels[name])
+
+    def _job(self, request: Request, files: dict[str, str], kind: tuple[str, ...], made: str) -> Job:
+        march = request.target.march
+        virtual = march.replace("sm_", "compute_", 1)
+        sources = [request.main] if made.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
+        arch = f"-gencode=arch={virtual},code={march}"
+        compile = [self.command, *kind, *_FLAGS, arch, *request.defines, "-o", made, *sources]
+        look = [self.disassembler or "false", "-sass", made]
+        steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
+        order = {"headers": {}, "steps": steps, "files": [made]}
+        extra = tuple(str(path) for path in {_toolkit(self.command), *map(_toolkit, filter(None, [self.disassembler]))})
+        return Job("steps_box.py", order, files, self.version, _distilled, _explained, extra)
+
+
+def _distilled(answer: Json) -> Json:
+    log, code = answer["said"]
+    (file,) = answer["files"].values()
+    counts = resources.sass(code)
+    kernels = {
+        name: {**row, **({"instructions": counts[name]} if name in counts else {})}
+        for name, row in resources.ptxas(log).items()
+    }
+    return {"code": file, "kernels": kernels}
+
+
+def _explained(log: str) -> str:
+    plain = _PTXAS.sub("ptxas error: ", log)
+    lines = [line for line in plain.splitlines() if not _INFO.match(line)]
+    return "\n".join(dict.fromkeys(lines) if plain != log else lines)  # ptxas says the same of every instruction
+
+
+@cache
+def find() -> Nvcc | None:
+    """nvcc, where it works."""
+    command = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    try:
+        done = subprocess.run(
+            [command, "--version"],
+            capture_output=True,
+            text=True,
+            env=environment({}),
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    release = re.search(r"V(\d[\d.]+)", done.stdout)
+    return Nvcc(command, f"nvcc {release[1]}", _disassembler(command)) if release else None
+
+
+def _disassembler(nvcc: str) -> str:
+    """cuobjdump beside nvcc, in PATH, or Triton's."""
+    beside = Path(nvcc).resolve().with_name("cuobjdump")
+    return next((str(path) for path in (beside, *bundled("cuobjdump")) if path.is_file()), "")
+
+
+def bundled(name: str) -> tuple[Path, ...]:
+    """Where a program of the CUDA toolkit may be, apart from nvcc's folder: PATH, and Triton's package."""
+    found = shutil.which(name)
+    triton = importlib.util.find_spec("triton")
+    own = (
+        [Path(folder, "backends/nvidia/bin", name) for folder in (triton.submodule_search_locations or ())]
+        if triton
+        else []
+    )
+    return (*([Path(found)] if found else []), *own)
+
+
+def _toolkit(command: str) -> Path:
+    return Path(command).resolve().parents[1]

@@ -1,0 +1,144 @@
+"""The process that runs compilers in boxes. Started by `compiler.py` with an environment of its own; stdlib only.
+
+A request names a command, its source files and its limits; the answer is its status, its log, and the one file it made,
+taken out of the box as bytes: a regular file of the kind that was asked for (ELF, where the order names none), not too
+large.
+"""
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import socket
+import time
+from typing import Any
+
+from ksflow.processes import cores as seats
+from ksflow.processes import wire
+from ksflow.sandbox import native, root
+from ksflow.sandbox.confine import PREFIX, prepare
+from ksflow.sandbox.supervisor import keep
+
+_REQUESTS, _ANSWERS = 0, 1
+_LONGEST_LOG = 1 << 20
+_LONGEST_WORD = 1 << 14
+_GONE_S = 15.0
+_FOLDER = re.compile(rf"{root.INSIDE}/|/[^\s\"']*/{PREFIX}[^/\s]*/")
+_MAGIC = {"elf": b"\x7fELF", "json": b"{"}
+"""Kind of file -> how it begins."""
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    """Answer requests until whoever sends them is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    os.umask(0o022)
+    native.set_dumpable(False)
+    prepare()
+    seats.sit_anywhere()
+    cores = os.sched_getaffinity(0)
+    with contextlib.suppress(wire.Closed):
+        while True:
+            request = wire.receive(_REQUESTS)
+            os.sched_setaffinity(0, cores)
+            os.sched_setaffinity(0, seats.spare() or cores)  # a kernel may be being timed
+            answer = Work(request).run() if request["op"] == "make" else {}
+            wire.send(_ANSWERS, {**answer, "id": request["id"]})
+
+
+class Work:
+    """One command in one box."""
+
+    def __init__(self, request: Json) -> None:
+        self.into: str = request["into"]
+        self.wall_s: float = request["wall_s"]
+        self.order = {"language": "tool", "core": None, **request["order"], "files": request["files"]}
+        self.words: Json = {}
+        self.log = bytearray()
+
+    def run(self) -> Json:
+        """What came of it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        made = os.memfd_create("made", os.MFD_CLOEXEC)
+        if os.fork() == 0:
+            for fd in (ours.detach(), reader, _REQUESTS, _ANSWERS):
+                os.close(fd)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            keep(self.order, [theirs.detach(), writer, made])
+        theirs.close()
+        os.close(writer)
+        with ours, open(reader, "rb", buffering=0) as log, open(made, "rb") as result:
+            in_time = self._wait(ours, log.fileno())
+            self._end(ours)
+            self._read(log.fileno())
+            if self.words.get("exit") == "0" and self.order["makes"]:
+                self._keep(result.fileno())
+        return {"words": self.words, "log": self._text(), "timed_out": not in_time}
+
+    def _wait(self, keeper: socket.socket, log: int) -> bool:
+        """Whether the command ended in time. When whoever asked is gone, this process ends, and the box with it."""
+        end = time.monotonic() + self.wall_s
+        os.set_blocking(log, False)
+        poller = select.poll()
+        for source in (keeper.fileno(), log, _REQUESTS):
+            poller.register(source, select.POLLIN if source != _REQUESTS else 0)
+        while not {"exit", "fault", "gone", "disk"} & self.words.keys():
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            for fd, event in poller.poll(left * 1000):
+                if fd == _REQUESTS:
+                    os._exit(0)
+                if fd == keeper.fileno():
+                    self._note(keeper)
+                elif not self._read(log) or event & select.POLLHUP:
+                    poller.unregister(log)
+        return True
+
+    def _note(self, keeper: socket.socket) -> bool:
+        message = keeper.recv(_LONGEST_WORD).decode()
+        word, _, value = message.partition(" ")
+        self.words[word or "gone"] = value
+        return word not in ("", "gone")
+
+    def _end(self, keeper: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            keeper.send(b"end")
+        with contextlib.suppress(OSError):
+            keeper.settimeout(_GONE_S)
+            while self._note(keeper):
+                pass
+
+    def _read(self, log: int) -> bool:
+        """Take in what there is of the log, and keep its beginning; false at its end."""
+        with contextlib.suppress(BlockingIOError):
+            chunk = os.read(log, 1 << 20)
+            self.log += chunk[: _LONGEST_LOG - len(self.log)]
+            return bool(chunk)
+        return True
+
+    def _text(self) -> str:
+        return _FOLDER.sub("", self.log.decode("utf-8", "replace"))
+
+    def _keep(self, made: int) -> None:
+        """Store the file that was made, or say why not."""
+        size, largest = os.fstat(made).st_size, self.order["file_mb"] << 20
+        kind = self.order.get("kind", "elf")
+        magic = _MAGIC[kind]
+        if size > largest or os.pread(made, len(magic), 0) != magic:
+            self.words["exit"] = "121"
+            self.log += f"what the command made is no {kind.upper()} file of a sensible size\n".encode()
+            return
+        os.lseek(made, 0, os.SEEK_SET)
+        with open(made, "rb", closefd=False) as source, open(self.into, "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.chmod(self.into, 0o755)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Triton ahead of time, for NVIDIA and AMD, without either being here: `triton_box.py` compiles, in a box."""
+
+import importlib.util
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ksflow.compilers import resources
+from ksflow.compilers.boxes import Job
+from ksflow.compilers.nvcc import bundled
+from ksflow.compilers.request import Entry, Request
+from ksflow.records import Json
+from ksflow.source.launches import Step
+
+POINTERS = {
+    "float64": "*fp64",
+    "float32": "*fp32",
+    "float16": "*fp16",
+    "bfloat16": "*bf16",
+    "float8_e4m3fn": "*fp8e4nv",
+    "float8_e4m3fnuz": "*fp8e4b8",
+    "float8_e5m2": "*fp8e5",
+    "float8_e5m2fnuz": "*fp8e5b16",
+    "int64": "*i64",
+    "int32": "*i32",
+    "int16": "*i16",
+    "int8": "*i8",
+    "uint8": "*u8",
+    "bool": "*i1",
+}
+"""torch dtype -> Triton's type of a pointer to it."""
+_ALIGNED = 16
+_PATIENCE_S = 20
+_INT32 = 1 << 31
+_FRAME = re.compile(r'^(?:Traceback| {2}File "|Please share the reproducer|Internal Triton)')
+_DUMP = re.compile(r"^(?:#\w+ = #|#loc|module )", re.MULTILINE)
+"""Where the compiler begins to print what it was compiling."""
+_PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
+_ERROR = re.compile(r"(?:^|: )error: ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Triton:
+    """The one that is installed."""
+
+    version: str
+    platform: str
+    note: str = ""
+
+    def jobs(self, request: Request) -> list[Job]:
+        """One for each variant; what the launches of its cases have in common is compiled once."""
+        found = bundled("cuobjdump") if self.platform == "cuda" else ()
+        disassembler = next((str(path) for path in reversed(found) if path.is_file()), "")
+        jobs = []
+        for variant, values in enumerate(request.variants):
+            order = {
+                "source": request.main,
+                "target": _target(request.target.march),
+                "disassembler": disassembler,
+                "entries": _entries(request, variant),
+            }
+            files = request.files(values)
+            jobs.append(Job("triton_box.py", order, files, self.version, _distilled, _explained))
+        return jobs
+
+    def host(self, request: Request) -> None:
+        """It compiles itself when it is run."""
+
+    def knows(self, march: str) -> bool:
+        """Whether there can be code for it, as far as the assemblers say that come with Triton."""
+        found = [_said(path) for path in (*bundled("ptxas"), *bundled("ptxas-blackwell"))]
+        listed = [text for text in found if text]
+        return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
+
+    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+        """By all it is compiled for; the threads and the shared memory are the compiler's."""
+        row = kept[variant]["entries"][_entries(request, variant).index(_wanted(request, step))]
+        width = _target(request.target.march)[2]
+        block = (row["warps"] * width, 1, 1)
+        return Entry(row["code"], row["kernel"], block, row["shared"], row["facts"], spare=True)
+
+
+def _target(march: str) -> tuple[str, int | str, int]:
+    """Platform, architecture, threads of a warp, as Triton names them."""
+    if march.startswith("gfx"):
+        return "hip", march.partition(":")[0], 64
+    return "cuda", int(re.sub(r"\D", "", march)), 32
+
+
+def _entries(request: Request, variant: int) -> list[Json]:
+    """What the launches of a variant need, each once."""
+    wanted = [_wanted(request, step) for step in request.steps(variant)]
+    return list({json.dumps(entry, sort_keys=True): entry for entry in wanted}.values())
+
+
+def _wanted(request: Request, step: Step) -> Json:
+    plan = next(iter(request.plans.values()))  # workspaces differ in their sizes alone
+    arrays = {
+        "arg": [arg.dtype for arg in request.problem.args],
+        "workspace": [room.dtype for room in plan.workspaces],
+    }
+    args = [_integer(value) if kind == "int" else [POINTERS[arrays[kind][value]], True] for kind, value in step.args]
+    common = {"kernel": step.kernel, "warps": step.warps, "stages": step.stages}
+    return {**common, "args": args, "constants": dict(step.constants)}
+
+
+def _integer(value: int) -> list[str | bool]:
+    return ["i32" if -_INT32 <= value < _INT32 else "i64", value % _ALIGNED == 0]
+
+
+def _distilled(answer: Json) -> Json:
+    return {"entries": [_row(entry) for entry in answer["entries"]]}
+
+
+def _row(entry: Json) -> Json:
+    """Only what is of the right kind: a source that is run at import may have written anything."""
+    name, shared, warps, code = str(entry["kernel"]), int(entry["shared"]), int(entry["warps"]), str(entry["code"])
+    if not (0 <= shared < 1 << 20 and 1 <= warps <= 64):
+        raise ValueError(f"{name}: {shared} bytes of shared memory, {warps} warps")
+    if entry["asm"]:
+        facts = resources.amdgcn(str(entry["asm"])).get(name, {})
+    else:
+        facts = resources.ptxas(str(entry["log"])).get(name, {})
+        counts = resources.sass(str(entry["sass"])).get(name) or resources.ptx(str(entry["ptx"]))
+        facts["instructions"] = counts
+    facts["shared_bytes"] = 0  # all of it is dynamic
+    return {"code": code, "kernel": name, "shared": shared, "warps": warps, "facts": facts}
+
+
+def _explained(log: str) -> str:
+    """From the first error on, without Triton's warnings and frames."""
+    found = _ERROR.search(log)
+    text = log[found.start() :].removeprefix(": ") if found else log
+    text = text[: dump.start()] if (dump := _DUMP.search(text)) else text
+    if broken := _PASS.search(log):
+        text = f"error: Triton's own pass {broken[1]} fails on this kernel: write it another way\n{text}"
+    return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
+
+
+@cache
+def _said(assembler: Path) -> str:
+    """Its help, which names every architecture; empty where it is not there."""
+    try:
+        done = subprocess.run([assembler, "--help"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+@cache
+def find(platform: str) -> Triton | None:
+    """Triton, where it is installed; it is not imported."""
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
+        return None
+    number = re.search(r"__version__ = ['\"]([\w.+]+)", Path(spec.origin).read_text())
+    return Triton(f"triton {number[1] if number else 'of unknown version'}", platform)

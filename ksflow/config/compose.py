@@ -1,0 +1,289 @@
+"""The door's hinge: command line -> Hydra -> checked configuration -> built parts. What keys there are: `keys`.
+
+YAML wires and constructors hold the defaults, so every key below a `_target_` is checked against the signature it
+feeds, and `part.key=value` works for any parameter, listed in the YAML or not.
+"""
+
+import logging
+import math
+import os
+import platform
+import re
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ksflow import __version__, report
+from ksflow.config import keys
+from ksflow.errors import ConfigError, KsflowError, keep_traceback, place
+from ksflow.home import plain_or_quoted, shipped
+from ksflow.problem.loader import suggest
+from ksflow.records import Problem
+
+logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
+_OLD = hydra.__version__ < "1.4"
+_VERSION: dict[str, Any] = {"version_base": "1.3"} if _OLD else {}
+# Configs are code here, and said to be: from 1.4 on, Hydra wants to hear that.
+_CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
+_TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
+_interrupted = threading.Event()
+_ARGUMENTS = "KSFLOW_ARGUMENTS"
+_RUNS = ("run", "recorded.run", "inherit")
+_SHOWING = ("--cfg", "-c", "--info", "-i")
+PLAIN = re.compile(r"[^\w.=,+-]+")
+"""What a name among files and branches has no place for."""
+_PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
+
+
+def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
+    """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
+    _check_flags(arguments)
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
+    sys.path.insert(0, os.getcwd())
+    os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes
+    sys.argv = ["ksflow", *map(_free_key, arguments)]
+    results: list[float | None] = []
+    failures: list[KsflowError] = []
+
+    def task(cfg: DictConfig) -> float | None:
+        if _interrupted.is_set():
+            return math.inf
+        try:
+            _share_model(cfg, HydraConfig.get())
+            keys.check(cfg, HydraConfig.get().overrides.task)
+            results.append(job(cfg))
+        except (KsflowError, HydraException, OmegaConfBaseException) as caught:
+            failures.append(_named(caught if isinstance(caught, KsflowError) else _explain(caught)))
+            return _variant_failed(failures[-1])
+        return results[-1]
+
+    try:
+        hydra.main(config_path=str(shipped("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explain(error) from error
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+    if failures:
+        raise failures[0]
+    return results[-1] if len(results) == 1 else None
+
+
+def _named(error: KsflowError) -> KsflowError:
+    """In a sweep, with the words that set the variant apart."""
+    if HydraConfig.get().mode is not RunMode.MULTIRUN or not (swept := _swept()):
+        return error
+    return KsflowError(f"{','.join(swept)}: {error}")
+
+
+def _variant_failed(error: KsflowError) -> float | None:
+    """What a job that failed is worth: the other variants of a sweep go on."""
+    if HydraConfig.get().mode is not RunMode.MULTIRUN:
+        return None
+    if HydraConfig.get().runtime.choices["hydra/launcher"] != "basic":
+        raise error  # it may be another process: the other jobs go on, and Hydra raises it at their end
+    said = " ".join(str(error).split())
+    report.console(stderr=True).print(f"failed: {said}", style="red", markup=False, soft_wrap=True)
+    return math.inf
+
+
+def end_sweep() -> None:
+    """A person interrupted this variant: those that follow are not begun."""
+    if HydraConfig.get().mode is RunMode.MULTIRUN and not _interrupted.is_set():
+        _interrupted.set()
+        report.console(stderr=True).print("interrupted: the sweep's variants that follow are not begun")
+
+
+def compose(arguments: list[str], config: str = "config") -> DictConfig:
+    """The checked configuration for a verb that is no run; `config` is its primary one."""
+    sys.path.insert(0, os.getcwd())
+    directory, overrides = config_dir(arguments)
+    no_flags(overrides)
+    search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
+    try:
+        with hydra.initialize_config_dir(str(shipped("conf")), **_VERSION):
+            cfg = hydra.compose(config, [*map(_free_key, overrides), *search], return_hydra_config=True)
+        settings = cfg.hydra
+        OmegaConf.set_struct(cfg, False)
+        del cfg["hydra"]
+        _share_model(cfg, settings)
+        keys.check(cfg, settings.overrides.task)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explain(error) from error
+    return cfg
+
+
+def build(node: DictConfig) -> Any:
+    """What a `_target_` makes, its whole subtree included."""
+    try:
+        return instantiate(node, _convert_="all", **{f"_{key}_": value for key, value in _TRUST.items()})
+    except HydraException as error:
+        cause = error.__cause__
+        if isinstance(cause, KsflowError):
+            raise cause from error
+        keep_traceback(error, str(node.get("_target_", "a part")))
+        raise _explain(error) from error
+
+
+def typed_problem(problem: Problem) -> str:
+    """What a user types to name the problem of this run, in a shell: the words that it was named with."""
+    given = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
+    words = [item for item in given if item.partition("=")[0].partition(".")[0] == "problem"]
+    return shlex.join(words) or f"problem={problem.name}"
+
+
+def plain(words: str) -> str:
+    """Words of a command line as a name."""
+    return PLAIN.sub("_", words)[:120].strip(".,")
+
+
+def run_name(cfg: DictConfig) -> str:
+    """The run's name: as given, or in a sweep what sets this variant apart."""
+    if not HydraConfig.initialized() or HydraConfig.get().mode is not RunMode.MULTIRUN:
+        return str(cfg.run)
+    if any(item.lstrip("+").startswith("run=") for item in HydraConfig.get().overrides.task):
+        return str(cfg.run)
+    swept = [item for item in _swept() if not item.startswith("problem=")]
+    return plain(",".join(swept)) or str(cfg.run)
+
+
+def _swept() -> list[str]:
+    """The words of this variant of a sweep that are not on the command line as they are."""
+    same = os.environ[_ARGUMENTS].split("\n")
+    overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
+    return [item for item in overrides if item not in same]
+
+
+def models(cfg: DictConfig) -> list[Any]:
+    """The models that the stages take in, each once."""
+    stages = ("selector", "designer", "writer", "digester")
+    nodes = [node.lm for path, node in keys.parts(cfg, "") if path.partition(".")[0] in stages and "lm" in node]
+    told = {repr(OmegaConf.to_container(node)): node for node in nodes if "_target_" in node}
+    return [build(node) for node in told.values()]
+
+
+def settings(cfg: DictConfig, place: str = "") -> str:
+    """What a run was made with, as YAML: command line, versions, place, configuration. Secrets stay names.
+
+    place: the problem's folder or file, see `opening.place`.
+    """
+    given = os.environ.get(_ARGUMENTS, "").split("\n")
+    versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
+    words = [word for word in given if word]
+    return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
+
+
+def job_folder() -> Path:
+    """Where Hydra wants this job's files."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+class SweepTable(Callback):
+    """Ends a sweep with one table, whatever launcher ran the jobs."""
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        """Hydra calls this after the last job."""
+        rows = report.read_summaries(Path(config.hydra.sweep.dir))
+        if rows:
+            report.show_sweep(report.console(), rows)
+
+
+def _share_model(cfg: DictConfig, settings: Any) -> None:
+    """Let `model.key=value` reach every stage that took the model in, unless the stage's own key is given too."""
+    given = {item.lstrip("+").split("=", 1)[0] for item in settings.overrides.task}
+    choices = settings.runtime.choices
+    users = [group[6:] for group in choices if group.startswith("model@") and choices[group] == choices.model]
+    for key in sorted(key for key in given if key.startswith("model.")):
+        for path in (f"{user}.{key.removeprefix('model.')}" for user in users):
+            if path not in given:
+                OmegaConf.update(cfg, path, OmegaConf.select(cfg, key), force_add=True)
+
+
+def _free_key(argument: str) -> str:
+    """`part.key=value` may name a parameter that the YAML does not list; `check` knows the valid ones."""
+    name, equals, value = argument.partition("=")
+    if equals and name in keys.groups() and value in ("", "null"):
+        raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
+    if name == "problem" and value not in keys.options(name) and _is_folder(value):
+        argument = f"problem.path={plain_or_quoted(value)}"
+    if name in _RUNS and "=" in value and value[0] not in "'\"":
+        argument = f"{name}='{value}'"  # a sweep's run is named after its words, designer=tune
+    known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
+    return f"++{argument}" if known else argument
+
+
+def _is_folder(value: str) -> bool:
+    """Whether `problem=` names a folder, there or not, and not an option."""
+    return "/" in value.strip("'\"") or Path(value, "problem.yaml").is_file()
+
+
+def config_dir(arguments: list[str]) -> tuple[str | None, list[str]]:
+    """(the folder that `--config-dir` names, the other arguments). ConfigError."""
+    rest, directory = [], None
+    pending = iter(arguments)
+    for argument in pending:
+        name, equals, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            directory = os.path.abspath(value if equals else next(pending, ""))
+            if not os.path.isdir(directory):
+                raise ConfigError(f"--config-dir {directory} is no folder")
+        else:
+            rest.append(argument)
+    return directory, rest
+
+
+def no_flags(words: Sequence[str]) -> None:
+    """Commands that search nothing know none of Hydra's. ConfigError."""
+    if flag := next((word for word in words if word.startswith("-")), ""):
+        shows = "; python -m ksflow --cfg job key=value ... shows a configuration" if flag in _SHOWING else ""
+        raise ConfigError(f"{flag} is no flag of this command, which takes key=value and --config-dir{shows}")
+
+
+def _check_flags(arguments: list[str]) -> None:
+    """Hydra answers flags that do not go together, and wrong words for --shell-completion, with a traceback."""
+    asked = not {"--shell-completion", "-sc"}.isdisjoint(arguments)
+    if asked and not any(re.fullmatch(r"(un)?install=(bash|zsh|fish)|query=.+", word) for word in arguments):
+        raise ConfigError("--shell-completion takes install=bash, zsh or fish, or uninstall= of one of them")
+    shows = next((word for word in arguments if word.partition("=")[0] in _SHOWING), "")
+    if shows and not {"-m", "--multirun", "--run", "-r"}.isdisjoint(arguments):
+        raise ConfigError(
+            f"{shows} shows one configuration and runs nothing: leave -m and --run out, and give each key one value"
+        )
+
+
+def _explain(error: BaseException) -> ConfigError:
+    """Hydra's and OmegaConf's many-line messages as one line that names what is valid."""
+    text = str(error)
+    if found := re.search(r"Could not override '([^']+)'", text):
+        word = found[1].rpartition("/")[2].partition(".")[0]
+        if word in keys.groups():
+            return ConfigError(f"{word}= is for a command of its own, not for this one; see --help")
+        return ConfigError(f"no key or group {word!r}; {suggest(word, keys.roots())}")
+    if found := re.search(r"Error parsing override '(.*)'\s+missing EQUAL", text):
+        return ConfigError(f"{found[1]!r} is not key=value; a command's words come first, before keys and --options")
+    if found := re.search(r"Error merging override \+*(([^=]+)=.*)", text):
+        shapes = f"keys with values are written {found[2]}.KEY=VALUE, a list {found[2]}=[A,B]"
+        return ConfigError(f"{found[1]} is of another shape than what it would replace: {shapes}")
+    if found := re.search(r"Could not find '([^']+)/([^']+)'", text):
+        if found[1] in ("hydra/sweeper", "hydra/launcher"):
+            extra = "pip install -e '.[sweep]' brings optuna" if found[2] == "optuna" else "it is a plugin of Hydra's"
+            return ConfigError(f"{found[1]}={found[2]} is not installed: {extra}")
+        group = found[1]
+        options = set(keys.options(group))
+        options |= set(re.findall(r"^\t(\S+)$", text, re.MULTILINE))
+        return ConfigError(f"no option {group}={found[2]}; {suggest(found[2], options)}")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + place(error))

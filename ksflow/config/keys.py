@@ -1,0 +1,144 @@
+"""The keys of a configuration: which there are, and whether what was given fits the signatures that it feeds."""
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, cast, get_args, get_origin
+
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+
+from ksflow.errors import ConfigError, place
+from ksflow.home import shipped
+from ksflow.problem.loader import suggest
+
+_HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
+_LISTS = (list, tuple, Sequence)
+_MAPS = (dict, Mapping)
+
+
+def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
+    """Every key of every part must be a parameter of what it makes, and numbers be numbers. ConfigError.
+
+    given: the command line's words; none may be for a part that this configuration does not have.
+    """
+    _check_removed(given)
+    _check_roots(cfg)
+    made = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
+    for word in (word[2:].partition("=")[0] for word in given if word.startswith("++")):
+        root = word.partition(".")[0]
+        if root not in (*made, "model"):
+            raise ConfigError(f"{word}= would be read by nothing: no part {root!r} here; {suggest(root, made)}")
+    for path, node in parts(cfg, ""):
+        target = str(node["_target_"])
+        valid, free = _parameters(target, path)
+        if needed := [] if node.get("_partial_") else [name for name in _required(valid) if name not in node]:
+            raise ConfigError(f"{path} lacks {', '.join(needed)}, which {target} needs; valid: {', '.join(valid)}")
+        for key in node:
+            name = str(key)
+            if name in valid:
+                _check_kind(f"{path}.{name}", node, name, valid[name].annotation)
+            elif name not in _HYDRA_KEYS and not free:
+                raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
+
+
+def _check_removed(given: Sequence[str]) -> None:
+    for word in (word for word in given if word.startswith("~")):
+        name = word[1:].partition("=")[0]
+        if name in roots():
+            valid = f" of {', '.join(options(name))}" if name in groups() else ""
+            raise ConfigError(f"{word} takes away what every run reads; leave it out, or say {name}=ANOTHER{valid}")
+
+
+def _check_roots(cfg: DictConfig) -> None:
+    """The parts that are no group, `loop` and others, have keys and cannot be given a value of their own."""
+    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
+    for name in (str(key) for key in raw if isinstance(raw[key], DictConfig) and key != "hydra"):
+        if not isinstance(cfg[name], DictConfig):
+            valid = ", ".join(_parameters(str(raw[name]["_target_"]), name)[0])
+            raise ConfigError(f"{name}={cfg[name]} does not say which of its keys is meant: {name}.KEY=; keys: {valid}")
+
+
+def _check_kind(path: str, node: DictConfig, name: str, annotation: Any) -> None:
+    """Where a parameter takes only numbers, truth values or a list, other kinds are said, not met as a crash.
+
+    Where it takes only text, a number that was typed is text: the folder `3`.
+    """
+    if OmegaConf.is_missing(node, name):
+        return
+    whole = get_origin(annotation) in (*_LISTS, *_MAPS)
+    kinds, value = {annotation} if whole else set(get_args(annotation) or (annotation,)), node[name]
+    for kind in kinds if not isinstance(value, DictConfig | None) else ():
+        if get_origin(kind) in _MAPS and len(kinds - {type(None)}) == 1:
+            raise ConfigError(f"{path}={value} must be keys with values, such as {path}{_keys(kind)}=VALUE")
+    if any(get_origin(kind) in _LISTS for kind in kinds) and isinstance(value, int | float):
+        raise ConfigError(f"{path}={value} must be a list, such as {path}=[A,B]")
+    if kinds <= {str, type(None)} and str in kinds and type(value) in (int, float):
+        node[name] = str(value)
+    if kinds <= {int, float, bool, type(None)} and kinds != {type(None)}:
+        _check_number(path, value, kinds)
+
+
+def _keys(kind: Any) -> str:
+    """How deep a mapping's values lie, as a command line has it."""
+    return f".KEY{_keys(get_args(kind)[1])}" if get_origin(kind) in _MAPS else ""
+
+
+def _check_number(path: str, value: Any, kinds: set[Any]) -> None:
+    if not isinstance(value, int | float) and not (value is None and type(None) in kinds):
+        wanted = "true or false" if kinds <= {bool, type(None)} else "a number"
+        raise ConfigError(f"{path}={value} must be {wanted}{', or null' if type(None) in kinds else ''}")
+
+
+def parts(cfg: DictConfig, path: str) -> Iterator[tuple[str, DictConfig]]:
+    """Everything below a path that makes something, with its place."""
+    for key in cfg:
+        if OmegaConf.is_missing(cfg, key) or OmegaConf.is_interpolation(cfg, str(key)):
+            continue
+        node = cfg[key]
+        if isinstance(node, DictConfig):
+            here = f"{path}.{key!s}" if path else str(key)
+            if "_target_" in node:
+                yield here, node
+            yield from parts(node, here)
+
+
+def _words(error: BaseException) -> str:
+    """Why a module cannot be imported. Hydra asks whether it is installed, also where it is and fails."""
+    at = place(error)
+    return f"{' '.join(str(error).splitlines()[:2])}{at}" if at else str(error)
+
+
+def _parameters(target: str, path: str) -> tuple[Mapping[str, inspect.Parameter], bool]:
+    try:
+        made = get_object(target)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{path}._target_={target} cannot be imported: {_words(error)}") from error
+    if not callable(made):
+        raise ConfigError(f"{path}._target_={target} cannot be called; name a class or a function: {target}.NAME")
+    parameters = inspect.signature(made).parameters
+    free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    return parameters, free
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, one in parameters.items() if one.default is inspect.Parameter.empty and one.kind not in free]
+
+
+@cache
+def roots() -> frozenset[str]:
+    """Groups, and the keys at the top of the main configuration."""
+    raw = cast(DictConfig, OmegaConf.load(shipped("conf", "config.yaml")))
+    return (groups() | {str(key) for key in raw}) - {"defaults", "hydra"}
+
+
+@cache
+def groups() -> frozenset[str]:
+    """What a user picks an option of."""
+    return frozenset(path.name for path in shipped("conf").iterdir() if path.is_dir())
+
+
+def options(group: str) -> list[str]:
+    """Those that ship."""
+    return sorted(file.stem for file in shipped("conf", group).glob("*.yaml"))

@@ -1,0 +1,154 @@
+"""Which members a suite has, from the words of a command line, and when `-m` means a suite."""
+
+import hashlib
+import itertools
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from ksflow.config import compose
+from ksflow.errors import ConfigError
+from ksflow.records import Json
+
+FLAGS = ("-m", "--multirun")
+_WHOLE = re.compile(r"loop\.(usd|minutes)=[0-9.eE+-]+")
+"""Words that `-m` takes as the budget of all members together."""
+_CHOOSING = (
+    "problem", "problem.path", "problem.root", "problem.level", "problem.id", "problem.name", "problem.definition",
+    "problem.channel", "problem.file", "problem.leaderboard", "problem.repo", "problem.kernel",
+)  # fmt: skip
+"""Keys that say which problem it is; any other makes a variant."""
+_PLACES = ("problem.path", "problem.kernel")
+_ODD = re.compile(r"\W+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Which problems, and what they may cost together.
+
+    words: what the command line's words are added to. name: of the run and of the folder. usd: what models may cost,
+    all calls of the command together; minutes: of one call. A member may spend an even share of what is left. at_once:
+    members at the same time, for an evaluator that has several devices or workers. needs: keys of folders that the
+    command line must name.
+    """
+
+    words: Sequence[str] = ()
+    name: str = "suite"
+    needs: Sequence[str] = ()
+    usd: float | None = None
+    minutes: float | None = None
+    at_once: int = 1
+
+    def __post_init__(self) -> None:
+        if self.at_once < 1:
+            raise ConfigError("suite.at_once must be at least 1")
+
+
+@dataclass
+class Member:
+    """One run of a suite."""
+
+    key: str
+    """The words that set it apart."""
+    variant: str
+    """Those of them that do not say which problem it is."""
+    words: tuple[str, ...]
+    row: Json = field(default_factory=dict)
+    usd: float = 0.0
+    """What it may spend, while it runs."""
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def folder(self) -> str:
+        """A name for it among files."""
+        return compose.plain(self.key).strip(".,_") or "all"
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has been run to its end."""
+        return self.row.get("state") == "finished" and self.row.get("words") == list(self.words)
+
+
+def members(plan: Suite, words: Sequence[str]) -> list[Member]:
+    """One for each combination of the values given. The command line's words win. ConfigError."""
+    values: dict[str, list[str]] = {}
+    for word in (*plan.words, *words):
+        key, several = _read(word)
+        values[key] = several or [word]
+    swept = [key for key, found in values.items() if len(found) > 1]
+    made = []
+    for chosen in itertools.product(*values.values()):
+        apart = {key: word for key, word in zip(values, chosen, strict=True) if key in swept}
+        variant = ",".join(word for key, word in apart.items() if key not in _CHOOSING)
+        alike = [word for key, word in apart.items() if key in _PLACES and _alike(word, values[key])]
+        run = ",".join(filter(None, (variant, *alike)))
+        made.append(Member(",".join(apart.values()), variant, _with_run(plan.name, run, chosen)))
+    return made
+
+
+def _alike(word: str, others: Sequence[str]) -> bool:
+    """Whether a file or folder has the name of another, so that their problems share one."""
+    stems = [PurePath(each.partition("=")[2]).stem for each in (word, *others)]
+    return stems.count(stems[0]) > 2  # it is among the others itself
+
+
+def of_multirun(arguments: Sequence[str]) -> list[str] | None:
+    """The suite's words where `-m` runs over problems; None where Hydra's own sweep is meant, or none at all.
+
+    What the line gives models and time is then the budget of all together, unless `suite.usd` and `suite.minutes` are
+    given; the suite's name follows from the other words. ConfigError.
+    """
+    directory, words = compose.config_dir([word for word in arguments if word not in FLAGS])
+    hydras = any(word.startswith("-") or word.lstrip("+~").startswith("hydra") for word in words)
+    if len(words) == len(arguments) or hydras or not (_recipe(words) or any(map(_over_problems, words))):
+        return None
+    whole = [word.replace("loop.", "suite.", 1) for word in words if _WHOLE.fullmatch(word)]
+    whole = [word for word in whole if not any(other.startswith(word.partition("=")[0] + "=") for other in words)]
+    kept = [word for word in words if not _WHOLE.fullmatch(word) or word.replace("loop.", "suite.", 1) not in whole]
+    name = [] if _recipe(words) or any(word.startswith("suite.name=") for word in words) else [_named(words)]
+    return [*([f"--config-dir={directory}"] if directory else []), *kept, *whole, *name]
+
+
+def _recipe(words: Sequence[str]) -> bool:
+    return any(word.startswith("suite=") for word in words)
+
+
+def _over_problems(word: str) -> bool:
+    key, several = _read(word)
+    return (key == "problem" or key.startswith("problem.")) and len(several) > 1
+
+
+def _named(words: Sequence[str]) -> str:
+    """A suite's name: its problems for people, and a digest of all that must stay the same."""
+    pairs = sorted(word.lstrip("+").partition("=")[::2] for word in words if not word.startswith(("loop.", "suite.")))
+    about = [value for key, value in pairs if key == "problem" or _over_problems(f"{key}={value}")]
+    digest = hashlib.sha256(repr(pairs).encode()).hexdigest()[:6]
+    return f"suite.name={_ODD.sub('_', '_'.join(about)).strip('_')[:60]}-{digest}"
+
+
+def _read(word: str) -> tuple[str, list[str]]:
+    """(key, the words for each of its values, if it has several); a flag is its own key. ConfigError."""
+    if word.startswith("-"):
+        return word, []
+    try:
+        parsed = OverridesParser.create().parse_override(word)
+        key = parsed.get_key_element().lstrip("+")
+        several = [f"{key}={value}" for value in parsed.sweep_string_iterator()] if parsed.is_sweep_override() else []
+    except HydraException as error:
+        hint = "; several values are a,b,c or range(1,11)" if "(" in word else ""
+        raise ConfigError(f"{word}: {str(error).splitlines()[0]}{hint}") from error
+    return key, several
+
+
+def _with_run(name: str, variant: str, words: tuple[str, ...]) -> tuple[str, ...]:
+    """With a run for each variant: no two members may share one."""
+    given = next((word.removeprefix("run=") for word in words if word.startswith("run=")), "")
+    if given and (not variant or f"run={given}" in variant.split(",")):
+        return words
+    run = compose.plain(",".join(filter(None, (given or name, variant))))
+    return (*(word for word in words if not word.startswith("run=")), f"run={run}")

@@ -1,0 +1,142 @@
+"""A file of a user's own repository, judged by the repository's own commands.
+
+    problem=command problem.repo=~/mine problem.file=src/kernel.cu problem.build='make' problem.test='make test'
+    problem.bench='./bench' problem.metric='time: ([0-9.]+) us'
+
+It brings `evaluator=command`, which runs the commands in a copy of the repository. What the benchmark prints is
+believed: nothing else times it.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ksflow.errors import ConfigError
+from ksflow.formats.folder import slug, text
+from ksflow.formats.gpumode.importer import provenance
+from ksflow.problem.loader import suggest
+from ksflow.records import LANGUAGES, Case, Json, Kernel, Limits, Problem, Seed, language
+
+UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+"""Unit -> microseconds."""
+_BETTER = ("lower", "higher")
+_HEADERS = {".h": "cpp", ".hpp": "cpp", ".cuh": "cuda"}
+_LARGEST = 4 << 20
+"""Of larger files only the size counts for the digest."""
+
+
+def load(  # noqa: PLR0913 - what a user says of a repository
+    repo: str | None = None,
+    file: str | None = None,
+    build: str = "",
+    test: str = "",
+    bench: str = "",
+    metric: str = "",
+    unit: str = "us",
+    better: str = "lower",
+    statement: str = "",
+    build_s: float = 600.0,
+    test_s: float = 600.0,
+    bench_s: float = 600.0,
+    memory_mb: int = 8192,
+) -> Problem:
+    """The problem. ConfigError.
+
+    metric: a regular expression whose group is the number in what `bench` prints; the last match counts. unit: of a
+    time. better: `higher` for rates, which have no unit. statement: what a writer should know. build_s, test_s,
+    bench_s: how long each command may take.
+    """
+    if not (repo and file and test and bench and metric):
+        raise ConfigError("problem=command needs problem.repo, .file, .test, .bench and .metric (and may have .build)")
+    build, test, bench = map(_shell, (build, test, bench))
+    root = Path(repo).expanduser().resolve()
+    source = (root / file).resolve()
+    if not source.is_relative_to(root) or not source.is_file():
+        raise ConfigError(f"no file {file} in {root}")
+    _words(metric, unit, better)
+    commands = {"build": build, "test": test, "bench": bench, "metric": metric, "unit": unit, "better": better}
+    file = str(source.relative_to(root))  # without links: it is written to in a copy
+    body, kind = text(source), _language(source)
+    title = f"{file} of {root.name}"
+    return Problem(
+        name=slug(f"{root.name}-{source.stem}"),
+        title=title,
+        description=str(root),
+        statement=statement or _statement(file, commands),
+        root=str(root),
+        reference=body,
+        languages=(kind,),
+        args=(),
+        dims=(),
+        tests=(),
+        benchmarks=(Case("bench", {}, 0),),
+        seeds=(Seed(source.name, Kernel(kind, {source.name: body}), baseline=True),),
+        limits=Limits(build_s, test_s, bench_s, memory_mb),
+        digest=_digest(root, source, commands),
+        called=f"The whole text of `{file}`; what else the repository uses of it must stay: names, types, signatures.",
+        origin=_origin(root, file, commands),
+    )
+
+
+def _shell(command: str | bool) -> str:
+    """A command as the shell knows it: a command line's `true` arrives as a truth value."""
+    return str(command).lower() if isinstance(command, bool) else command
+
+
+def _words(metric: str, unit: str, better: str) -> None:
+    if better not in _BETTER:
+        raise ConfigError(f"problem.better={better}; {suggest(better, _BETTER)}")
+    if unit not in UNITS:
+        raise ConfigError(f"problem.unit={unit}; {suggest(unit, UNITS)}")
+    try:
+        groups = re.compile(metric).groups
+    except re.error as error:
+        raise ConfigError(f"problem.metric={metric} is no regular expression: {error}") from error
+    if groups != 1:
+        raise ConfigError(f"problem.metric={metric} has {groups} groups; it needs one: ( ) around the number")
+
+
+def _language(file: Path) -> str:
+    kind = _HEADERS.get(file.suffix) or language(file.name, text(file))
+    if not kind:
+        raise ConfigError(f"{file}: its ending says no language; known: {' '.join([*LANGUAGES, *_HEADERS])}")
+    return kind
+
+
+def _statement(file: str, commands: Json) -> str:
+    lines = [f"- {name}: `{commands[name]}`" for name in ("build", "test", "bench") if commands[name]]
+    counts = f"What it prints for `{commands['metric']}` counts; {commands['better']} is better."
+    return "\n".join([f"Make `{file}` faster, and keep what it does. Commands:", "", *lines, "", counts])
+
+
+def _origin(root: Path, file: str, commands: Json) -> Json:
+    inferred = ["the time is what the benchmark says of itself"]
+    if commands["better"] == "higher":
+        inferred.append("scores are 1,000,000 over the rate, so that lower is better")
+    return {"format": "command", "path": str(root), "file": file, **commands, **provenance(root), "inferred": inferred,
+            "dropped": []}  # fmt: skip
+
+
+def _digest(root: Path, source: Path, commands: Json) -> str:
+    """Of all that could change a verdict, but the file itself."""
+    found = hashlib.sha256(json.dumps(commands).encode())
+    for path in _files(root):
+        if path == source:
+            continue
+        try:
+            size = path.stat().st_size
+            found.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
+            if size <= _LARGEST:
+                found.update(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}; the repository is copied whole") from error
+    return found.hexdigest()[:16]
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        yield from (path for name in sorted(names) if (path := Path(folder, name)).is_file())

@@ -1,0 +1,149 @@
+"""What the cases of a foreign problem are made of, found by running its reference in a process of its own.
+
+    python -m ksflow.formats.describe < order.json
+
+The order: `reference` (a file), `device`, `memory` (bytes), `generate_s`, `run_s`, `total_s` (seconds), `ladder`: sets
+of cases, smallest first, and `first`: whether the smallest that runs is wanted. Each set is tried until one takes too
+long or too much, or fails in a way that no size would change; the largest that did not is described. Prints one line of
+JSON: `step` (which set), `cases` (for each the tensors) and `tried` (of sets that were not taken: which, why, and
+whether a `limit` was met, an `error` came up, or one that comes up `always`).
+"""
+
+import contextlib
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ksflow.judge.cases import loaded
+
+Json = dict[str, Any]
+_FAILURES = (Exception, SystemExit)
+_ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplementedError, SystemExit, TypeError)
+"""Failures that have nothing to do with how large a case is."""
+_MAKING = 10
+"""How much longer than its inputs the reference itself (a model with its parameters) may take to be made."""
+
+
+class Unfit(Exception):
+    """A case that is not taken: `kind` as in `tried`, and why."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+def main() -> None:
+    """Read the order, print what was found."""
+    order = json.load(sys.stdin)
+    answer = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        found = describe(order)
+    answer.write(json.dumps(found) + "\n")
+
+
+def describe(order: Json) -> Json:
+    """The largest set that runs within the limits."""
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    if order["device"] == "cpu" and order["memory"]:
+        resource.setrlimit(resource.RLIMIT_AS, (order["memory"] + (8 << 30), resource.RLIM_INFINITY))
+    module = loaded("ksflow_described", Path(order["reference"]))
+    found: Json = {"step": None, "cases": [], "tried": []}
+    for step, cases in enumerate(order["ladder"]):
+        try:
+            found |= {"step": step, "cases": _patiently(module, cases, order, found["step"] is None)}
+        except Unfit as unfit:
+            found["tried"].append([step, str(unfit), unfit.kind])
+            if unfit.kind != "error":
+                break  # larger ones take longer still, or fail alike
+        if order["first"] and found["step"] is not None:
+            break
+    return found
+
+
+def _patiently(module: Any, cases: list[Json], order: Json, first: bool) -> list[Json]:
+    """What each case is made of. The first time may be slow for being the first. Raises Unfit."""
+    try:
+        return _rows(module, cases, order)
+    except Unfit as unfit:
+        if not (first and unfit.kind == "limit"):
+            raise
+    return _rows(module, cases, order)
+
+
+def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
+    rows: list[Json] = []
+    for case in cases:
+        try:
+            row = _row(module, case, order["device"])
+        except MemoryError as error:
+            raise Unfit("limit", f"{case['name']}: not enough memory") from error
+        except _FAILURES as error:
+            raise _unfit(case["name"], error) from error
+        if said := _beyond(row, order):
+            raise Unfit("limit", f"{case['name']}: {said}")
+        rows.append(row)
+        spent = sum(row["generate_s"] + row["run_s"] for row in rows)
+        if len(order["ladder"]) > 1 and spent > order["total_s"]:
+            raise Unfit("limit", f"all {len(cases)} cases together take more than the {order['total_s']:g} s they may")
+    return rows
+
+
+def _unfit(name: str, error: BaseException) -> Unfit:
+    text = f"{name}: {type(error).__name__}: {error}".splitlines()[0][:300]
+    short = "alloc" in text or "memory" in text
+    return Unfit("limit" if short else "always" if isinstance(error, _ALWAYS) else "error", text)
+
+
+def _beyond(row: Json, order: Json) -> str:
+    """Which limit a case is beyond, and by how much; empty for none."""
+    if order["device"] == "cpu" and row["bytes"] > order["memory"]:
+        return f"its inputs and outputs are {row['bytes'] >> 20} MB, and may be {order['memory'] >> 20}"
+    if row["run_s"] > order["run_s"]:
+        return f"the reference runs for {row['run_s']:.1f} s, and may for {order['run_s']:g}"
+    if row["generate_s"] > order["generate_s"]:
+        return f"its inputs take {row['generate_s']:.1f} s to make, and may take {order['generate_s']:g}"
+    if row["first_s"] > _MAKING * order["generate_s"]:
+        return f"the reference takes {row['first_s']:.1f} s to be made, and may take {_MAKING * order['generate_s']:g}"
+    return ""
+
+
+def _row(module: Any, case: Json, device: str) -> Json:
+    started = time.perf_counter()
+    data = module.generate_input(**case["params"], seed=case["seed"], device=device)
+    made = time.perf_counter()
+    data = module.generate_input(**case["params"], seed=case["seed"] + 1, device=device)
+    again = time.perf_counter()
+    module.ref_kernel(data)
+    if device != "cpu":
+        torch.cuda.synchronize()
+    ran = time.perf_counter()
+    first = min(data.bind["outputs"])
+    tensors = [
+        {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "strides": list(tensor.stride()),
+            "out": place >= first,
+        }
+        for place, tensor in enumerate(data)
+    ]
+    return {
+        "name": case["name"],
+        "tensors": tensors,
+        "bytes": sum(tensor.numel() * tensor.element_size() for tensor in data),
+        "first_s": made - started,
+        "generate_s": min(made - started, again - made),
+        "run_s": ran - again,
+        "plain": bool(data.bind["plain"]),
+        "inout": len(data.bind["inout"]),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a file that compiles and launches a kernel must know of its cases, found by making them.
+
+    python -m ksflow.formats.facts < order.json
+
+The order: `root` (the problem's folder), `device`, `outputs` (how many), `args`, `dims`, `cases`, `source`. Prints one
+line of JSON: `rows`, of each case [tensors that are given (sizes, strides, type), [places, outputs, places that are
+returned], numbers, plan], and `sources`: where `source` has launch lines, its text for each variant, and a plan in each
+row; else nothing and null. Where the device is not here, cases are made on the CPU.
+"""
+
+import contextlib
+import inspect
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ksflow.judge.cases import loaded
+from ksflow.sandbox.tree import Flat, Tensors
+from ksflow.source.launches import Plan, assigned, parse, plans
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    """Read the order, print what was found."""
+    order, answer = json.load(sys.stdin), sys.stdout
+    torch.set_grad_enabled(False)
+    with contextlib.redirect_stdout(sys.stderr):
+        found = _facts(order)
+    answer.write(json.dumps(found) + "\n")
+
+
+def _facts(order: Json) -> Json:
+    reference = _reference(order)
+    sources: list[str] = []
+    planned: dict[str, Plan] = {}
+    if order["source"]:
+        recipe = parse(order["source"])
+        assert recipe is not None
+        variants, planned = plans(recipe, {case["name"]: case["params"] for case in order["cases"]}, order["args"])
+        sources = [assigned(order["source"], values) for values in variants]
+    rows = [
+        [*_row(reference, case, order), asdict(planned[case["name"]]) if planned else None] for case in order["cases"]
+    ]
+    return {"rows": rows, "sources": sources}
+
+
+def _reference(order: Json) -> ModuleType:
+    sys.path.insert(0, order["root"])
+    return loaded("reference_of_problem", Path(order["root"], "reference.py"))
+
+
+def _device(order: Json) -> str:
+    """The one that is wanted, if it is here."""
+    return str(order["device"]) if torch.cuda.is_available() else "cpu"
+
+
+def _data(reference: ModuleType, case: Json, device: str) -> Tensors:
+    there = {"device": device} if "device" in inspect.signature(reference.generate_input).parameters else {}
+    data: Tensors = reference.generate_input(**case["params"], **there, seed=case["seed"])
+    return data
+
+
+def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
+    data = _data(reference, case, _device(order))
+    first = len(data) - order["outputs"]
+    bind = data.bind if isinstance(data, Flat) else {}
+    returned = list(bind.get("results", ())) or list(range(first, len(data)))
+    places = [*bind.get("order", range(len(data))), *(returned if bind.get("trailing") else ())]
+    outputs = {
+        place: [list(tensor.shape), list(tensor.stride()), _type(tensor)]
+        for place, tensor in enumerate(data)
+        if place >= first
+    }
+    given = [[list(data[place].shape), _steps(data[place]), _type(data[place])] for place in places]
+    return [given, [places, outputs, returned], [int(case["params"][name]) for name in order["dims"]]]
+
+
+def _type(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _steps(tensor: torch.Tensor) -> list[int]:
+    """Strides, 0 where there is one element: any would do there."""
+    return [step if size > 1 else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""flashinfer-bench's definitions and solutions."""

@@ -1,0 +1,319 @@
+"""FlashInfer Trace: a definition in JSON with its reference, workloads, solutions.
+
+    problem=flashinfer problem.path=definition.json
+    problem=flashinfer problem.root=~/flashinfer-trace problem.definition=gemm_n4096_k4096 problem.workloads='[UUID]'
+
+`problem.workloads=random` makes up three sizes; without it, the first workloads of the data set are taken. Solutions
+in Python and Triton become kernels to start from; those whose traces say how they did check the judge.
+`ksflow.formats.flashinfer.solutions` writes both.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ksflow.errors import ConfigError
+from ksflow.formats.flashinfer.solutions import adapted, params
+from ksflow.formats.folder import Fit, Read, problem, slug, text
+from ksflow.formats.gpumode.importer import provenance
+from ksflow.problem.loader import suggest
+from ksflow.records import Json, Kernel, Problem, Seed, Target, language
+
+_MOST = 8
+"""Workloads that are taken where none are named."""
+_PASSED = "PASSED"
+_SIZES = (64, 256, 1024)
+_DTYPES = {
+    "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int64", "int32", "int16", "int8", "bool",
+}  # fmt: skip
+_BY_SCORES = "dsa_topk_indexer"
+"""How definitions begin that have an evaluator of their own upstream."""
+_RATIOS = {"moe": 0.95}
+"""Kind of operation -> the share of elements that must be right."""
+
+
+def load(  # noqa: PLR0913 - what a user may say of a definition
+    path: str | None = None,
+    root: str | None = None,
+    definition: str | None = None,
+    workloads: str | Sequence[str] | None = None,
+    destination: bool = False,
+    rtol: float = 1e-2,
+    atol: float = 1e-2,
+    ratio: float | None = None,
+    device: str = "auto",
+    cap: int | str | None = "auto",
+    target: Target | None = None,
+) -> Problem:
+    """The problem of a definition. ConfigError.
+
+    destination: candidates get the outputs after the inputs, and return nothing. rtol, atol, ratio: an element is wrong
+    where both are exceeded, and this share of them must be right. device: `cpu` has `cuda` mean the CPU. cap: see
+    `made.problem`; workloads with tensors from files are never cut.
+    """
+    file, base = _file(path, root, definition)
+    found = _definition(file)
+    chosen = [*{repr(params(work)): work for work in _workloads(base, found, workloads)}.values()]
+    bounds = {"rtol": rtol, "atol": atol, "ratio": ratio if ratio is not None else _ratio(found)}
+    on = None if device == "cpu" else target
+    read = _read(file, base, found, chosen, {**bounds, "destination": destination})
+    known = _solutions(base, found, [work["uuid"] for work in chosen], destination, on)
+    read.origin["dropped"] += known.left
+    fixed = any(one["type"] == "safetensors" for work in chosen for one in work["inputs"].values())
+    made = replace(read, seeds=(*read.seeds, *known.seeds), good=tuple(known.good), bad=tuple(known.bad))
+    return problem(made, on, None if fixed else cap, Fit())
+
+
+def _file(path: str | None, root: str | None, name: str | None) -> tuple[Path, Path]:
+    """(the definition's file, the data set's folder)."""
+    if path:
+        file = Path(path).expanduser().resolve()
+        above = [folder.parent for folder in file.parents if folder.name == "definitions"]
+        return file, Path(root).expanduser() if root else above[0] if above else file.parent
+    if not (root and name):
+        raise ConfigError("problem=flashinfer needs problem.path=DEFINITION.json, or problem.root and .definition")
+    base = Path(root).expanduser().resolve()
+    files = {file.stem: file for file in sorted((base / "definitions").rglob("*.json"))}
+    if name not in files:
+        raise ConfigError(f"no definition {name!r} below {base / 'definitions'}; {suggest(name, files)}")
+    return files[name], base
+
+
+def _json(body: str, where: Path) -> Json:
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where} holds no JSON object")
+    return found
+
+
+def _definition(file: Path) -> Json:
+    found = _json(text(file), file)
+    if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not found.get(key)]:
+        raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
+    if fault := _fault(found):
+        raise ConfigError(f"{file} is no definition: {fault}")
+    kinds = {one["dtype"] for one in (*found["inputs"].values(), *found["outputs"].values())}
+    if unknown := sorted(kinds - _DTYPES):
+        raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}")
+    if "sampling" in str(found.get("op_type", "")):
+        raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
+    if str(found["name"]).startswith(_BY_SCORES):
+        raise ConfigError(
+            f"{file}: upstream compares the scores of what is chosen, in any order; the judge compares element by "
+            "element and would reject right answers"
+        )
+    return found
+
+
+def _fault(found: Json) -> str:
+    """What of a definition is not as the format has it; empty where all is."""
+    if not (isinstance(found["name"], str) and isinstance(found["reference"], str)):
+        return "name and reference are text"
+    for kind in ("axes", "inputs", "outputs"):
+        if not (isinstance(found[kind], dict) and all(isinstance(one, dict) for one in found[kind].values())):
+            return f"{kind} is not a mapping of names to mappings"
+    odd = [name for name, axis in found["axes"].items() if not _axis(axis)]
+    if odd:
+        return f"axis {odd[0]} is neither var, nor const with a whole number as its value"
+    if odd := [key for key in ("constraints", "tags") if not _texts(found.get(key) or [])]:
+        return f"{odd[0]} is not a list of texts"
+    tensors = {**found["inputs"], **found["outputs"]}
+    return next(filter(None, (_misshapen(name, one, found["axes"]) for name, one in tensors.items())), "")
+
+
+def _axis(axis: Json) -> bool:
+    return axis.get("type") == "var" or (axis.get("type") == "const" and type(axis.get("value")) is int)
+
+
+def _misshapen(name: str, one: Json, axes: Json) -> str:
+    shape = one.get("shape", "none")
+    if not (isinstance(one.get("dtype"), str) and (shape is None or _texts(shape))):
+        return f"{name} has no shape (a list of axes, or null) or no dtype"
+    lost = [axis for axis in shape or () if axis not in axes]
+    return f"{name} has the axis {lost[0]}, which axes does not" if lost else ""
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _ratio(found: Json) -> float:
+    return _RATIOS.get(str(found.get("op_type", "")), 1.0)
+
+
+def _workloads(base: Path, found: Json, wanted: str | Sequence[str] | None) -> list[Json]:
+    """Each with `uuid`, `axes` and `inputs`."""
+    if wanted == "random":
+        return _made_up(found)
+    known = {work["uuid"]: work for work in _listed(base, found["name"])}
+    if wanted is None:
+        return list(known.values())[:_MOST] or _made_up(found)
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    if lost := [name for name in names if name not in known]:
+        raise ConfigError(f"{found['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
+    return [known[name] for name in names]
+
+
+def _made_up(found: Json) -> list[Json]:
+    axes = [name for name, axis in found["axes"].items() if axis["type"] == "var"]
+    inputs = {name: {"type": "random"} for name in found["inputs"]}
+    if lost := [name for name, one in found["inputs"].items() if one["shape"] is None]:
+        raise ConfigError(f"{found['name']}: {', '.join(lost)} are numbers; name workloads that have values for them")
+    sizes = _SIZES if axes else _SIZES[:1]
+    return [{"uuid": f"random-{size}", "axes": dict.fromkeys(axes, size), "inputs": inputs} for size in sizes]
+
+
+def _listed(base: Path, name: str) -> Iterator[Json]:
+    for file in sorted((base / "workloads").rglob(f"{name}.jsonl")):
+        for line in filter(str.strip, text(file).splitlines()):
+            work = _json(line, file).get("workload")
+            if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
+                raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
+            if not _sound(work):
+                raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
+            yield work
+
+
+def _sound(work: Json) -> bool:
+    """Whether what is read of a workload is as the format has it."""
+    axes, inputs = work["axes"], work["inputs"]
+    return (
+        isinstance(work["uuid"], str)
+        and isinstance(axes, dict)
+        and all(type(size) is int for size in axes.values())
+        and isinstance(inputs, dict)
+        and all(isinstance(one, dict) and "type" in one for one in inputs.values())
+    )
+
+
+def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> Read:
+    shapes = "\n".join(
+        f"- {role} `{name}`: {_shape(one)} {one['dtype']}. {one.get('description') or ''}".rstrip()
+        for role in ("inputs", "outputs")
+        for name, one in found[role].items()
+    )
+    ways = [name for name, one in found["inputs"].items()]
+    trailing = [*ways, *found["outputs"]] if bounds["destination"] else ways
+    returns = "writes the outputs" if bounds["destination"] else f"returns {', '.join(found['outputs'])}"
+    axes = [f"{name} = {axis['value']}" for name, axis in found["axes"].items() if axis["type"] == "const"]
+    rules = "\n".join(f"- {rule}" for rule in found.get("constraints") or ())
+    words = [str(found.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
+    inputs = {work["uuid"]: work["inputs"] for work in chosen}
+    return Read(
+        name=slug(found["name"]),
+        title=f"{found['name']} (FlashInfer)",
+        statement="\n\n".join(filter(None, words)),
+        kind="flashinfer.runtime",
+        files={"definition_reference.py": found["reference"]},
+        spec={"definition": {key: found[key] for key in ("axes", "inputs", "outputs")}, "inputs": inputs,
+              "root": str(base), **bounds},
+        tests=(),
+        benchmarks=[(params(work), index) for index, work in enumerate(chosen)],
+        listing=found["reference"],
+        called=f"`run({', '.join(trailing)})`: {returns}; numbers are Python's, the rest are tensors.",
+        origin={**_origin(file, found, bounds), "workloads": [dict(work) for work in chosen]},
+        seeds=(_reference(found, bounds["destination"]),),
+        names=tuple(name for name, one in found["inputs"].items() if one["shape"] is not None),
+        quiet="workload",
+        fixed=[axis["value"] for axis in found["axes"].values() if axis["type"] == "const"],
+        score="mean",
+    )  # fmt: skip
+
+
+def _shape(one: Mapping[str, Any]) -> str:
+    return "a number," if one["shape"] is None else f"[{', '.join(map(str, one['shape']))}]"
+
+
+def _origin(file: Path, found: Json, bounds: Json) -> Json:
+    inferred = [
+        f"an element is wrong where it is off by more than {bounds['atol']:g} and by more than {bounds['rtol']:g} of "
+        f"its size; {bounds['ratio']:.0%} must be right; where the answers are small, so is the first bound",
+    ]
+    dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
+    dropped += [f"tags: {', '.join(found['tags'])}"] if found.get("tags") else []
+    return {"format": "flashinfer", "path": str(file), "definition": found["name"], **provenance(file.parent),
+            "destination": bounds["destination"], "inferred": inferred, "dropped": dropped}  # fmt: skip
+
+
+def _reference(found: Json, destination: bool) -> Seed:
+    files = {"definition_reference.py": found["reference"]}
+    main = adapted(found, "definition_reference", "run", destination=False, wanted=destination)
+    return Seed("00_reference.py", Kernel("python", {"00_reference.py": main, **files}), baseline=True)
+
+
+@dataclass
+class _Known:
+    """A data set's solutions, by what its traces say of them."""
+
+    good: list[Seed] = field(default_factory=list)
+    bad: list[Seed] = field(default_factory=list)
+    seeds: list[Seed] = field(default_factory=list)
+    """To start from: all but those that are known not to run, or not to be right."""
+    left: list[str] = field(default_factory=list)
+    """Why others are left out."""
+
+
+def _solutions(base: Path, found: Json, uuids: Sequence[str], destination: bool, target: Target | None) -> _Known:
+    """Those in Python or Triton, as kernels. Without any trace, all are taken for right."""
+    known, traced = _Known(), _traced(base, found["name"], uuids)
+    gpu = target is not None and target.kind == "gpu"
+    for file in sorted((base / "solutions").rglob("*.json")):
+        solution = _json(text(file), file)
+        if solution.get("definition") != found["name"]:
+            continue
+        name = str(solution.get("name", file.stem))
+        made = _solution(found, solution, destination)
+        said = traced.get(name, set()) if traced else {_PASSED}
+        if isinstance(made, str):
+            known.left.append(f"solution {name}: {made}")
+        elif made.kernel.language != "python" and not gpu:
+            known.left.append(f"solution {name}: triton needs a GPU")
+        elif any(status.startswith("INCORRECT") for status in said):
+            known.bad.append(made)
+        elif said <= {_PASSED}:
+            known.seeds.append(made)
+            known.good += [made] if said else []
+        else:
+            known.left.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
+    return known
+
+
+def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
+    """Solution -> what upstream found: on these workloads, or on any where none of these was tried."""
+    here: dict[str, set[str]] = {}
+    anywhere: dict[str, set[str]] = {}
+    for file in sorted((base / "traces").rglob(f"{name}.jsonl")):
+        for line in filter(str.strip, text(file).splitlines()):
+            row = _json(line, file)
+            if not (row.get("solution") and isinstance(row.get("evaluation"), dict)):
+                continue
+            status, work = str(row["evaluation"].get("status")), row.get("workload")
+            anywhere.setdefault(str(row["solution"]), set()).add(status)
+            if isinstance(work, dict) and work.get("uuid") in uuids:
+                here.setdefault(str(row["solution"]), set()).add(status)
+    return {**anywhere, **here}
+
+
+def _solution(found: Json, solution: Json, destination: bool) -> Seed | str:
+    spec, files = solution.get("spec"), solution.get("sources")
+    if not (isinstance(spec, dict) and isinstance(files, list) and all(isinstance(one, dict) for one in files)):
+        return "it is not as the format has it: spec is a mapping, sources a list of mappings"
+    if spec.get("language") not in ("python", "triton"):
+        return f"in {spec.get('language')}, with bindings of its own"
+    file, _, entry = str(spec.get("entry_point", "")).partition("::")
+    sources = {str(one.get("path")): str(one.get("content")) for one in files}
+    if file not in sources or not entry.isidentifier():
+        return f"its entry point {file}::{entry} is in none of its files"
+    main = adapted(found, Path(file).stem, entry, bool(spec.get("destination_passing_style", True)), destination)
+    name = slug(str(solution.get("name")))
+    kind = "triton" if any(language(path, body) == "triton" for path, body in sources.items()) else "python"
+    try:
+        kernel = Kernel(kind, {f"ksflow_{Path(file).stem}.py": main, **sources}, str(solution.get("description") or ""))
+    except ValueError as error:
+        return str(error)
+    return Seed(f"{name}.py", kernel)

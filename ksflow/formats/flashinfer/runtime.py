@@ -1,0 +1,135 @@
+"""FlashInfer's definitions: `run(...)` on tensors drawn at random, given as numbers or read from safetensors files."""
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ksflow.formats.runtime import Files, Json, Params
+from ksflow.sandbox.tree import Tree
+
+OWN_CHECK = True
+_MOST_HEADER = 100 << 20
+_CLAMP = 2.0
+_WHOLE = {torch.int8: 128, torch.int16: 1024, torch.int32: 1024, torch.int64: 1024}
+_KINDS = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+}  # fmt: skip
+
+
+class FlashInfer:
+    """spec: `definition`, `inputs` of each workload, `root` of the data set, `rtol`, `atol`, `ratio`, `destination`."""
+
+    def __init__(self, files: Files, spec: Json) -> None:
+        self._run = files.load("definition_reference.py").run
+        self._spec = spec
+        self._definition = spec["definition"]
+
+    def calling(self, params: Params) -> Json:
+        return {"entry": "run", "spread": True, "trailing": bool(self._spec["destination"])}
+
+    def inputs(self, params: Params, seed: int) -> Tree:
+        said = self._spec["inputs"].get(str(params.get("workload", "")), {})
+        return [self._input(name, one, said.get(name, {}), params) for name, one in self._definition["inputs"].items()]
+
+    def answer(self, tree: Tree, params: Params) -> Tree:
+        found = self._run(*tree)
+        return [found[name] for name in self._definition["outputs"]] if isinstance(found, Mapping) else found
+
+    def objection(self, tree: Tree, outputs: Tree) -> str:
+        got = _list(outputs)
+        wanted = _list(self.answer(tree, {}))
+        names = list(self._definition["outputs"])
+        for name, mine, theirs in zip(names, got, wanted, strict=True):
+            if said := self._differs(mine, torch.as_tensor(theirs)):
+                return f"{name}: {said}"
+        return ""
+
+    def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
+        raise NotImplementedError  # it has a check of its own
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _input(self, name: str, one: Json, said: Json, params: Params) -> Any:
+        if said.get("type") == "scalar":
+            return said["value"]
+        if said.get("type") == "safetensors":
+            file = Path(self._spec["root"]) / said["path"]
+            return read_tensor(file, said["tensor_key"]).to("cuda")
+        return drawn(self._shape(one["shape"], params), getattr(torch, one["dtype"]))
+
+    def _shape(self, axes: list[str], params: Params) -> list[int]:
+        known = self._definition["axes"]
+        return [int(known[axis]["value"] if known[axis]["type"] == "const" else params[axis]) for axis in axes]
+
+    def _differs(self, got: torch.Tensor, want: torch.Tensor) -> str:
+        if got.shape != want.shape:
+            return f"its shape is {list(got.shape)}, not {list(want.shape)}"
+        if got.dtype != want.dtype:
+            return f"its dtype is {got.dtype}, not {want.dtype}"
+        mine, theirs = got.double(), want.double()
+        if not bool((mine.isfinite() | ~theirs.isfinite()).all()):
+            return "it holds NaN or infinity where the reference does not"
+        wrong = self._off(mine, theirs) if want.dtype.is_floating_point else mine != theirs
+        right = 1 - float(wrong.double().mean()) if wrong.numel() else 1.0
+        if right >= self._spec["ratio"]:
+            return ""
+        place = int(wrong.reshape(-1).int().argmax())
+        first = f"first at {place}: {float(mine.reshape(-1)[place]):.6g} for {float(theirs.reshape(-1)[place]):.6g}"
+        return f"{int(wrong.sum())} of {wrong.numel()} elements are off, {first}"
+
+    def _off(self, mine: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+        """Off in both ways; the absolute bound is never wider than the answer's own size allows."""
+        rtol, atol = self._spec["rtol"], self._spec["atol"]
+        sound = theirs[theirs.isfinite()]
+        size = float(sound.square().mean().sqrt()) if sound.numel() else 0.0
+        error = (mine - theirs).abs()
+        same = (mine == theirs) | (mine.isnan() & theirs.isnan())
+        off: torch.Tensor = ~same & ~((error <= min(atol, max(atol, rtol) * size)) | (error <= rtol * theirs.abs()))
+        return off
+
+
+task = FlashInfer
+
+
+def drawn(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """Random contents as upstream draws them: normal, clamped where a type is narrow, small whole numbers."""
+    if dtype is torch.bool:
+        return torch.randint(0, 2, shape, device="cuda").bool()
+    if not dtype.is_floating_point:
+        return torch.randint(-_WHOLE[dtype], _WHOLE[dtype], shape, dtype=dtype, device="cuda")
+    if dtype.itemsize == 1:
+        return torch.randn(shape, device="cuda").clamp_(-_CLAMP, _CLAMP).to(dtype)
+    made: torch.Tensor = torch.randn(shape, dtype=dtype, device="cuda")
+    return made
+
+
+def read_tensor(file: Path, key: str) -> torch.Tensor:
+    """One tensor of a safetensors file: a length, a header in JSON, bytes. ValueError."""
+    try:
+        with file.open("rb") as source:
+            (size,) = struct.unpack("<Q", source.read(8))
+            header = json.loads(source.read(size)) if size <= _MOST_HEADER else {}
+            row = header[key]
+            begin, end = row["data_offsets"]
+            source.seek(8 + size + begin)
+            data = bytearray(source.read(end - begin))
+        return torch.frombuffer(data, dtype=_KINDS[row["dtype"]]).reshape(row["shape"])
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} is not here; fetch it, or use problem.workloads=random") from error
+    except (OSError, struct.error, ValueError, KeyError) as error:
+        hint = " (a Git LFS pointer? git lfs pull fetches the file)" if _pointer(file) else ""
+        raise ValueError(f"{file}: no tensor {key!r} can be read{hint}") from error
+
+
+def _pointer(file: Path) -> bool:
+    return file.is_file() and file.read_bytes()[:7] == b"version"
+
+
+def _list(found: Tree) -> list[Any]:
+    return list(found) if isinstance(found, list | tuple) else [found]

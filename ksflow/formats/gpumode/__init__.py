@@ -1,0 +1,1 @@
+"""GPU MODE's reference-kernels."""

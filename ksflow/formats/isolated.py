@@ -1,0 +1,34 @@
+"""A process of its own that runs foreign files: without this one's keys, and never longer than this one."""
+
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from ksflow.processes.children import bare, ending_with_this
+from ksflow.records import Json
+
+
+class Unanswered(Exception):
+    """It ended without an answer: its last words."""
+
+
+def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -> Any:
+    """What a module answers to an order, both in JSON; home: a folder that it has to itself, and starts in.
+
+    Raises Unanswered, subprocess.TimeoutExpired.
+    """
+    own: dict[str, Any] = {"env": bare() | ({"HOME": home} if home else {}), "cwd": home}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", module],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        preexec_fn=ending_with_this(signal.SIGKILL),
+        **own,
+    )
+    if done.returncode or not done.stdout.strip():
+        raise Unanswered((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -1,0 +1,1 @@
+"""A kernel of the user's own with a reference beside it."""

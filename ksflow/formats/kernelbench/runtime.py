@@ -1,0 +1,148 @@
+"""KernelBench's files: `Model(*get_init_inputs())` called with `get_inputs()`, a candidate is `ModelNew` made alike.
+
+As upstream: seed 42 before the arguments of `__init__` and before the model, which makes both have the same parameters
+where they are created in the same order; model and inputs in one precision. Other than upstream, integers stay
+integers, and inputs are drawn on the device they are for.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ksflow.formats.runtime import Files, Foreign, Json, Params
+from ksflow.formats.sizes import resized
+from ksflow.judge.bound import rms, strips
+from ksflow.sandbox.elsewhere import seeded
+from ksflow.sandbox.tree import Flat, Tree, build, flatten, pack
+
+OWN_CHECK = False
+SEED = 42
+_TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_SHARE = 8
+"""An answer to other inputs is off by so many bounds, as a rule."""
+
+
+class KernelBench:
+    """spec: `file`, `precision`, `training`; `tolerance`: upstream's, relative and absolute, and how far it may be
+    narrowed where answers hardly differ from each other; `sizes`: `formats.sizes.edits`, which a case's `cap` bounds.
+    """
+
+    def __init__(self, files: Files, spec: Json) -> None:
+        self._files, self._spec = files, spec
+        self._source = (files.folder / spec["file"]).read_text(encoding="utf-8")
+        self._made: dict[Any, Any] = {}
+        self.usual, self._least = spec["tolerance"]
+        self._bounds: dict[Any, float] = {}
+        self._bound = self.usual
+
+    def calling(self, params: Params) -> Json:
+        return {
+            "entry": "class:ModelNew",
+            "init": pack(self._init(params)),
+            "seed": SEED,
+            "spread": True,
+            "dtype": str(self._dtype).removeprefix("torch."),
+            "training": self._spec["training"],
+        }
+
+    def inputs(self, params: Params, seed: int) -> Tree:
+        with torch.device("cuda"):
+            made = tuple(self._module(params).get_inputs())
+        shape, leaves = flatten(made)
+        return build(shape, [self._cast(leaf.detach()) for leaf in leaves])
+
+    def answer(self, tree: Tree, params: Params) -> Tree:
+        key, model = self._model(params)
+        with torch.no_grad():
+            if key not in self._bounds:
+                self._bounds[key] = self._narrowed(model, params)
+            self._bound = self._bounds[key]
+            return model(*tree)
+
+    def objection(self, tree: Tree, outputs: Tree) -> str | None:
+        return None
+
+    def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
+        """Of the case that was answered last."""
+        return self._bound, self._bound
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return _TYPES[self._spec["precision"]]
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to("cuda").to(self._dtype) if tensor.is_floating_point() else tensor.to("cuda")
+
+    def _module(self, params: Params) -> Any:
+        """The file with this case's sizes."""
+        cap = int(params["cap"])
+        if cap not in self._made:
+            name = f"model_{cap}.py"
+            text = resized(self._source, self._spec["sizes"], cap)
+            (self._files.folder / name).write_text(text, encoding="utf-8")
+            self._made[cap] = self._files.load(name)
+        return self._made[cap]
+
+    def _init(self, params: Params) -> list[Any]:
+        seeded(SEED)
+        return list(self._module(params).get_init_inputs())
+
+    def _narrowed(self, model: Any, params: Params) -> float:
+        """The bound of a case: upstream's, unless the answer to other inputs would come too close to it."""
+        answers = []
+        for seed in (1, 2):
+            seeded(seed)
+            answers.append(flatten(model(*self.inputs(params, seed)))[1])
+        bounds = [self.usual]
+        for one, other in zip(*answers, strict=True):
+            if (apart := rms(one, other)) > 0:
+                size = rms(one) or rms(other)
+                bounds.append(max(self._least, apart / size / _SHARE))
+        return float(min(bounds))
+
+    def _model(self, params: Params) -> tuple[Any, Any]:
+        """Made once for a case and a device, with what names the two. Parameters are drawn on the CPU, as a
+        candidate's are."""
+        where = str(torch.empty(0, device="cuda").device)
+        key = int(params["cap"]), where
+        if key not in self._made:
+            arguments = self._init(params)
+            seeded(SEED)
+            model = self._module(params).Model(*arguments).to("cuda").to(self._dtype)
+            self._made[key] = model.train(bool(self._spec["training"]))
+        return key, self._made[key]
+
+
+def upstream(foreign: Foreign) -> Callable[[Flat, Any], str]:
+    """Upstream's verdict: same shape and `allclose` to the model's own answer, whatever its size."""
+    task = foreign.task
+    assert isinstance(task, KernelBench)
+
+    def check(data: Flat, outputs: Any) -> str:
+        found = foreign.ref_kernel(data)
+        pairs = zip(_each(outputs), _each(found), strict=True)
+        return next((said for got, want in pairs if (said := _differs(got, want, task.usual))), "")
+
+    return check
+
+
+def _each(value: Any) -> tuple[torch.Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _differs(got: torch.Tensor, want: torch.Tensor, bound: float) -> str:
+    if got.shape != want.shape:
+        return f"shape {tuple(got.shape)}, expected {tuple(want.shape)}"
+    bad, most = 0, 0.0
+    for one, other in strips(got, want):
+        wide, exact = one.double(), other.double()
+        off = ~torch.isclose(wide, exact, rtol=bound, atol=bound)
+        if off.any():
+            bad += int(off.sum())
+            most = max(most, float((wide - exact).abs().nan_to_num(math.inf, posinf=math.inf).max()))
+    return f"{bad} of {got.numel()} elements off by up to {most:.3g}" if bad else ""
+
+
+task = KernelBench

@@ -1,0 +1,141 @@
+"""How a call's tensors lie: what the reference returns, writes, reads and leaves alone, found by running it."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import torch
+
+from ksflow.judge.bound import bits, same_bits, strips
+from ksflow.sandbox.tree import Leaf, Tree, pack, returned
+
+_POISON = (0x00, 0x5A)
+"""What is in a tensor before the reference runs, to see whether it reads that."""
+Json = dict[str, Any]
+
+
+class Seen:
+    """One case's call.
+
+    kept: places of the arguments that are inputs. outputs: tensors like those a candidate makes: the arguments that are
+    written first, then what is returned besides.
+    """
+
+    def __init__(
+        self, answer: Callable[[list[torch.Tensor]], Tree], leaves: list[torch.Tensor], anew: list[torch.Tensor]
+    ) -> None:
+        """answer: the reference, on the arguments' tensors, which it may change. anew: the same, made again."""
+        self._answer, self._leaves = answer, leaves
+        self._before = [leaf.clone() for leaf in leaves]
+        self._result = answer(leaves)
+        self._returned = [torch.as_tensor(leaf) for leaf in returned(self._result)]
+        self._alias = {index: place for place, out in enumerate(self._returned) for index in _aliases(out, leaves)}
+        changed = [index for index, leaf in enumerate(leaves) if not same_bits(leaf, self._before[index])]
+        self._alias |= self._spare(changed, anew)
+        written = sorted({*changed, *self._alias})
+        self._read = [index for index in written if self._reads(index, written)]
+        self.kept = [index for index in range(len(leaves)) if index not in written or index in self._read]
+        self._own = {index: len(self.kept) + place for place, index in enumerate(written)}
+        sources = {place: index for index, place in reversed(self._alias.items())}
+        besides = [place for place in range(len(self._returned)) if place not in sources]
+        self.outputs = [*(leaves[index] for index in written), *(self._returned[place] for place in besides)]
+        more = {place: len(self.kept) + len(written) + number for number, place in enumerate(besides)}
+        self._results = [
+            more[place] if place in more else self._own[sources[place]] for place in range(len(self._returned))
+        ]
+
+    def bind(self) -> Json:
+        """How a candidate is called on them: see `box.tree.Flat`."""
+        places = {index: place for place, index in enumerate(self.kept)}
+        first, count = len(self.kept), len(self.outputs)
+        return {
+            "order": [self._own.get(index, places.get(index, -1)) for index in range(len(self._leaves))],
+            "inout": [[places[index], self._own[index]] for index in self._read],
+            "results": self._results,
+            "types": [str(out.dtype).removeprefix("torch.") for out in self._returned],
+            "outputs": list(range(first, first + count)),
+            "result_tree": pack(_result_shape(self._result, self._results, first, count)),
+        }
+
+    def _spare(self, changed: Collection[int], anew: list[torch.Tensor]) -> dict[int, int]:
+        """Empty arguments made for results that the reference returns elsewhere: candidates may write there."""
+        found: dict[int, int] = {}
+        loose = [
+            index
+            for index, leaf in enumerate(self._before)
+            if index not in changed
+            and index not in self._alias
+            and not (same_bits(leaf, anew[index]) and _varied(leaf))
+        ]
+        for place, out in enumerate(self._returned):
+            if place in self._alias.values():
+                continue
+            fits = (index for index in loose if index not in found and _alike(self._before[index], out))
+            index = next((index for index in fits if not self._reads(index, changed)), None)
+            found |= {} if index is None else {index: place}
+        return found
+
+    def _reads(self, index: int, among: Collection[int]) -> bool:
+        """Whether what is in a tensor before the call bears on what is returned, or on those that are written."""
+        results = [*self._returned, *(self._leaves[place] for place in among)]
+        for byte in _POISON:
+            contents = [leaf.clone() for leaf in self._before]
+            _fill(contents[index], byte)
+            try:
+                found = [torch.as_tensor(leaf) for leaf in returned(self._answer(contents))]
+            except Exception:  # noqa: BLE001 - foreign code: whatever it says of such contents, it read them
+                return True
+            again = [*found, *(contents[place] for place in among)]
+            if any(not same_bits(one, other) for one, other in zip(results, again, strict=True)):
+                return True
+        return False
+
+
+def flat(tensor: torch.Tensor) -> bool:
+    """Whether all its elements are the same."""
+    each = bits(tensor).view(-1, tensor.element_size())
+    return all(bool((part.view(-1, each.shape[1]) == each[0]).all()) for (part,) in strips(each))
+
+
+def _result_shape(result: Tree, places: list[int], first: int, count: int) -> Tree:
+    """The result's tree with the outputs' places; where nothing is returned, the outputs that were written."""
+    if not places:
+        written = [Leaf(index) for index in range(count)]
+        return written[0] if count == 1 else tuple(written)
+    left = iter(places)
+
+    def put(tree: Tree) -> Tree:
+        if isinstance(tree, torch.Tensor | bool | int | float):
+            return Leaf(next(left) - first)
+        if isinstance(tree, Mapping):
+            return {key: put(value) for key, value in tree.items()}
+        if isinstance(tree, tuple):
+            made = [put(value) for value in tree]
+            return type(tree)(*made) if hasattr(tree, "_fields") else tuple(made)  # torch's own kinds, too
+        if isinstance(tree, list):
+            return [put(value) for value in tree]
+        return tree
+
+    return put(result)
+
+
+def _aliases(out: torch.Tensor, leaves: list[torch.Tensor]) -> list[int]:
+    """The leaf that a returned tensor is."""
+    for index, leaf in enumerate(leaves):
+        if out is leaf or (out.numel() and out.data_ptr() == leaf.data_ptr() and out.shape == leaf.shape):
+            return [index]
+    return []
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """A reference may return a wider type than the place that is made for it has."""
+    floats = one.dtype.is_floating_point and other.dtype.is_floating_point
+    return one.shape == other.shape and (one.dtype == other.dtype or floats)
+
+
+def _fill(tensor: torch.Tensor, byte: int) -> None:
+    tensor.copy_(torch.full_like(bits(tensor), byte).view(tensor.dtype).reshape(tensor.shape))
+
+
+def _varied(tensor: torch.Tensor) -> bool:
+    """Whether there is anything in it."""
+    return tensor.numel() > 0 and not flat(tensor)

@@ -1,0 +1,1 @@
+"""TritonBench's operators."""

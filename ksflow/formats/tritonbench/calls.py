@@ -1,0 +1,163 @@
+"""Which calls of a TritonBench file's tests can be cases: those that repeat, that are fast enough, that can be judged.
+
+    python -m ksflow.formats.tritonbench.calls < order.json
+
+The order: `files`, `spec`, `device`, and what a case may take on a CPU: `generate_s`, `run_s` (seconds). Prints a list
+as one line of JSON: `call`, `function`, `fixed` (contents that do not follow from a seed), `outputs` (how many) and
+`why` it cannot be a case (empty: it can).
+"""
+
+import contextlib
+import json
+import pickle
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from ksflow.formats.runtime import Files, Foreign, Json
+from ksflow.formats.tritonbench.runtime import Call, TritonBench, same
+from ksflow.judge.cases import Reference
+from ksflow.judge.probes import probe
+from ksflow.records import Check
+from ksflow.sandbox.elsewhere import cuda_means, seeded
+from ksflow.sandbox.tree import Flat, flatten
+
+_WHERE = re.compile(r"^(?:accepted on )?case [^:]*: ")
+_PATIENCE = 4
+"""How much longer than it may a call may take in the tests, where it is the first."""
+
+
+def main() -> None:
+    """Read the order, print what was found."""
+    order = json.load(sys.stdin)
+    answer = sys.stdout
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    with contextlib.redirect_stdout(sys.stderr):
+        rows = looked_at(order)
+    answer.write(json.dumps(rows) + "\n")
+
+
+def looked_at(order: Json) -> list[Json]:
+    """A row for each call."""
+    where = order["device"]
+    with cuda_means(where):
+        found = TritonBench(Files(order["files"]), order["spec"])
+        calls = found.recorded(_most_s(order))
+    asked = Asked(found, where, order["spec"]["accumulate"])
+    rows: list[Json] = []
+    before_s = 0.0
+    for number, call in enumerate(calls):
+        row = {"call": number, "function": call.function, "fixed": False, "outputs": 0, "why": ""}
+        slow = _slow(order, before_s, call.took_s, _PATIENCE) if where == "cpu" else ""
+        rows.append(row | ({"why": slow} if slow else _understood(found, asked, order, number, call)))
+        before_s += call.took_s
+    _agreed(rows)
+    return rows
+
+
+def _most_s(order: Json) -> float:
+    """How long the tests may run: later calls would take too long to come to."""
+    return _PATIENCE * (float(order["generate_s"]) + float(order["run_s"])) if order["device"] == "cpu" else 0.0
+
+
+def _slow(order: Json, made_s: float, ran_s: float, patience: float = 1.0) -> str:
+    if made_s > order["generate_s"]:
+        return f"the calls before it take {made_s:.1f} s here"
+    return f"it takes {ran_s:.1f} s here" if ran_s > patience * order["run_s"] else ""
+
+
+def _understood(found: TritonBench, asked: "Asked", order: Json, number: int, call: Call) -> Json:
+    """What there is to say of a call: whether it repeats, and whether it can be judged."""
+    try:
+        with cuda_means(order["device"]):
+            ran_s, why = _repeats(found, number, call)
+            fixed = bool(found.fixed(number)) and not why
+        if not why and order["device"] == "cpu":
+            why = _slow(order, 0.0, ran_s)
+        return {"why": why} if why else {"fixed": fixed, **asked.about(number)}
+    except Exception as error:  # noqa: BLE001 - foreign code, and whatever it says is the reason
+        return {"why": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
+
+
+def _repeats(found: TritonBench, number: int, call: Call) -> tuple[float, str]:
+    """How long it runs, and why it is no case."""
+    shape, _ = flatten(call.arguments)
+    pickle.dumps(shape)
+    if any(map(callable, call.arguments)):
+        return 0.0, "an argument is code"
+    took = []
+    for seed in (3, 4):
+        outputs = []
+        for draw in (5, 6):
+            tree = found.inputs({"call": number}, seed)
+            seeded(draw)
+            started = time.perf_counter()
+            result = found.answer(tree, {"call": number})
+            took.append(time.perf_counter() - started)
+            outputs.append([leaf.detach().clone() for leaf in (*flatten(result)[1], *flatten(tree)[1])])
+        if why := _unfit(outputs[0]) or _random(*outputs):
+            return min(took), why
+    return min(took), ""
+
+
+def _unfit(outputs: list[torch.Tensor]) -> str:
+    if any(out.is_complex() for out in outputs):
+        return "complex numbers"
+    if any(out.is_sparse or out.is_quantized for out in outputs):
+        return "a tensor that is not dense"
+    return "" if outputs else "neither takes nor returns a tensor"
+
+
+def _random(one: list[torch.Tensor], other: list[torch.Tensor]) -> str:
+    repeated = len(one) == len(other) and all(same(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+    return "" if repeated else "its answer is drawn at random"
+
+
+def _agreed(rows: list[Json]) -> None:
+    """All cases of a problem have as many outputs: as many as most of these calls."""
+    counts = Counter(row["outputs"] for row in rows if not row["why"])
+    most = counts.most_common(1)[0][0] if counts else 0
+    for row in rows:
+        if not row["why"] and row["outputs"] != most:
+            row["why"] = f"it has {row['outputs']} outputs, where most calls have {most}"
+
+
+@dataclass
+class _Source:
+    problem: Json
+    reference: Reference
+
+
+class Asked(Reference):
+    """The judge's reference, over a task that is loaded already: one call of it at a time."""
+
+    def __init__(self, task: TritonBench, where: str, accumulate: str) -> None:
+        foreign = Foreign(task, accumulate)
+        self.where = where
+        self._there = {"device": where}
+        self._check = {**asdict(Check(accumulate=accumulate)), "unit": 0.0}
+        self.generate, self.kernel, self.oracle = foreign.generate_input, foreign.ref_kernel, foreign.oracle
+        self.property_check = self.upstream = None
+
+    def about(self, number: int) -> Json:
+        """`outputs`, and `why` the judge would let a wrong answer pass."""
+        case: dict[str, Any] = {"name": f"call={number}", "params": {"call": number}, "seed": 0}
+        data = self.data(case, 0)
+        assert isinstance(data, Flat)
+        self.outputs = len(data.bind["outputs"])
+        inputs = len(data) - self.outputs
+        args = [{"name": f"x{place}", "role": "in" if place < inputs else "out"} for place in range(len(data))]
+        self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}
+        faults = [detail for _, ok, detail in probe(_Source(self.problem, self), shortcuts=False)["rows"] if not ok]
+        why = _WHERE.sub("", faults[0].partition("; ")[0]) if faults else ""
+        return {"outputs": self.outputs, "why": why}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""TritonBench's files: the tests run here, and each call that they make of a function under test is a case.
+
+`tritonbench_calls` tells which calls can be one.
+"""
+
+import contextlib
+import copy
+import inspect
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ksflow.formats.runtime import Files, Json, Params
+from ksflow.sandbox.elsewhere import seeded
+from ksflow.sandbox.tree import Tree, build, flatten
+
+OWN_CHECK = False
+_SPREAD = 0.5
+"""Contents that the tests write out are multiplied by at least so much, and at most by one."""
+_MOST = 64
+"""Calls of one file."""
+
+
+class _Enough(BaseException):
+    """The call that was asked for has been made, or the time is up."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a function under test, with its arguments as they were before it."""
+
+    function: str
+    arguments: list[Any]
+    keywords: tuple[str, ...]
+    """Names that the last arguments go by."""
+    took_s: float = 0.0
+
+
+class TritonBench:
+    """spec: `functions` under test, `rtol`, `atol`."""
+
+    def __init__(self, files: Files, spec: Json) -> None:
+        if not torch.cuda.is_available():
+            os.environ["TRITON_INTERPRET"] = "1"
+        self._golden = files.load("golden.py")
+        self._tests = (files.folder / "tests_of_task.txt").read_text(encoding="utf-8")
+        self._name = (files.folder / "name.txt").read_text(encoding="utf-8")
+        self._spec = spec
+        self._known: dict[int, Call] = {}
+        self._fixed: dict[int, set[int]] = {}
+
+    def calling(self, params: Params) -> Json:
+        call = self._call(params)
+        return {"entry": call.function, "spread": True, "keywords": list(call.keywords)}
+
+    def inputs(self, params: Params, seed: int) -> Tree:
+        number = int(params["call"])
+        fixed = self.fixed(number)
+        shape, leaves = flatten(self._recorded(seed, number)[-1].arguments)
+        seeded(seed)
+        return build(shape, [_varied(leaf) if place in fixed else leaf for place, leaf in enumerate(leaves)])
+
+    def answer(self, tree: Tree, params: Params) -> Tree:
+        call = self._call(params)
+        plain = len(tree) - len(call.keywords)
+        named = dict(zip(call.keywords, tree[plain:], strict=True))
+        return getattr(self._golden, call.function)(*tree[:plain], **named)
+
+    def objection(self, tree: Tree, outputs: Tree) -> str | None:
+        return None
+
+    def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
+        """As wide as a number format's own steps at least."""
+        step = 4 * torch.finfo(output.dtype).eps
+        return max(self._spec["rtol"], step), self._spec["atol"]
+
+    def recorded(self, most_s: float = 0.0) -> list[Call]:
+        """All calls that the tests make, within that time where it is not 0. For the main thread."""
+        kept = signal.signal(signal.SIGALRM, _enough)
+        signal.setitimer(signal.ITIMER_REAL, most_s)
+        try:
+            return self._recorded(0, _MOST)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, kept)
+
+    def fixed(self, number: int) -> set[int]:
+        """The places of tensors that the tests fill alike for every seed, and that are varied here.
+
+        Whole numbers and truth values may be indices or masks: they are left alone where anything else varies.
+        """
+        if number not in self._fixed:
+            one, other = (flatten(self._recorded(seed, number)[-1].arguments)[1] for seed in (1, 2))
+            alike = [place for place, (mine, theirs) in enumerate(zip(one, other, strict=True)) if same(mine, theirs)]
+            floats = {place for place in alike if one[place].is_floating_point() and bool(one[place].double().any())}
+            whole = {place for place in alike if not (one[place].is_floating_point() or one[place].is_complex())}
+            self._fixed[number] = floats if floats or len(alike) < len(one) else whole
+        return self._fixed[number]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _call(self, params: Params) -> Call:
+        number = int(params["call"])
+        if number not in self._known:
+            self._known[number] = self._recorded(1, number)[-1]
+        return self._known[number]
+
+    def _recorded(self, seed: int, last: int) -> list[Call]:
+        """The calls up to that one, made under a seed."""
+        calls: list[Call] = []
+        names = self._spec["functions"]
+        under = {name: _recording(name, getattr(self._golden, name), calls, last) for name in names}
+        module = types.ModuleType(self._name)
+        module.__dict__.update(self._golden.__dict__ | under | {"__name__": "__main__"})
+        kept = sys.modules.get(self._name)
+        sys.modules[self._name] = module
+        seeded(seed)
+        try:
+            with torch.enable_grad(), contextlib.suppress(_Enough), contextlib.redirect_stdout(sys.stderr):
+                exec(compile(self._tests, f"{self._name} (tests)", "exec"), module.__dict__)
+        except Exception:  # foreign code: what was called before it failed counts
+            if not calls:
+                raise
+        finally:
+            if kept is None:
+                sys.modules.pop(self._name, None)
+            else:
+                sys.modules[self._name] = kept
+        return calls
+
+
+task = TritonBench
+
+
+def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Whether two tensors have one shape, and one content."""
+    return mine.shape == theirs.shape and torch.equal(mine.nan_to_num(), theirs.nan_to_num())
+
+
+def _enough(*_: object) -> None:
+    raise _Enough
+
+
+def _recording(name: str, function: Callable[..., Any], calls: list[Call], last: int) -> Callable[..., Any]:
+    """A function that notes its arguments, then answers."""
+    signature = inspect.signature(function)
+
+    def recorded(*arguments: Any, **keywords: Any) -> Any:
+        bound = signature.bind(*arguments, **keywords)
+        place = len(calls)
+        calls.append(_noted(name, bound))
+        if len(calls) > last or len(calls) >= _MOST:
+            raise _Enough
+        started = time.perf_counter()
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            calls[place] = replace(calls[place], took_s=time.perf_counter() - started)
+
+    return recorded
+
+
+def _noted(name: str, bound: inspect.BoundArguments) -> Call:
+    """In the order of the parameters; those that only have names come last."""
+    given = [*_plain(bound)]
+    named = {key: value for key, value in bound.kwargs.items() if key not in _between(bound)}
+    shape, leaves = flatten([*given, *named.values()])
+    return Call(name, build(copy.copy(shape), [_copied(leaf) for leaf in leaves]), tuple(named))
+
+
+def _plain(bound: inspect.BoundArguments) -> list[Any]:
+    """Arguments by place, with the defaults of those between them that were not given."""
+    kept = dict(bound.arguments)
+    last = max((place for place, key in enumerate(bound.signature.parameters) if key in kept and _by_place(bound, key)),
+               default=-1)  # fmt: skip
+    made: list[Any] = []
+    for place, (key, parameter) in enumerate(bound.signature.parameters.items()):
+        if place > last:
+            break
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            made += kept.get(key, ())
+        else:
+            made.append(kept.get(key, parameter.default))
+    return made
+
+
+def _between(bound: inspect.BoundArguments) -> set[str]:
+    return {key for key in bound.signature.parameters if _by_place(bound, key)}
+
+
+def _by_place(bound: inspect.BoundArguments, key: str) -> bool:
+    parameter = bound.signature.parameters[key]
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL)
+
+
+def _copied(leaf: torch.Tensor) -> torch.Tensor:
+    """Of its own memory, with the same strides where they are not of one element seen often."""
+    if any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True)):
+        return leaf.detach().contiguous()
+    return leaf.detach().clone()
+
+
+def _varied(leaf: torch.Tensor) -> torch.Tensor:
+    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
+    if not leaf.is_floating_point():
+        return _drawn(leaf)
+    if leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(leaf, leaf.mT):
+        share = (_SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1], device=leaf.device)).sqrt()
+        return (leaf * (share.unsqueeze(-1) * share.unsqueeze(-2)).to(leaf.dtype)).to(leaf.dtype)
+    share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape, device=leaf.device)
+    return (leaf * share.to(leaf.dtype)).to(leaf.dtype)
+
+
+def _drawn(leaf: torch.Tensor) -> torch.Tensor:
+    """Other whole numbers that are as good: none is smaller or larger, and none comes twice where none did."""
+    flat = leaf.reshape(-1)
+    if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
+        return flat[torch.randperm(flat.numel(), device=leaf.device)].reshape(leaf.shape)
+    low, high = int(flat.min()), int(flat.max())
+    return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)

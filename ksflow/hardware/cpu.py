@@ -1,0 +1,130 @@
+"""This machine's processor: its name, what it can do, the rates that no core of it exceeds."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ksflow.hardware.cost_model import PRECISIONS
+
+_INTERESTING = (
+    "sse4_2",
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx_vnni",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "avx512vbmi",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "asimddp",
+    "bf16",
+    "i8mm",
+    "sve",
+    "sve2",
+)
+_X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
+_LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
+"""What is left of the features when the compiler is told of a lesser chip."""
+_PER_CYCLE = {
+    "sse2": {"fp32": 16, "fp64": 8},
+    "avx": {"fp32": 32, "fp64": 16},
+    "fma": {"fp32": 48, "fp64": 24},
+    "avx_vnni": {"int8": 128},
+    "avx512f": {"fp32": 96, "fp64": 48},
+    "avx512_vnni": {"int8": 256},
+    "avx512_bf16": {"bf16": 128},
+    "avx512_fp16": {"fp16": 192},
+    "amx_bf16": {"bf16": 1024},
+    "amx_fp16": {"fp16": 1024},
+    "amx_int8": {"int8": 2048},
+    "asimd": {"fp32": 32, "fp64": 16},
+    "asimdhp": {"fp16": 64},
+    "asimddp": {"int8": 128},
+    "bf16": {"bf16": 128},
+    "i8mm": {"int8": 256},
+    "sve": {"fp32": 64, "fp64": 32, "fp16": 128},
+    "svebf16": {"bf16": 256},
+    "svei8mm": {"int8": 512},
+}
+"""Instruction set -> operations that no core with it exceeds in a cycle, a multiply-add counted as two: two (x86) or
+four (ARM) vector units, two adders beside them where there is FMA, one AMX unit."""
+_UNCOUNTED = ("sme", "amx_fp8", "amx_tf32")
+"""With these a core has a matrix unit whose rate nothing here tells: no peaks."""
+_FASTEST_HZ = 6.2e9
+"""No core on sale clocks higher. Virtual machines tell the base clock at best."""
+_KNOW_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
+_CACHE_BYTES_PER_CYCLE = 192
+"""Two loads and a store of 64 bytes, the most that a first-level cache serves."""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """What the system says of it."""
+
+    chip: str
+    words: tuple[str, ...]
+    """Its instruction sets, as the kernel calls them."""
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Those of them that matter to kernels."""
+        return tuple(feature for feature in _INTERESTING if feature in self.words)
+
+
+def read() -> Cpu:
+    """The one that is here."""
+    fields = _cpuinfo()
+    words = (fields.get("flags") or fields.get("Features") or "").split()
+    return Cpu(fields.get("model name") or _implementer(fields) or platform.machine(), tuple(words))
+
+
+def left(features: tuple[str, ...], march: str) -> tuple[str, ...]:
+    """Those that a compiler uses which is told of that chip."""
+    allowed = _LIMITED.get(march, features)
+    return tuple(feature for feature in features if feature in allowed)
+
+
+def peaks(words: Sequence[str]) -> dict[str, float]:
+    """The rates of one core, as a target has them; none where its instruction sets are not known."""
+    counts = [row for feature, row in _PER_CYCLE.items() if feature in words]
+    if not counts or any(word in words for word in _UNCOUNTED):
+        return {}
+    clock_hz = _clock_hz()
+    best = {kind: max(row.get(kind, 0) for row in counts) for kind in PRECISIONS}
+    rates = {f"flops.{kind}": count * clock_hz for kind, count in best.items() if count}
+    return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * clock_hz}
+
+
+def _clock_hz() -> float:
+    """The highest clock with turbo, where the system tells, else the highest there is."""
+    found = []
+    for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
+        with suppress(OSError, ValueError):
+            if (folder / "scaling_driver").read_text().strip() in _KNOW_TURBO:
+                found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text()))
+    return max(found, default=_FASTEST_HZ)
+
+
+def _cpuinfo() -> dict[str, str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _implementer(fields: Mapping[str, str]) -> str:
+    """ARM chips have numbers instead of a name."""
+    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
+    return f"{platform.machine()} {' '.join(numbers)}" if numbers else ""

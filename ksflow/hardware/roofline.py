@@ -1,0 +1,60 @@
+"""How near a time comes to what the data sheet allows: achieved rates, the bound that counts, the share reached.
+
+This is not `work`'s floor. The floor is optimistic, so that no honest time is below it; the roofline takes the data
+sheet at its word: no headroom for clocks, and all traffic through main memory (through the cache where no other rate is
+known). What stays in a cache, or a chip that clocks higher, can therefore reach more than 100 %.
+"""
+
+from collections.abc import Iterable
+
+from ksflow.hardware.cost_model import PRECISIONS, work
+from ksflow.records import Case, Json, Problem, Target, Timing, geomean
+
+
+def roofline(problem: Problem, case: Case, target: Target, us: float) -> Json | None:
+    """A time on the roofline; None where problem.yaml has no work or the target no peaks.
+
+    `tflops` and `gbs` are achieved rates (10^12 operations, 10^9 bytes a second), `intensity` operations for each byte,
+    `bound` compute or memory, `bound_us` the least time by the data sheet, `share` that time over the measured one.
+    What is not known is left out. ValueError where an expression of `work` is wrong.
+    """
+    need = work(problem, case)
+    bounds = [
+        (1e6 * amount / peak, name)
+        for name, amount, peak in (
+            ("compute", need.flops, _compute_peak(problem.work.get("dtype", ""), target)),
+            ("memory", need.bytes, target.peaks.get("bytes", target.peaks.get("bytes.cache"))),
+        )
+        if amount and peak
+    ]
+    if not bounds:
+        return None
+    bound_us, bound = max(bounds)
+    known = {
+        "tflops": need.flops / us * 1e-6 if need.flops is not None else None,
+        "gbs": need.bytes / us * 1e-3 if need.bytes is not None else None,
+        "intensity": need.intensity,
+        "bound_us": bound_us,
+        "share": bound_us / us,
+    }
+    figures = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
+    return {"case": case.name, "bound": bound, **figures}
+
+
+def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> list[Json]:
+    """A row for each timed benchmark that has a roofline: evidence["roofline"]."""
+    cases = {case.name: case for case in problem.benchmarks}
+    found = (roofline(problem, cases[timing.case], target, timing.us) for timing in timings if timing.case in cases)
+    return [row for row in found if row]
+
+
+def share(rows: Iterable[Json]) -> float | None:
+    """The share of the roofline over all rows, as a geometric mean; None where there is none."""
+    shares = [row["share"] for row in rows if isinstance(row.get("share"), int | float) and row["share"] > 0]
+    return geomean(shares) if shares else None
+
+
+def _compute_peak(precision: str, target: Target) -> float | None:
+    """Of the fastest unit for this precision or a wider one; without a precision, of the fastest of all."""
+    enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
+    return max((target.peaks[key] for name in enough if (key := f"flops.{name}") in target.peaks), default=None)

@@ -1,0 +1,219 @@
+"""The machine: its chip, what it can do, and the settings kernels are built and judged with. Reads, changes nothing."""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from typing import Any
+
+from ksflow.errors import ConfigError
+from ksflow.hardware import cpu, executables
+from ksflow.hardware.cost_model import PRECISIONS
+from ksflow.home import shipped
+from ksflow.records import Target
+
+_GPU_LISTS = (
+    ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"),
+    ("rocm-smi", "--showproductname", "--csv"),
+)
+_NVIDIA_ARCH = ("nvidia-smi", "--query-gpu=name,uuid,compute_cap", "--format=csv,noheader")
+_SHOW_NVIDIA = ("CUDA_VISIBLE_DEVICES",)
+_SHOW_AMD = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""What shows a process some of the GPUs only; the first that is set counts. AMD's ROCR_VISIBLE_DEVICES goes before."""
+_AMD_ARCH = ("rocm_agent_enumerator",)
+_AMD_AGENTS = ("rocminfo",)
+_MARKETING = re.compile(r"^ *Name: +gfx\w+ *\n(?:.*\n)??.*Marketing Name: +(.+)$", re.MULTILINE)
+_PEAK = re.compile(rf"flops\.({'|'.join(PRECISIONS)})|bytes|bytes\.cache")
+_SIZES = ("memory", "cache", "shared")
+_VARIANT = re.compile(r"pcie|nvl|\d+gb")
+_GPU = re.compile(r"sm_[1-9]\d*[a-z]?|gfx[0-9a-f]+(:\w+[+-])*")
+
+
+def detect(
+    name: str = "auto",
+    march: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    kind: str = "cpu",
+) -> Target:
+    """This machine as a target. march: what the compiler is told, null for all this CPU has.
+
+    The peaks are those of one core and of all it has: a kernel can use what the compiler is not told of.
+    """
+    found = cpu.read()
+    return Target(
+        name=name,
+        kind=kind,
+        chip=found.chip,
+        features=cpu.left(found.features, march or "native"),
+        march=march or "native",
+        environment=dict(environment or {}),
+        peaks=cpu.peaks(found.words),
+    )
+
+
+def here(name: str = "auto") -> Target:
+    """What kernels are judged on here unless told otherwise: the first GPU that this process may see, else the CPU.
+
+    A GPU's figures are those of its data sheet in conf/target; one that is not there has none, and no floors. Nor has
+    another variant of one that is: an H100 PCIe or NVL, an A100 of 40 GB.
+    """
+    return next(iter(visible(name)), None) or detect(name)
+
+
+def visible(name: str = "auto") -> tuple[Target, ...]:
+    """The GPUs that their maker's tool lists, as CUDA_VISIBLE_DEVICES and its like leave them, in their order.
+
+    NVIDIA's are counted as nvidia-smi does; `only` has CUDA count so, too.
+    """
+    rows = [
+        [word.strip() for word in row.rsplit(",", 2)]
+        for row in executables.output(*_NVIDIA_ARCH).splitlines()
+        if "," in row
+    ]
+    if rows:
+        left = _shown([row[1] for row in rows], *_SHOW_NVIDIA)
+        return tuple(_gpu(name, rows[number][0], _sm(rows[number][2])) for number in left)
+    arches = [word for word in executables.output(*_AMD_ARCH).split() if word.startswith("gfx") and word != "gfx000"]
+    chips = gpus() if arches else ()
+    if len(set(arches)) == 1:
+        arches = arches[:1] * (len(chips) or len(arches))
+    system = _shown([""] * len(arches), "ROCR_VISIBLE_DEVICES")
+    left = [system[number] for number in _shown([""] * len(system), *_SHOW_AMD)]
+    return tuple(_gpu(name, chips[number] if number < len(chips) else "AMD GPU", arches[number]) for number in left)
+
+
+def _shown(names: list[str], *variables: str) -> list[int]:
+    """Which of the GPUs the first of these variables that is set leaves; like CUDA, up to a word that names none.
+
+    names: their UUIDs, empty where unknown. A part of a GPU (MIG-...), and any name where none is known, is the first.
+    """
+    words = next((os.environ[variable] for variable in variables if variable in os.environ), None)
+    if words is None:
+        return list(range(len(names)))
+    left: list[int] = []
+    for word in map(str.strip, words.split(",")):
+        numbers = [int(word)] if word.isdigit() else [n for n, name in enumerate(names) if _calls(word, name)]
+        if not numbers or numbers[0] >= len(names):
+            break
+        left.append(numbers[0])
+    return left
+
+
+def _calls(word: str, name: str) -> bool:
+    return word.startswith("MIG-") or (word.startswith("GPU-") and (not name or name.startswith(word)))
+
+
+def _gpu(name: str, chip: str, march: str) -> Target:
+    sheets = [sheet for option in options([chip]) if (sheet := _sheet(option)) and not _other(chip, sheet["chip"])]
+    figures = (sheets[0]["peaks"], sheets[0].get("sizes", {})) if sheets else ({}, {})
+    return known(name, chip, march, *figures)
+
+
+def _other(chip: str, sheet: str) -> bool:
+    """Whether a chip is another variant than a data sheet's: its card has rates of its own, and not always lesser."""
+    has, told = ({*_VARIANT.findall(name.lower())} for name in (chip, sheet))
+    sizes = [{word for word in words if word.endswith("gb")} for words in (has, told)]
+    return bool((has - told) - sizes[0]) or (all(sizes) and sizes[0] != sizes[1])
+
+
+def _sheet(option: str) -> dict[str, Any]:
+    """A chip's data sheet; nothing where YAML cannot be read, as on a machine that only judges."""
+    try:
+        import yaml
+    except ImportError:
+        return {}
+    found: dict[str, Any] = yaml.safe_load(shipped("conf", "target", f"{option}.yaml").read_text())
+    return found
+
+
+def _sm(capability: str) -> str:
+    """`9.0` -> `sm_90a`: from Hopper on, the matrix units' own instructions are for one architecture only."""
+    number = capability.replace(".", "")
+    return f"sm_{number}{'a' if number.isdigit() and int(number) >= 90 else ''}"
+
+
+def known(
+    name: str,
+    chip: str,
+    march: str,
+    peaks: Mapping[str, float],
+    sizes: Mapping[str, int] | None = None,
+    kind: str = "gpu",
+) -> Target:
+    """A chip by its data sheet, present or not. peaks, sizes: see `Target`. Raises ConfigError."""
+    for key, value in {**peaks, **(sizes or {})}.items():
+        if not (_PEAK.fullmatch(key) if key in peaks else key in _SIZES):
+            valid = f"bytes, bytes.cache, flops.<{', '.join(PRECISIONS)}>; sizes: {', '.join(_SIZES)}"
+            raise ConfigError(f"target {name}: unknown figure {key!r}; peaks: {valid}")
+        if not (isinstance(value, int | float) and value > 0):
+            raise ConfigError(f"target {name}: {key}={value!r} is not a positive number")
+    if kind == "gpu" and not _GPU.fullmatch(march):
+        raise ConfigError(f"target.march={march} is no GPU's architecture; they are called sm_90a or gfx942")
+    rates = {key: float(value) for key, value in peaks.items()}
+    return Target(name, kind, chip, march=march, peaks=rates, sizes=dict(sizes or {}))
+
+
+def only(index: int) -> dict[str, str]:
+    """The environment that shows a process one of the GPUs that this one sees."""
+    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    for variables in (_SHOW_NVIDIA, _SHOW_AMD):
+        words = next((os.environ[name] for name in variables if name in os.environ), "").split(",")
+        seen = [word.strip() for word in words if word.strip()]
+        found[variables[0]] = seen[index] if index < len(seen) else str(index)
+    return found
+
+
+def fits(wanted: Target, found: Target) -> bool:
+    """Whether verdicts for the one can be given on the other. Any CPU will do for a CPU."""
+    if wanted.kind != "gpu" or found.kind != "gpu":
+        return wanted.kind == found.kind
+    sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, found.chip))
+    return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
+
+
+def without_figures(chip: str) -> bool:
+    """Whether a GPU is a variant of a shipped target whose figures are not its own."""
+    return any(_other(chip, sheet["chip"]) for option in options([chip]) if (sheet := _sheet(option)))
+
+
+def options(names: Iterable[str]) -> tuple[str, ...]:
+    """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
+    shelf = sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True)
+    found = (next((option for option in shelf if _names(option, name.lower())), "") for name in names)
+    return tuple(dict.fromkeys(option for option in found if option))
+
+
+def _names(option: str, name: str) -> bool:
+    """Whether a GPU's name has the option as words of its own: `gh200` is no `h200`."""
+    words = r"[\W_]*".join(re.findall(r"[a-z]+|\d+", option))
+    return bool(re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name))
+
+
+def gpus() -> tuple[str, ...]:
+    """The GPUs that the vendors' tools list."""
+    names: list[str] = []
+    for command in _GPU_LISTS:
+        lines = [line.strip() for line in executables.output(*command).splitlines() if line.strip()]
+        names += [line.split(",")[1].strip() for line in lines[1:] if "," in line] if "rocm" in command[0] else lines
+    return tuple(names) or tuple(map(str.strip, _MARKETING.findall(executables.output(*_AMD_AGENTS))))
+
+
+def label(target: Target) -> str:
+    """What notes and their folder call a target: its name; where it was found and not named, the shipped one it is."""
+    if target.name != "auto":
+        return target.name
+    return "cpu" if target.kind == "cpu" else next(iter(options([target.chip])), target.march)
+
+
+def torch_for(march: str) -> str:
+    """Why the torch that is installed cannot use such a GPU, with the remedy; empty where nothing speaks against it."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "torch is not installed: pip install torch"
+    amd = march.startswith("gfx")
+    if "+cpu" in version or f"+{'cu' if amd else 'rocm'}" in version:
+        kind = "rocm6.4" if amd else "cu128"
+        index = f"https://download.pytorch.org/whl/{kind}"
+        return f"torch {version} is not a build for this GPU: pip install --force-reinstall torch --index-url {index}"
+    return ""

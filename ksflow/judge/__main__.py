@@ -1,0 +1,67 @@
+"""The judge's process. Started by `client.py` with an environment of its own; ends when its input does.
+
+With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first GPU that it sees.
+
+The light zygote is forked before anything is imported, the torch zygote right after torch, both before the first
+request: no zygote ever holds a secret.
+"""
+
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import Any
+
+from ksflow.judge.spinner import Awake
+from ksflow.processes import cores, scratch, wire
+from ksflow.sandbox import native, zygote
+
+_REQUESTS = 0
+_ANSWERS = 1
+_GPU = "--gpu="
+
+
+def main() -> None:
+    """Fork the zygotes, then answer requests."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o022)
+    native.set_dumpable(False)
+    cores.sit_anywhere()
+    light = zygote.spawn()
+    awake = Awake()
+    import torch
+
+    from ksflow.sandbox import interpreted, torch_shim
+
+    assert interpreted  # imported for the zygote: a box finds no file of ours
+    assert torch_shim
+    torch.set_num_threads(1)
+    heavy = zygote.spawn()
+    native.keep_freed_memory()
+    from ksflow.judge.requests import Desk
+
+    gpu = next((word.removeprefix(_GPU) for word in sys.argv[1:] if word.startswith(_GPU)), "")
+    desk = Desk(light, heavy, awake, gpu)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        while requests.empty() and desk.prepare():
+            pass
+        answer = desk.answer(requests.get())
+        if answer is not None:
+            wire.send(_ANSWERS, answer)
+
+
+def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
+    """Take requests in; when whoever sends them is gone, so is the judge, and its boxes with it."""
+    try:
+        while True:
+            requests.put(wire.receive(_REQUESTS))
+    except wire.Closed:
+        scratch.remove()  # what is registered for the end does not run
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""The derived tolerance: c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|, element by element.
+
+u_out is half of the output type's eps, what one correct rounding costs; half of its smallest subnormal is added for the
+same reason. NaN and infinity must be where the oracle has them; outputs of integers and truth values must be equal.
+The bound is kept as the lowest and the highest value allowed, rounded inwards to a type that holds every output value:
+comparing with it decides exactly as fp64 would.
+"""
+
+import ctypes
+import math
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ksflow.judge.bounds import portion
+
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+ALL = 1 << 22
+"""Outputs of up to so many elements can be compared as a whole; of larger ones, so many are compared each time."""
+_RUN = 64
+_STRIP = 1 << 24
+_ENOUGH = 1 << 16
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output: what every element, or every one of a secret sample, may be. Flat."""
+
+    value: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+    sample: torch.Tensor | None
+    """Which whole runs of 64 elements are compared, beside the last `numel % 64` elements; None for all elements."""
+    shape: tuple[int, ...]
+    special: bool
+    """Whether there is a NaN in it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How an output compares."""
+
+    right: bool
+    worst: float
+    """The largest error, as a share of its bound."""
+    detail: dict[str, Any]
+    """The first bad element, where there is one."""
+
+
+def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Tensors of one size, flat and part by part, so that what is made of them stays small."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), _STRIP):
+        yield tuple(one[start : start + _STRIP] for one in flat)
+
+
+def rms(one: torch.Tensor, *less: torch.Tensor) -> float:
+    """The root mean square of the finite elements (of the finite differences), in fp64; 0 where there is none."""
+    total, count = 0.0, 0
+    for part, *others in strips(one, *less):
+        wide = part.double()
+        for other in others:
+            wide = wide - other.double()
+        sound = wide[wide.isfinite()]
+        total += float(sound.square().sum())
+        count += sound.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are of one shape and type, and hold the same bits."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(one), bits(other)))
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes, flat."""
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most: int = ALL) -> Expected:
+    """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it.
+
+    Beside what `bounds` makes, a row may have `relative`: so many times its own size is added to an element's bound.
+    """
+    value = row["expected"].reshape(-1)
+    magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
+    unit, spread = float(check.get("unit", 0.0)), row.get("spread")
+    if spread is not None and unit:
+        growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
+        magnitude = magnitude + spread.to(value.device).reshape(-1) * (unit / growth)
+    sample = None
+    if value.numel() > min(most, ALL):
+        sample = _sample(value.numel(), min(most, ALL)).to(value.device)
+        value = _pick(value, sample)
+        magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
+    if not out.dtype.is_floating_point:
+        whole = value.to(torch.int64)
+        return Expected(whole, whole, whole, sample, tuple(out.shape), False)
+    growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
+    kind = torch.float64 if out.dtype == torch.float64 else torch.float32
+    kept, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
+    special, relative = False, float(row.get("relative", 0.0))
+    chunk = portion(value)
+    for start in range(0, value.numel(), chunk):
+        part = slice(start, start + chunk)
+        room = (magnitude[part] if magnitude.numel() > 1 else magnitude).double() * growth
+        exact = value[part].double()
+        if relative:
+            room = room + relative * exact.abs().nan_to_num(posinf=0.0)
+        exact, bound = _bounded(exact, room, out.dtype)
+        kept[part] = exact
+        low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
+        special |= bool(exact.isnan().any())
+    return Expected(kept, low, high, sample, tuple(out.shape), special)
+
+
+def compare(want: Expected, got: torch.Tensor) -> Finding:
+    """Every element of `got` (or of the sample) against its bound."""
+    flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
+    good = (flat >= want.low) & (flat <= want.high)
+    if want.special:
+        good |= flat.isnan() & want.value.isnan()
+    if bool(good.all()):
+        return Finding(True, 0.0, {})
+    return Finding(False, math.inf, _first(want, flat, ~good))
+
+
+def worst(want: Expected, got: torch.Tensor) -> float:
+    """The largest error of a right output (its first 65,536 elements), as a share of its bound."""
+    flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
+    if flat.numel() > _ENOUGH:
+        want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
+        flat = flat[:_ENOUGH]
+    room = torch.where(flat > want.value, want.high - want.value, want.value - want.low).double()
+    share = (flat - want.value).abs().double() / room
+    share = share[share.isfinite()]
+    return min(float(share.max()), 1.0) if share.numel() else 0.0
+
+
+def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
+    """The largest absolute error and the largest relative one, where both values are finite."""
+    least = torch.finfo(got.dtype).tiny if got.is_floating_point() else 1
+    absolute = relative = 0.0
+    for pair in strips(got, exact):
+        mine, theirs = (part.double() for part in pair)
+        both = mine.isfinite() & theirs.isfinite()
+        off, size = (mine - theirs).abs()[both], theirs.abs()[both]
+        if off.numel():
+            absolute = max(absolute, float(off.max()))
+            relative = max(relative, float((off / size.clamp_min(least)).max()))
+    return absolute, relative
+
+
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two contiguous tensors of one size hold the same bytes. Many times faster than `torch.equal`."""
+    if one.is_cuda:
+        return torch.equal(one.view(torch.int64), other.view(torch.int64))  # slots are whole pages
+    return not _memcmp(one.data_ptr(), other.data_ptr(), one.nbytes)
+
+
+def number(value: float) -> float | str:
+    """As JSON may hold it."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _sample(total: int, count: int) -> torch.Tensor:
+    """Secret runs; the first and the last whole one are always among them (`_pick` adds what is left after that)."""
+    secret = torch.Generator().manual_seed(secrets.randbits(62))
+    runs = torch.randint(total // _RUN, (count // _RUN,), generator=secret)
+    runs[0], runs[-1] = 0, total // _RUN - 1
+    return runs.sort().values
+
+
+def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
+    """The sampled runs, then the elements that are left after the last whole run: every sample has the very end."""
+    if sample is None:
+        return flat
+    whole = flat.numel() // _RUN * _RUN
+    runs = flat[:whole].view(-1, _RUN).index_select(0, sample).view(-1)
+    return runs if whole == flat.numel() else torch.cat((runs, flat[whole:]))
+
+
+def _bounded(value: torch.Tensor, room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the output type makes of the values, and how far from them is right."""
+    limits = torch.finfo(dtype)
+    size = value.abs()
+    bound = room + size * (limits.eps / 2) + limits.tiny * limits.eps / 2
+    if size.numel() and not bool(size.max() < limits.max):  # some overflow to infinity, or are none to begin with
+        overflow = size >= limits.max * (1 + limits.eps / 4)
+        value = torch.where(overflow, value.sign() * math.inf, value)
+        bound = torch.where(value.isfinite(), bound, 0.0)
+    return value, bound
+
+
+def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
+    """`edge` in a narrower type, never further out: the next value up (or down) where rounding went past it."""
+    if kind == edge.dtype:
+        return edge
+    narrow = edge.to(kind)
+    out = (narrow.double() < edge) if up else (narrow.double() > edge)
+    bits = narrow.add_(0.0).view(torch.int32)  # -0 becomes 0
+    step = torch.where(narrow < 0 if up else narrow > 0, -1, 1).to(torch.int32)
+    return (bits + step * out).view(kind)
+
+
+def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, Any]:
+    place = int(bad.nonzero()[0])
+    index = [int(i) for i in torch.unravel_index(torch.tensor(_position(want, place)), want.shape)]
+    return {
+        "index": index,
+        "got": number(float(flat[place])),
+        "expected": number(float(want.value[place])),
+        "bound": number(float(want.high[place] - want.value[place])),
+        "bad": int(bad.sum()),
+        "of": bad.numel(),
+    }
+
+
+def _position(want: Expected, place: int) -> int:
+    """Where in the whole output the compared element number `place` lies."""
+    if want.sample is None:
+        return place
+    sampled = want.sample.numel() * _RUN
+    if place >= sampled:
+        return math.prod(want.shape) // _RUN * _RUN + place - sampled
+    return int(want.sample[place // _RUN]) * _RUN + place % _RUN
+
+
+def _eps(dtype: str) -> float:
+    return float(torch.finfo(getattr(torch, dtype)).eps)

@@ -1,0 +1,203 @@
+"""Is it right? Calls a box and looks at what it left: inputs, outputs, outputs of earlier calls, the answer's form."""
+
+import contextlib
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ksflow.judge.bound import compare, errors, number, same_bytes, worst
+from ksflow.judge.cases import Entry, Reference
+from ksflow.judge.input_pool import Shelf
+from ksflow.judge.own_check import Broke
+from ksflow.judge.sandboxed import Box
+
+_NOTHING = 0xFF
+"""NaN in every float type, -1 in every signed integer."""
+
+_SHOWN = 4096
+"""Elements of an output that is shown as evidence, at most."""
+
+_draw = random.SystemRandom()
+
+
+class Rejected(Exception):
+    """The kernel is not accepted."""
+
+    def __init__(self, verdict: str, reason: str, evidence: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+        self.reason = reason
+        self.evidence = evidence or {}
+
+
+class Patience:
+    """How long a box may still be waited for. The judge's own work and other boxes take nothing of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left_s = seconds
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[float]:
+        """Spend some: gives what is left."""
+        started = time.monotonic()
+        try:
+            yield max(self.left_s, 0.0)
+        finally:
+            self.left_s -= time.monotonic() - started
+
+
+class Caller:
+    """One box on one case: fill, go, look. The same for every call, whatever it is for.
+
+    Each call's outputs are poisoned first, copied the moment the box is done, and compared once more when the slot is
+    used again: an answer that changes after it was given is none.
+    """
+
+    def __init__(self, box: Box, shelf: Shelf, reference: Reference) -> None:
+        self.box = box
+        self.shelf = shelf
+        self.reference = reference
+        self.worst = 0.0
+        self._next = 0
+        self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
+        box.stage(shelf.name, shelf.layout, shelf.dims, shelf.slots)
+
+    def fill(self, entries: list[Entry]) -> bytes:
+        """Put contents into the next slots. Raises Rejected."""
+        slots = bytes((self._next + step) % self.shelf.slots for step in range(len(entries)))
+        self._next = (self._next + len(entries)) % self.shelf.slots
+        for slot, entry in zip(slots, entries, strict=True):
+            self._release(slot)
+            self.box.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(1, 0xFF))))
+        return slots
+
+    def take(self, slots: bytes, entries: list[Entry]) -> None:
+        """Copy the outputs, then look at them. Raises Rejected."""
+        for slot, entry in zip(slots, entries, strict=True):
+            self._held[slot] = entry, self.box.taken(slot)
+        for slot, entry in zip(slots, entries, strict=True):
+            self._inspect(slot, entry)
+
+    def close(self) -> None:
+        """Look at the outputs that are still held. Raises Rejected."""
+        for slot in list(self._held):
+            self._release(slot)
+
+    def share_of_bound(self) -> float:
+        """The largest error of the latest two calls so far, as a share of their bounds."""
+        for entry, region in list(self._held.values())[-2:]:
+            for piece, want in zip(self.shelf.layout.outputs, entry.expected, strict=False):
+                self.worst = max(self.worst, worst(want, piece.view(region)))
+        return self.worst
+
+    def upstream(self) -> str:
+        """What the foreign rule, which never decides, says of the latest output: "" when it passes."""
+        assert self.reference.upstream is not None
+        entry, region = next(reversed(self._held.values()))
+        try:
+            return self.reference.upstream(self.shelf.layout.data(entry.packed), _one(self._outputs(region)))
+        except Broke as error:
+            return str(error)
+
+    def shown(self) -> list[list[float | str]]:
+        """The latest outputs, value by value; nothing for one that is too large to show."""
+        _, region = next(reversed(self._held.values()))
+        small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
+        return [[number(value) for value in out.flatten().double().tolist()] for out in small]
+
+    def errors(self) -> list[list[float | str]]:
+        """Of each latest output the largest absolute and the largest relative error beside the reference's."""
+        entry, region = next(reversed(self._held.values()))
+        answer = self.reference.kernel(self.shelf.layout.data(entry.packed))
+        exact = answer if isinstance(answer, tuple | list) else (answer,)
+        pairs = zip(exact, self._outputs(region), strict=True)
+        return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _release(self, slot: int) -> None:
+        if slot not in self._held:
+            return
+        entry, region = self._held.pop(slot)
+        if not same_bytes(self.box.region(slot, out=True), region):
+            reason = f"{self.shelf.name}: an output changed after the call had returned"
+            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
+
+    def _inspect(self, slot: int, entry: Entry) -> None:
+        if not same_bytes(self.box.region(slot, out=False), entry.packed):
+            raise Rejected("reject-incorrect", f"{self.shelf.name}: wrote into its inputs", {"failed": self._at(entry)})
+        outputs = self._outputs(self._held[slot][1])
+        for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
+            finding = compare(want, output)
+            if not finding.right:
+                raise Rejected(
+                    "reject-incorrect",
+                    f"{self.shelf.name}: {_sentence(finding.detail)}",
+                    {"failed": {**self._at(entry), "output": index, **finding.detail}},
+                )
+        if said := self._objection(entry, outputs):
+            raise Rejected("reject-incorrect", f"{self.shelf.name}: {said}", {"failed": self._at(entry)})
+
+    def _objection(self, entry: Entry, outputs: tuple[torch.Tensor, ...]) -> str:
+        """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
+        if self.reference.property_check is None:
+            return ""
+        try:
+            return self.reference.property_check(self.shelf.layout.data(entry.packed), _one(outputs))
+        except Broke as error:
+            return str(error)
+
+    def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(piece.view(region) for piece in self.shelf.layout.outputs)
+
+    def _at(self, entry: Entry) -> dict[str, Any]:
+        """Where it failed. Contents whose seed is told are not used again."""
+        entry.uses = 1 << 30
+        return {"case": self.shelf.name, "seed": entry.seed}
+
+
+def check(  # noqa: PLR0913 - what is checked, with what, for how long
+    box: Box,
+    shelf: Shelf,
+    reference: Reference,
+    entries: list[Entry],
+    patience: Patience,
+    show: bool = False,
+    measure: bool = False,
+) -> dict[str, Any]:
+    """One case on these contents, a call each: what is known of its errors. Raises Rejected, Failure.
+
+    show: tell the latest outputs too, those that are small. measure: tell their errors beside the reference's.
+    """
+    caller = Caller(box, shelf, reference)
+    said = ""
+    for entry in entries:
+        slots = caller.fill([entry])
+        with patience.waiting() as left_s:
+            box.go(slots, left_s)
+        caller.take(slots, [entry])
+        if reference.upstream is not None and not said:
+            said = caller.upstream()
+    share = number(round(caller.share_of_bound(), 4))
+    row: dict[str, Any] = {"case": shelf.name, "seeds": [entry.seed for entry in entries], "worst": share}
+    row |= {"outputs": caller.shown()} if show else {}
+    row |= {"errors": caller.errors()} if measure else {}
+    caller.close()
+    return {**row, "upstream": said or "pass"} if reference.upstream is not None else row
+
+
+def _one(outputs: tuple[torch.Tensor, ...]) -> Any:
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def _sentence(detail: dict[str, Any]) -> str:
+    got, want, bound = (_short(detail[name]) for name in ("got", "expected", "bound"))
+    where = f"first at {detail['index']}: got {got}, expected {want} within {bound}"
+    return f"{detail['bad']} of {detail['of']} elements are off, {where}"
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.6g}"

@@ -1,0 +1,221 @@
+"""Wrong answers of common kinds, made from a right one: what a check must tell from it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ksflow.judge.bound import Expected, rms, strips
+from ksflow.judge.cases import Tensors
+from ksflow.sandbox.tree import like
+
+_SCALE = 1.02
+_BYTES = (0xFF, 0x3F, 0x01)
+"""What outputs may hold that nobody wrote."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """One case's contents, the reference's answer, and what is needed to spoil it."""
+
+    data: Tensors
+    outputs: Tensors
+    want: tuple[Expected, ...]
+    """The oracle's; empty where only a property is checked."""
+    other: Tensors
+    """Other contents of the same case."""
+    run: Callable[[Tensors], Tensors]
+    """The reference."""
+    exact: bool
+    """Whether the problem asks for more than 16-bit arithmetic."""
+
+    def own_error(self, index: int) -> float:
+        """The root mean square of what the reference's own output is off by; 0 where that is not known of all of it."""
+        want = self.want[index] if index < len(self.want) else None
+        if want is None or want.sample is not None:
+            return 0.0
+        return rms(self.outputs[index].reshape(-1), want.value)
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A kind of wrong answer."""
+
+    name: str
+    answers: Callable[[Right], list[Tensors]]
+    """Every one of them must be rejected; none where the kind does not apply."""
+    meaning: str
+    remedy: str
+    otherwise: str = "the outputs are integers, or property_check alone decides"
+    """Why it does not apply, where it does not."""
+
+
+def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Right], list[Tensors]]:
+    return lambda right: [tuple(change(out) for out in right.outputs)]
+
+
+def _floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Right], list[Tensors]]:
+    """One answer for each output of floats: that one changed, the others right."""
+
+    def answers(right: Right) -> list[Tensors]:
+        made: list[Tensors] = []
+        for index, out in enumerate(right.outputs):
+            if right.want and out.dtype.is_floating_point and out.numel():
+                made.append((*right.outputs[:index], change(out), *right.outputs[index + 1 :]))
+        return made
+
+    return answers
+
+
+def _mean(out: torch.Tensor) -> torch.Tensor:
+    total, count = 0.0, 0
+    for (part,) in strips(out):
+        wide = part.double()
+        sound = wide[wide.isfinite()]
+        total, count = total + float(sound.sum()), count + sound.numel()
+    mean = torch.tensor(total / count if count else 0.0, dtype=torch.float64, device=out.device)
+    return mean.to(out.dtype).expand(out.shape).contiguous()
+
+
+def _made(out: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Every element in fp64, changed."""
+    made = torch.empty_like(out, memory_format=torch.contiguous_format)
+    for part, into in strips(out, made):
+        into.copy_(change(part.double()))
+    return made
+
+
+def _constant(right: Right) -> list[Tensors]:
+    if all(out.numel() <= 1 for out in right.outputs):
+        return []
+    return [tuple(map(_mean, right.outputs))]
+
+
+def _scaled(out: torch.Tensor) -> torch.Tensor:
+    return _made(out, lambda wide: wide * _SCALE)
+
+
+def _shifted(out: torch.Tensor) -> torch.Tensor:
+    step = (_SCALE - 1) * rms(out)
+    return _made(out, lambda wide: wide + step)
+
+
+def _last(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The last element changed, which every sample of the elements contains."""
+
+    def changed(out: torch.Tensor) -> torch.Tensor:
+        made = out.clone(memory_format=torch.contiguous_format)
+        made.view(-1)[-1] = change(made.view(-1))
+        return made
+
+    return changed
+
+
+def _another(flat: torch.Tensor) -> torch.Tensor:
+    """The element that differs most from the last one, as if an index were off; where all are equal, one more."""
+    if flat.dtype is torch.bool:
+        return ~flat[-1]
+    last = flat[-1].double().nan_to_num()
+    far, apart = flat[-1], 0.0
+    for (part,) in strips(flat):
+        off = (part.double().nan_to_num() - last).abs()
+        if float(off.max()) > apart:
+            far, apart = part[int(off.argmax())], float(off.max())
+    return far if apart else (last + 1).to(flat.dtype)
+
+
+def _nan(flat: torch.Tensor) -> torch.Tensor:
+    last = flat[-1].double()
+    return torch.where(last.isnan(), 0.0, torch.nan).to(flat.dtype)
+
+
+def _one_wrong(right: Right) -> list[Tensors]:
+    spoil = _last(_another)
+    made: list[Tensors] = []
+    for index, out in enumerate(right.outputs):
+        if right.want and out.numel():
+            made.append((*right.outputs[:index], spoil(out), *right.outputs[index + 1 :]))
+    return made
+
+
+def _other(right: Right) -> list[Tensors]:
+    return [right.run(right.other)]
+
+
+def _unwritten(right: Right) -> list[Tensors]:
+    made: list[Tensors] = []
+    for value in _BYTES:
+        made.append(tuple(_filled(out, value) for out in right.outputs if out.dtype is not torch.bool))
+    return [answer for answer in made if len(answer) == len(right.outputs)]
+
+
+def _filled(out: torch.Tensor, value: int) -> torch.Tensor:
+    size = out.numel() * out.element_size()
+    return torch.full((size,), value, dtype=torch.uint8, device=out.device).view(out.dtype).view(out.shape)
+
+
+def _rough(right: Right) -> list[Tensors]:
+    """The reference on inputs cut to bf16, and its outputs cut to bf16: each where that changes anything."""
+    if not right.exact:
+        return []
+    inputs = len(right.data) - len(right.outputs)
+    cut = [_cut(tensor) if index < inputs else tensor.clone() for index, tensor in enumerate(right.data)]
+    made = [right.run(like(right.data, cut)), tuple(_cut(out) for out in right.outputs)]
+    return [answer for answer in made if not all(map(_same, answer, right.outputs))]
+
+
+def _cut(tensor: torch.Tensor) -> torch.Tensor:
+    """Without the bits that bf16 has not, rounded towards zero as the cheapest conversion does."""
+    made = tensor.clone()
+    if tensor.dtype is torch.float32:
+        return made.copy_((tensor.contiguous().view(torch.int32) & -65536).view(torch.float32))
+    return made.copy_(tensor.to(torch.bfloat16)) if tensor.dtype is torch.float64 else made
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    pairs = strips(one, other)
+    return all(torch.equal(mine.double().nan_to_num(), theirs.double().nan_to_num()) for mine, theirs in pairs)
+
+
+_TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
+
+LAZY = (
+    Lazy("zeros", _each(torch.zeros_like), "a kernel that writes nothing but zeros would win", _TIGHTEN),
+    Lazy(
+        "a constant",
+        _constant,
+        "a kernel that writes the mean everywhere would win",
+        _TIGHTEN,
+        "every output is a single number",
+    ),
+    Lazy(
+        "the answer to other inputs",
+        _other,
+        "the outputs hardly depend on the inputs, so a kernel could keep its first answer",
+        "draw inputs that move the outputs by more than their bound",
+    ),
+    Lazy("a wrong scale", _floats(_scaled), "outputs 2 % too large would pass", _TIGHTEN),
+    Lazy("a shift", _floats(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
+    Lazy(
+        "lower precision",
+        _rough,
+        "arithmetic in bf16 would pass where check.accumulate asks for more",
+        "lower check.c1 or the magnitude; or say accumulate: bfloat16, if that is meant",
+        "no input and no output is wider than bf16, or check.accumulate is no wider",
+    ),
+    Lazy(
+        "one wrong element",
+        _one_wrong,
+        "an index that is off would pass",
+        _TIGHTEN,
+        "property_check alone decides, and one changed element may be right",
+    ),
+    Lazy("one NaN", _floats(_last(_nan)), "a NaN would pass", _TIGHTEN),
+    Lazy(
+        "unwritten outputs",
+        _unwritten,
+        "outputs that a kernel never wrote would pass",
+        "let property_check look at every element, or the oracle's magnitude be finite",
+        "the outputs are truth values",
+    ),
+)

@@ -1,0 +1,254 @@
+"""Can a problem be judged at all? Its parts must fit together, and wrong answers of common kinds must be told apart.
+
+The first four rows say that the problem is sound; where one fails, the rest would mean nothing and is not asked. Every
+other row plays a wrong kernel: it must be rejected on every benchmark case, where it would be timed, and on at least
+one test case; tiny tests may be too small to tell. What leaves out a part of the work (`shortcuts`) is played where it
+would pay, on the benchmark cases; what passes there once is played on more contents, as the judge has many for each.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ksflow.judge.bound import bits, compare, same_bits, worst
+from ksflow.judge.cases import Reference, Tensors
+from ksflow.judge.declared import mismatch
+from ksflow.judge.mutants import LAZY, Lazy, Right
+from ksflow.judge.own_check import Broke
+from ksflow.judge.shortcuts import KINDS, Shortcut, found_on
+
+Case = dict[str, Any]
+Row = tuple[str, bool, str]
+
+_SHORTCUTS_S = 15.0
+"""For shortcuts on all cases together, and as long again for a closer look at those that pass."""
+_CONTENTS, _FEWEST_CONTENTS = 8, 2
+"""So many contents of a case must let a shortcut pass, fewer where each takes long. The judge has more: luck does not
+last that long."""
+_REMEDY = (
+    "draw contents in which every part weighs more than the bound (around zero rather than far from it, of mixed size, "
+    "shorter sums), or lower check.c1 or the oracle's magnitude"
+)
+_FOREIGN_REMEDY = (
+    "the format's own tolerance, on its own contents, cannot tell: take sizes at which every part weighs more, or a "
+    "problem folder with an oracle of your own (problems/README.md)"
+)
+
+
+class Source(Protocol):
+    """What is probed."""
+
+    problem: dict[str, Any]
+    reference: Reference
+
+
+def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
+    """Rows of (name, ok, detail), over every case at its public seed. shortcuts: play those too, for longer."""
+    cases = [*source.problem["tests"], *source.problem["benchmarks"]]
+    rows: list[Row] = []
+    for name, ask, passed in _SOUND:
+        faults = [fault for fault in (ask(source, case) for case in cases) if fault]
+        rows.append((name, not faults, faults[0] if faults else passed))
+        if faults:
+            return {"rows": rows}
+    accepted: dict[str, dict[str, bool]] = {lazy.name: {} for lazy in LAZY}
+    share = 0.0
+    for case in cases:
+        right = _right(source, case)
+        share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
+        for lazy in LAZY:
+            answers = lazy.answers(right)
+            if answers:
+                accepted[lazy.name][case["name"]] = any(_accepts(source.reference, right, answer) for answer in answers)
+    if source.reference.oracle is not None:
+        rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
+    rows += [_verdict(lazy, accepted[lazy.name], source.problem) for lazy in LAZY]
+    return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
+
+
+def _shortcuts(source: Source) -> list[Row]:
+    """A row for each kind of shortcut."""
+    cases = source.problem["benchmarks"] or source.problem["tests"]
+    found = [_Played(source, case, _SHORTCUTS_S / len(cases)) for case in cases]
+    rows: list[Row] = []
+    for kind, otherwise in KINDS.items():
+        name, tries = f"rejects {kind}", sum(one.tries[kind] for one in found)
+        passed = {one.name: one.passed[kind] for one in found if one.passed[kind]}
+        late = sum(one.late[kind] for one in found)
+        more = f"; {late} more were left out, for time" if late else ""
+        if passed:
+            what = f"a kernel that {next(iter(passed.values()))} would win"
+            rows.append((name, False, f"accepted on case {', '.join(passed)}: {what}; {found[0].remedy}"))
+        elif tries:
+            rows.append((name, True, f"{tries} answers on {len(found)} cases{more}"))
+        else:
+            rows.append((name, True, f"does not apply: {otherwise}{more}"))
+    return rows
+
+
+class _Played:
+    """Shortcuts on one case: how many were tried of each kind, what passed, and how many there was no time for."""
+
+    def __init__(self, source: Source, case: Case, seconds: float) -> None:
+        self.name = str(case["name"])
+        self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
+        self.passed = dict.fromkeys(KINDS, "")
+        right = _right(source, case)
+        self.remedy = _FOREIGN_REMEDY if hasattr(right.data, "bind") else _REMEDY
+        names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
+        end = time.monotonic() + seconds
+        open_: list[Shortcut] = []
+        for shortcut in found_on(right, names):
+            if time.monotonic() > end:
+                self.late[shortcut.kind] += 1
+            elif (accepted := _passes(source.reference, shortcut, right)) is not None:
+                self.tries[shortcut.kind] += 1
+                open_ += [shortcut] if accepted else []
+        end = time.monotonic() + seconds
+        for step in range(1, _CONTENTS):
+            if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
+                right = _right(source, {**case, "seed": case["seed"] + step})
+                open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
+        for shortcut in reversed(open_):
+            self.passed[shortcut.kind] = shortcut.what
+
+
+def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
+    """Whether one of its answers would be accepted; None where it makes no difference, or cannot be made."""
+    try:
+        answers = list(shortcut.answers(right))
+    except Exception:  # noqa: BLE001 - the reference, on contents that its author did not mean it for
+        return None
+    return any(_accepts(reference, right, answer) for answer in answers) if answers else None
+
+
+def _arguments(source: Source, case: Case) -> str:
+    data = source.reference.data(case, case["seed"])
+    found = mismatch(source.problem["args"], data, case["params"])
+    return f"case {case['name']}: {found}; correct args in problem.yaml or generate_input" if found else ""
+
+
+def _seeds(source: Source, case: Case) -> str:
+    data = source.reference.data(case, case["seed"])
+    inputs = _bytes(source, data)
+    again, other = (_bytes(source, source.reference.data(case, case["seed"] + step)) for step in (0, 1))
+    if not _equal(inputs, again):
+        return (
+            f"case {case['name']}: generate_input makes other contents each time for seed {case['seed']}, so a verdict "
+            "cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
+        )
+    # another format's tests may be the same each time: they are not timed
+    foreign_test = hasattr(data, "bind") and case not in source.problem["benchmarks"]
+    if _equal(inputs, other) and not foreign_test:
+        return (
+            f"case {case['name']}: generate_input makes the same contents for seeds {case['seed']} and "
+            f"{case['seed'] + 1}, so a kernel could keep its answer; draw from a torch.Generator seeded with `seed`"
+        )
+    return ""
+
+
+def _inputs(source: Source, case: Case) -> str:
+    reference = source.reference
+    data = reference.data(case, case["seed"])
+    names = [arg["name"] for arg in source.problem["args"]]
+    before = _bytes(source, data)
+    calls: dict[str, Callable[[], Any]] = {"oracle": lambda: reference.expect(data)}
+    calls["ref_kernel"] = lambda: reference.kernel(data)
+    for function, call in calls.items():
+        call()
+        pairs = zip(names, before, _bytes(source, data), strict=False)
+        changed = [name for name, old, new in pairs if not same_bits(old, new)]
+        if changed:
+            return (
+                f"case {case['name']}: {function} changes its input {changed[0]}, so what comes after is judged on "
+                "other contents; let it work on a copy"
+            )
+    return ""
+
+
+def _reference(source: Source, case: Case) -> str:
+    right = _right(source, case)
+    shapes = [(str(out.dtype), tuple(out.shape)) for out in right.outputs]
+    declared = [(str(out.dtype), tuple(out.shape)) for out in right.data[-len(right.outputs) :]]
+    if shapes != declared or len(shapes) != source.reference.outputs:
+        return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
+    for want, out in zip(right.want, right.outputs, strict=False):
+        finding = compare(want, out)
+        if not finding.right:
+            detail = finding.detail
+            return (
+                f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
+                f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
+                f"{detail['bound']}; mend ref_kernel, or the oracle's expected value or magnitude"
+            )
+    said = _said(source.reference, right.data, right.outputs)
+    return f"case {case['name']}: the reference fails property_check: {said}" if said else ""
+
+
+_SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
+    ("arguments", _arguments, "generate_input makes what problem.yaml declares"),
+    ("seeds", _seeds, "same seed, same contents; other seed, other contents"),
+    ("inputs", _inputs, "reference and oracle leave them alone"),
+    ("reference", _reference, "passes its own check"),
+)
+
+
+def _verdict(lazy: Lazy, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
+    """How one wrong kernel fared."""
+    name = f"rejects {lazy.name}"
+    if not accepted:
+        return name, True, f"does not apply: {lazy.otherwise}"
+    benchmarks, tests = (
+        [case["name"] for case in problem[kind] if case["name"] in accepted] for kind in ("benchmarks", "tests")
+    )
+    passed = [case for case in benchmarks if accepted[case]]
+    if not passed and tests and all(accepted[case] for case in tests):
+        passed = tests
+    if passed:
+        return name, False, f"accepted on case {', '.join(passed)}: {lazy.meaning}; {lazy.remedy}"
+    return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
+
+
+def _right(source: Source, case: Case) -> Right:
+    reference = source.reference
+    data = reference.data(case, case["seed"])
+    other = reference.data(case, case["seed"] + 1)
+    want = reference.expect(data)
+    exact = source.problem["check"]["accumulate"] not in ("bfloat16", "float16")
+    return Right(data, _run(reference, data), want, other, lambda changed: _run(reference, changed), exact)
+
+
+def _run(reference: Reference, data: Tensors) -> Tensors:
+    """The reference's outputs, in memory of their own."""
+    result = reference.kernel(data)
+    outputs = result if isinstance(result, tuple | list) else (result,)
+    return tuple(out.clone() for out in outputs)
+
+
+def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
+    """Whether the judge's rules would let an answer pass."""
+    if not all(compare(want, out).right for want, out in zip(right.want, answer, strict=False)):
+        return False
+    return not _said(reference, right.data, answer)
+
+
+def _said(reference: Reference, data: Tensors, outputs: Tensors) -> str:
+    """What `property_check` has against an answer; that it breaks on the answer is an objection, too."""
+    if reference.property_check is None:
+        return ""
+    try:
+        return reference.property_check(data, outputs[0] if len(outputs) == 1 else outputs)
+    except Broke as error:
+        return str(error)
+
+
+def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
+    """The inputs' contents, in memory of their own."""
+    inputs = data[: len(data) - source.reference.outputs]
+    return [bits(tensor.clone()) for tensor in inputs]
+
+
+def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return len(one) == len(other) and all(map(same_bits, one, other))

@@ -1,0 +1,116 @@
+"""Answers the judge's requests, one after another; keeps what the next one can use."""
+
+import contextlib
+import os
+import socket
+import traceback
+from typing import Any
+
+import torch
+
+from ksflow.errors import place
+from ksflow.judge.backend import Gear
+from ksflow.judge.input_pool import Stock, key
+from ksflow.judge.overhead import Overhead
+from ksflow.judge.probes import probe
+from ksflow.judge.session import Host, Judgement
+from ksflow.judge.spinner import Awake
+from ksflow.processes import cores as seats
+from ksflow.sandbox import levels
+
+Json = dict[str, Any]
+
+
+class Seats:
+    """Which cores this judge and its boxes sit on: two that no other judge here has taken, while there are any."""
+
+    def __init__(self, cores: set[int]) -> None:
+        self._held: list[socket.socket] = []
+        self.box: int | None = None
+        self.judge = cores
+        if len(cores) > 1:
+            ordered = sorted(cores)
+            self.box = next(filter(self._take, reversed(ordered[1:])), ordered[-1])
+            self.judge = {next(filter(self._take, ordered[:-1]), ordered[0])}
+
+    def _take(self, core: int) -> bool:
+        held = seats.take(core)
+        self._held += [held] if held else []
+        return held is not None
+
+
+class Desk:
+    """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged.
+
+    gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU.
+    """
+
+    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake, gpu: str = "") -> None:
+        self.awake = awake
+        self.cores = os.sched_getaffinity(0)
+        self.seats = Seats(self.cores)
+        self.host = Host(light, heavy, self.seats.box, levels.probe().level)
+        awake.sit(self.seats.box)
+        null = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
+        self.gear = Gear(null)
+        if gpu:
+            from ksflow.judge.device_backend import DeviceGear
+
+            self.gear = DeviceGear(self.host, gpu)
+            self.host = self.gear.host
+        self.stocks: dict[str, Stock] = {}
+        self.latest: Stock | None = None
+
+    def prepare(self) -> bool:
+        """Make a part of what the next request may need; whether there is more."""
+        try:
+            return self.latest is not None and self.latest.step()
+        except Exception:  # noqa: BLE001 - the child's entry: the same fault will show when it is asked for
+            self.latest = None
+            return False
+
+    def answer(self, request: Json) -> Json | None:
+        """The answer, or None where none is wanted. A fault of the judge's own is a `harness-error`."""
+        try:
+            self.latest = self._stock(request["problem"])
+            if request["op"] == "prepare":
+                return None
+            work = probe(self.latest) if request["op"] == "probe" else self._judge(self.latest, request)
+            return {**work, "id": request["id"]}
+        except Exception as error:  # noqa: BLE001 - the child's entry: a fault is told, and blamed on nobody
+            return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
+
+    def _judge(self, stock: Stock, request: Json) -> Json:
+        self._stay(self.seats.judge)
+        try:
+            with self.awake.on(), self.gear.lease():
+                self.gear.release()
+                return Judgement(self.host, stock, self.gear, request).run()
+        finally:
+            self._stay(self.cores)
+
+    def _stock(self, problem: Json) -> Stock:
+        name = key(problem)
+        if name not in self.stocks:
+            self.stocks, self.latest = {}, None  # a stock is large; hardly anybody goes back and forth
+            self.gear.release()
+            self.stocks = {name: Stock(problem, self.gear.memory, self.gear.area)}
+            self.gear.release()
+        return self.stocks[name]
+
+    def _stay(self, cores: set[int]) -> None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, cores)
+
+
+_SHORT = "the device's memory is too small to judge such cases: take smaller ones (problem.cap=N, problem.cases=...). "
+_NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
+
+
+def _fault(error: Exception) -> Json:
+    text = "".join(traceback.format_exception(error))[-4000:]
+    reason = f"{type(error).__name__}: {error}".splitlines()[0] + place(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        reason = _SHORT + ". ".join(reason.split(". ")[1:3])
+    evidence = {"log": text}
+    return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}

@@ -1,0 +1,353 @@
+"""The judge's handle on one box: its slots, messages, watchdog, and its end.
+
+Every message carries a number drawn for it, and the answer must repeat it: an answer given ahead of time cannot.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from ksflow.judge.buffers import Area
+from ksflow.judge.cases import Layout
+from ksflow.judge.failure import CAUSES, Failure, ended
+from ksflow.judge.freezer import Freezer, freezer
+from ksflow.judge.log import Log, plain
+from ksflow.sandbox import native
+from ksflow.sandbox.alone import KEEPS_STARTING
+from ksflow.sandbox.confine import PREFIX
+from ksflow.sandbox.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
+
+_SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
+_LONGEST_WORD = 1 << 14
+_GONE_S = 15.0
+_KEEPER_S = 60.0
+"""A keeper that says nothing for so long has a fault."""
+_FREEZE_S = 10.0
+"""A box whose threads are not stopped by then does in the kernel what it must not do."""
+_LOOK_S = 50e-6
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a box is started with."""
+
+    zygote: socket.socket
+    language: str
+    files: dict[str, str] = field(default_factory=dict)
+    artefact: str = ""
+    memory_mb: int = 4096
+    cpu_s: int = 600
+    core: int | None = None
+    level: str = "rlimits"
+    extra: dict[str, object] = field(default_factory=dict)
+    """What else the runner is told."""
+    device: dict[str, str] = field(default_factory=dict)
+    """On a GPU: its `platform`, and the `mode` in which the kernel is called: launch, native or torch."""
+    devices: tuple[str, ...] = ()
+    """The GPU's files."""
+
+
+class Box:
+    """One candidate process. `with Box(...) as box`: whatever it started is dead afterwards."""
+
+    _freezer: Freezer | None = None
+    _frozen = False
+    _group = ""
+    """The folder of the control group in which it can be frozen."""
+
+    def __init__(self, start: Start, area: Area) -> None:
+        self.log = Log()
+        self.pid = 0
+        self.root = 0
+        self.exit: int | None = None
+        self.layers: dict[str, str] = {}
+        self.locked: bool | None = None
+        self._cause = ""
+        self._others = ""
+        self.folder = tempfile.mkdtemp(prefix=PREFIX)
+        for name, text in start.files.items():
+            with open(os.path.join(self.folder, name), "w") as file:
+                file.write(text)
+        area.clear()
+        self._area = area
+        self.inputs, self.outputs, room = area.inputs, area.outputs, area.room
+        self.keeper, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket, box = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds = [keeper.detach(), box.detach(), *map(os.dup, area.fds), self.log.writer]
+        if start.artefact:
+            fds.append(native.sealed_copy(start.artefact))  # its owner could set its times, its mode
+        order = {
+            **start.extra,
+            "language": start.language,
+            "main": next(iter(start.files), ""),
+            "folder": self.folder,
+            "inputs_bytes": room.inputs_bytes,
+            "outputs_bytes": room.outputs_bytes,
+            "memory_mb": start.memory_mb,
+            "cpu_s": start.cpu_s,
+            "core": start.core,
+            "level": start.level,
+            "artefact": len(fds) - 2 if start.artefact else 0,
+            "device": start.device,
+            "devices": start.devices,
+        }
+        try:
+            socket.send_fds(start.zygote, [json.dumps(order).encode()], fds)
+        except OSError as error:  # nobody is left who would remove it
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise Failure("harness", f"the zygote is gone: {error}") from error
+        for fd in fds:
+            os.close(fd)
+        self._poller = select.poll()
+        for source in (self.socket, self.keeper, self.log.reader):
+            self._poller.register(source, select.POLLIN)
+        self.layout: Layout | None = None
+
+    def __enter__(self) -> "Box":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ready(self, timeout_s: float) -> None:
+        """Wait until the kernel is loaded. Raises Failure."""
+        self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
+        self._until(lambda: bool(self.pid), "its keeper does not say which process it is")
+
+    def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
+        """Tell the box how a case's tensors lie. Raises Failure."""
+        self.layout = layout
+        message = {
+            "name": name,
+            "pieces": [piece.message() for piece in layout.pieces],
+            "pitch": [layout.input_bytes, layout.output_bytes],
+            "slots": slots,
+            "dims": dims,
+            **({"bind": dict(layout.bind)} if layout.bind else {}),
+        }
+        nonce = self._say(CASE, json.dumps(message).encode())
+        self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
+
+    def alone(self) -> bool:
+        """From now on the box has one process, whose CPU clock tells everything it does. Raises Failure.
+
+        It can start no other (false where this machine cannot see to that), and those that it started are killed.
+        """
+        with contextlib.suppress(OSError):
+            self.keeper.send(b"lock")
+        self._until(lambda: self.locked is not None, "its keeper does not answer")
+        if self._others:
+            kind = "cheat" if self._others == KEEPS_STARTING else "timeout"
+            raise Failure(kind, self._others)
+        return bool(self.locked)
+
+    def freeze(self) -> str:
+        """Stop every thread of the box's process until `thaw` or `go`; how it is done. Raises Failure.
+
+        Returns once none of them runs, so that nothing which the box does is paid for by anybody else. Not before
+        `alone`: other processes of the box might go on.
+        """
+        try:
+            self._freezer = self._freezer or freezer(self.pid, self._group)
+            self._freezer.stop()
+        except OSError:
+            raise self._ended() from None
+        self._frozen = True
+        started = time.perf_counter()
+        while not self._freezer.stopped():
+            waited = time.perf_counter() - started
+            if waited > _FREEZE_S:
+                raise Failure("timeout", "could not be stopped")
+            if waited > _SPIN_S:
+                time.sleep(_LOOK_S)
+        return self._freezer.how
+
+    def thaw(self) -> None:
+        """Let a frozen box go on; nothing where it is not frozen."""
+        if self._frozen and self._freezer is not None:
+            self._frozen = False
+            with contextlib.suppress(OSError):  # it has ended, which the next answer will say
+                self._freezer.resume()
+
+    def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
+        """Put contents into a slot, and poison into its outputs."""
+        self.region(slot, out=True).fill_(poison)
+        self.region(slot, out=False).copy_(packed)
+
+    def go(self, slots: bytes, timeout_s: float) -> float:
+        """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure.
+
+        A frozen box is told before it is thawed, so that it wakes up once and not twice.
+        """
+        self._silent()
+        started = time.perf_counter()
+        nonce = self._say(GO, slots)
+        self.thaw()
+        self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
+        return time.perf_counter() - started
+
+    def taken(self, slot: int) -> torch.Tensor:
+        """The outputs as they are now, to keep."""
+        return self.region(slot, out=True).clone()
+
+    def cpu_s(self) -> float:
+        """The CPU time of the box's process, all its threads, as the kernel counts it. Raises Failure."""
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)
+        except OSError:
+            raise self._ended() from None
+
+    def region(self, slot: int, out: bool) -> torch.Tensor:
+        """A slot's bytes."""
+        assert self.layout is not None
+        pitch = self.layout.output_bytes if out else self.layout.input_bytes
+        return (self.outputs if out else self.inputs)[slot * pitch : (slot + 1) * pitch]
+
+    def close(self) -> None:
+        """Have the keeper kill everything that the box started, and remove its folder."""
+        if self.keeper.fileno() < 0:
+            return
+        self._area.spoiled = True
+        if self._freezer is not None:
+            self._freezer.close()
+        with contextlib.suppress(OSError):
+            self.keeper.send(b"end")
+            self.keeper.settimeout(_GONE_S)
+            while (message := self.keeper.recv(_LONGEST_WORD)) and message != b"gone":
+                self._note(message)
+            self._area.spoiled = message != b"gone"
+        self.log.drain()
+        os.close(self.log.reader)
+        self.keeper.close()
+        self.socket.close()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _say(self, word: bytes, body: bytes) -> bytes:
+        nonce = secrets.token_bytes(NONCE)
+        try:
+            self.socket.send(word + nonce + body)
+        except OSError:
+            raise self._ended() from None
+        return nonce
+
+    def _silent(self) -> None:
+        """Nothing may wait to be read when the box is told to go. Raises Failure."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
+                self._judge(message, b"", b"")
+
+    def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
+        message = self._spin(spin_s) if spin_s else b""
+        while not message:
+            message = self._wait(deadline)
+        return self._judge(message, word, nonce)
+
+    def _judge(self, message: bytes, word: bytes, nonce: bytes) -> bytes:
+        """What follows the right word and number. Raises Failure."""
+        if word and message.startswith(word + nonce):
+            return message[len(word + nonce) :]
+        kind, _, text = plain(message).partition(" ")
+        if kind in ("wrong", "error"):
+            raise Failure(kind, text)
+        raise Failure("cheat", "answered what it was not asked")
+
+    def _spin(self, seconds: float) -> bytes:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            with contextlib.suppress(BlockingIOError, ConnectionError):
+                return self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT)
+        return b""
+
+    def _wait(self, deadline: float) -> bytes:
+        left = deadline - time.monotonic()
+        ready = dict(self._poller.poll(max(left, 0) * 1000))
+        if not ready:
+            raise Failure("timeout", "no answer in time")
+        self.log.drain()
+        if ready.get(self.log.reader, 0) & select.POLLHUP:
+            self._poller.unregister(self.log.reader)
+        if self.socket.fileno() in ready:
+            with contextlib.suppress(ConnectionError):
+                if message := self.socket.recv(LARGEST_TEXT + 64):
+                    return message
+            raise self._ended()
+        if self.keeper.fileno() in ready:
+            return self._heard(self._keeper_word())
+        if time.monotonic() > deadline:
+            raise Failure("timeout", "no answer in time")
+        return b""
+
+    def _heard(self, word: bytes) -> bytes:
+        """What follows from a word of the keeper's. Raises Failure."""
+        self._note(word)
+        if self._cause.startswith("stopped"):
+            raise Failure("timeout", CAUSES["stopped"])
+        return self._last_word() if self.exit is not None else b""
+
+    def _last_word(self) -> bytes:
+        """What the box said before it ended. Raises Failure when that was nothing."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
+                return message
+        raise self._ended()
+
+    def _until(self, known: Callable[[], bool], missing: str) -> None:
+        """Listen to the keeper until something is known. Raises Failure; the keeper's own trouble is not the box's."""
+        end = time.monotonic() + _KEEPER_S
+        while not known():
+            if not select.select([self.keeper], [], [], max(end - time.monotonic(), 0))[0]:
+                raise Failure("harness", missing)
+            if not (word := self._keeper_word()):
+                raise self._ended()
+            self._note(word)
+
+    def _keeper_word(self) -> bytes:
+        try:
+            return self.keeper.recv(_LONGEST_WORD)
+        except OSError:
+            return b""
+
+    def _note(self, message: bytes) -> None:
+        word, _, value = message.decode().partition(" ")
+        if word in ("pid", "freezer"):
+            self._place(word, value)
+        elif word == "exit":
+            self.exit = int(value)
+        elif word == "locked":
+            number, _, self._others = value.partition(" ")
+            self.locked = number == "1"
+        elif word == "fault":
+            raise Failure("harness", value)
+        elif word == "layers":
+            self.layers = json.loads(value)
+        elif word in ("memory", "disk", "stopped"):
+            self._cause = message.decode()
+        elif not word and self.exit is None:
+            raise Failure("harness", "the keeper of the box is gone")
+
+    def _place(self, word: str, value: str) -> None:
+        """Where the box's process is."""
+        if word == "freezer":
+            self._group = value
+        else:
+            self.pid, self.root = (int(part) for part in [*value.split(), *value.split()][:2])
+
+    def _ended(self) -> Failure:
+        """The box hung up or ended: wait a moment for how."""
+        end = time.monotonic() + 2
+        while self.exit is None and time.monotonic() < end:
+            if select.select([self.keeper], [], [], 0.1)[0]:
+                self._note(self._keeper_word())
+        self.log.drain()
+        return ended(self._cause, self.exit)

@@ -1,0 +1,251 @@
+"""A request -> a verdict with its evidence: checked in one box, timed in another, and a claim confirmed in a third."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from ksflow.judge.backend import Gear
+from ksflow.judge.buffers import Area
+from ksflow.judge.check import Patience, Rejected, check
+from ksflow.judge.comparison import Contest, Outcome
+from ksflow.judge.failure import Failure
+from ksflow.judge.input_pool import RETIRED, Shelf, Stock
+from ksflow.judge.sandboxed import Box, Start
+from ksflow.sandbox import levels
+
+Json = dict[str, Any]
+
+_OWN, _TWIN = "", "twin"
+_OFF = 0.02
+"""A kernel that differs from itself by more than this says that nothing can be ranked now."""
+_CONTROLS = 3
+"""Contests at most: another one where those before do not decide."""
+_LEAD = 1.005
+"""Who seems to be ahead by this, but not surely, is timed once more."""
+_MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
+"""How the artefact of a kernel for a GPU was made -> how it is called."""
+_DRIVER_MB = 12 << 10
+"""What a GPU's driver and libraries take of the host's memory beside the kernel."""
+_PRIVATE = (*levels.PRIVATE, "landlock")
+"""Levels at which a box can leave nothing for a later one."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where boxes come from and where they run."""
+
+    light: socket.socket
+    torch: socket.socket
+    box_core: int | None
+    level: str
+    device: Json = field(default_factory=dict)
+    """On a GPU: its platform, its files, and what else its runtime reads."""
+
+    def start(self, kernel: Json, limits: Json) -> Start:
+        """How to start a box for this kernel."""
+        native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
+        mode = _MODES[kernel.get("mode", "")] if native else "torch"
+        on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
+        return Start(
+            zygote=self.light if native and not mode.endswith("torch") else self.torch,
+            language=kernel["language"],
+            files={} if native else kernel["files"],
+            artefact=kernel.get("artefact", ""),
+            memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
+            cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
+            core=self.box_core,
+            level=self.level,
+            extra={**kernel.get("interpret", {}), "extra": list(self.device.get("folders", ()))},
+            device=on_device,
+            devices=tuple(self.device.get("files", ())),
+        )
+
+
+class Judgement:
+    """One kernel's way to its verdict. What was found so far is evidence, however it ends."""
+
+    def __init__(self, host: Host, stock: Stock, gear: Gear, request: Json) -> None:
+        self.host = host
+        self.stock = stock
+        self.gear = gear
+        self.kernel: Json = request["kernel"]
+        self.against: dict[str, Json] = {kernel["id"]: kernel for kernel in request["against"]}
+        self.always = request.get("control") == "always"
+        self.only_right = bool(request.get("only_right"))
+        self.show = bool(request.get("show"))
+        self.limits: Json = stock.problem["limits"]
+        self.at = ""
+        self.evidence: Json = {
+            "contents": stock.name,
+            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.box_core},
+            "load": round(os.getloadavg()[0], 2),
+            "spent_s": {},
+        }
+
+    def run(self) -> Json:
+        """The verdict as the evaluator gets it."""
+        timings: list[Json] = []
+        try:
+            if self.stock.tests:
+                self._check(self.stock.tests)
+            timings = [] if self.only_right else self._time()
+            verdict, reason = ("untimed" if self.only_right else "accept"), ""
+        except Rejected as rejected:
+            verdict, reason = rejected.verdict, rejected.reason
+            self.evidence |= rejected.evidence
+        secret = {"contents": self.stock.name, "salt": self.stock.salt}
+        more = {"secret": secret, "device_uuid": self.gear.device_uuid}
+        return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, **more}
+
+    def _check(self, shelves: list[Shelf]) -> None:
+        patience = Patience(self.limits["check_s"])
+        rows = self.evidence["checked"] = []
+        with self._candidate("check", self.stock.test_area()) as box:
+            for shelf in shelves:
+                self.at = shelf.name
+                entries = [shelf.public(), next(shelf.feed(1))]
+                measure = self.show and self.only_right
+                rows.append(check(box, shelf, self.stock.reference, entries, patience, self.show, measure))
+        said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
+        if self.stock.reference.upstream is not None:
+            self.evidence["upstream"] = said[0] if said else "pass"
+
+    def _time(self) -> list[Json]:
+        outcome = self._contest("time", {_OWN: self.kernel, **self.against})
+        self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
+        incumbent = next(iter(self.against), None)
+        if incumbent in outcome.ratios:
+            if _undecided(outcome.ratios[incumbent]):
+                outcome = self._longer(incumbent, outcome)
+            outcome = self._claim(incumbent, outcome)
+        if doubt := outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else [])):
+            self.evidence["unranked"] = doubt
+            if claim := self.evidence.get("claim"):
+                claim |= {"faster": False, "ranked": False, "why": doubt}
+        self.evidence["timed"] = outcome.rows
+        self.evidence |= self.gear.evidence()
+        return outcome.rows
+
+    def _longer(self, incumbent: str, first: Outcome) -> Outcome:
+        """The first contest and another one beside the incumbent alone, taken together."""
+        more = self._contest("time", {_OWN: self.kernel, incumbent: self.against[incumbent]})
+        if incumbent not in more.ratios:
+            return first
+        both = first.with_more(more, _OWN)
+        self.evidence["against"][0] |= both.ratios[incumbent]
+        return both
+
+    def _claim(self, incumbent: str, first: Outcome) -> Outcome:
+        """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
+
+        Faster is what leads in both contests beyond the 95 % interval, and in the two taken together by more than the
+        incumbent differs from itself on top of that. Where memory is short, the kernel itself has the twin.
+        """
+        claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent], "ranked": True, "why": ""}
+        self.evidence["claim"] = claim
+        ahead = claim["low"] > 1
+        if not (ahead or self.always):
+            return first
+        rival = self.against[incumbent]
+        single, twin = (_OWN, self.kernel) if self.stock.large else (incumbent, rival)
+        seen: Outcome | None = None
+        for _ in range(_CONTROLS):
+            again = self._contest("confirm", {_OWN: self.kernel, incumbent: rival, _TWIN: twin})
+            seen = seen.with_more(again, _OWN) if seen else again
+            itself = seen.ratio(single, _TWIN)
+            if itself is None or incumbent not in seen.ratios:
+                failed = incumbent if itself else single or "the kernel's twin"
+                claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
+                return first
+            both, noise = first.with_more(seen, _OWN), abs(itself["speedup"] - 1)
+            claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen.ratios[incumbent]}
+            claim |= {"control": itself, "ranked": noise <= _OFF}
+            claim["faster"] = ahead and noise <= _OFF and claim["again"]["low"] > 1 and claim["low"] > 1 + noise
+            if claim["ranked"] and (claim["faster"] or not ahead or claim["speedup"] <= 1):
+                break
+        if not claim["ranked"]:
+            claim["why"] = f"{single or 'the kernel'} against itself read x{claim['control']['speedup']:.3f}"
+        self.evidence["against"][0] |= both.ratios[incumbent]
+        return both
+
+    def _contest(self, phase: str, kernels: dict[str, Json]) -> Outcome:
+        def at(case: str) -> None:
+            self.at = case
+
+        own, *others = kernels.items()
+        groups = [dict([own, other]) for other in others] if self.stock.large and others else [kernels]
+        outcome: Outcome | None = None
+        for group in groups:
+            found = Contest(self.stock, self.gear, group, at).run(
+                partial(self._candidate, phase), self._open, self._uses
+            )
+            outcome = outcome.beside(found, own[0]) if outcome else found
+        assert outcome is not None
+        for name, reason in outcome.skipped.items():
+            if name != _TWIN:
+                self.evidence.setdefault("skipped", {})[name] = (reason.splitlines() or [""])[0][:300]
+        self.evidence["one_process"] = outcome.locked
+        return outcome
+
+    def _open(self, kernel: Json, area: Area) -> Box:
+        return self.gear.box(self.host.start(kernel, self.limits), area)
+
+    @contextlib.contextmanager
+    def _candidate(self, phase: str, area: Area) -> Iterator[Box]:
+        """The candidate's box. Whatever the box does wrong inside is the candidate's verdict."""
+        limit = self.limits["check_s" if phase == "check" else "time_s"]
+        started = time.monotonic()
+        spent = self.evidence["spent_s"]
+        with self._open(self.kernel, area) as box:
+            try:
+                self.at = "import"
+                box.ready(limit)
+                spent[f"{phase} start"] = round(time.monotonic() - started, 3)
+                yield box
+            except Failure as failure:
+                box.close()
+                self.gear.probe()
+                raise _blame(failure, phase, self.at, limit) from failure
+            except torch.OutOfMemoryError as error:
+                if not self.gear.hoarded(box.close):
+                    raise
+                hoard = Failure("error", "leaves too little of the device's memory for the judge")
+                raise _blame(hoard, phase, self.at, limit) from error
+            finally:
+                box.close()
+                spent[phase] = round(spent.get(phase, 0.0) + time.monotonic() - started, 3)
+                self.evidence["layers"] = box.layers
+                if text := box.log.text():
+                    self.evidence["log"] = text
+
+    @property
+    def _uses(self) -> int:
+        return RETIRED if self.host.level in _PRIVATE else 1
+
+
+def _undecided(row: Json) -> bool:
+    """Whether a kernel may well be ahead, and it was not timed often enough to say so."""
+    return bool(row["low"] <= 1 < _LEAD <= row["speedup"])
+
+
+def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:
+    first = (failure.text.splitlines() or [""])[0]
+    evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
+    match failure.kind:
+        case "wrong":
+            return Rejected("reject-incorrect", f"{at}: {first}", evidence)
+        case "cheat":
+            return Rejected("reject-cheat", f"{at}: {first}", evidence)
+        case "timeout":
+            where = "import" if at == "import" else f"{phase}, at {at}"
+            return Rejected("contained-timeout", f"{where}: {first} ({limit:g} s)", evidence)
+        case "harness":
+            return Rejected("harness-error", first, evidence)
+    return Rejected("contained-crash", f"{at}: {first}", evidence)

@@ -1,0 +1,186 @@
+"""Right work on a part of the inputs: answers that a kernel gives which reads half, samples, or rounds an operand.
+
+Each is made by the reference itself, on inputs of which a part is missing or coarse, or from its own outputs. Whether a
+problem can tell them apart depends on its bound and on its contents: the mean of a million values around 10 hardly
+changes when half of them are left out. What is left out must make a difference to begin with: where the part of an
+input has no bearing on the outputs, leaving it out is right.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ksflow.judge.bound import rms
+from ksflow.judge.cases import Tensors
+from ksflow.judge.mutants import Right
+from ksflow.sandbox.tree import like
+
+_INPUTS, _DIMENSIONS = 4, 3
+"""The largest inputs and dimensions are played."""
+_TAIL, _COARSE = 8, 8
+_FEWEST = 16
+"""Rows and columns of a matrix that is replaced by one of a low rank."""
+_MOST_RANK = 64
+_ENOUGH_BITS = {torch.bfloat16: 4, torch.float16: 7}
+"""Of a 16-bit number, the bits that an fp8 operand (e4m3) lacks."""
+
+
+@dataclass(frozen=True)
+class Shortcut:
+    """One way to do less."""
+
+    kind: str
+    """The row of `problem check` that it belongs to."""
+    what: str
+    """What a kernel does that gives such answers: "reads the first half of x only, along dimension 1"."""
+    answer: Callable[[Right], Tensors]
+    """The outputs on some contents of the case that it was made for. It may raise whatever the reference does."""
+
+    def answers(self, right: Right) -> Iterator[Tensors]:
+        """For each output that differs by it from the right one: that output, the others right."""
+        made = self.answer(right)
+        for index, (mine, theirs) in enumerate(zip(made, right.outputs, strict=True)):
+            if mine.shape == theirs.shape and _differs(mine, theirs, right, index):
+                yield (*right.outputs[:index], mine, *right.outputs[index + 1 :])
+
+
+_NOTHING_LEFT = "no part of an input that could be left out has a bearing on the outputs (whole numbers are not played)"
+KINDS = {
+    "a part of an input": _NOTHING_LEFT,
+    "a sample of an input": _NOTHING_LEFT,
+    "one operand in lower precision": "no operand could be narrower, or it would not show in the outputs' own digits",
+    "outputs copied from their neighbours": "every output is too small for that",
+    "a matrix of low rank": "no output is a matrix, or they are of low rank",
+}
+"""Kinds of shortcuts, and why one does not apply where it does not."""
+
+
+def found_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
+    """What could be left out on a case with such contents. names: of the inputs."""
+    yield from _of_outputs(right)
+    inputs = right.data[: len(right.data) - len(right.outputs)]
+    whole = [index for index, tensor in enumerate(inputs) if _can_be_cut(tensor)]
+    largest = sorted(whole, key=lambda index: -inputs[index].numel())[:_INPUTS]
+    for index in largest:
+        name = names[index] if len(names) == len(inputs) else f"input {index}"
+        yield from _of_input(inputs[index], index, name)
+        if len(largest) > 1:  # else it is no operand of anything, and nothing is won by that
+            yield from _rounded(inputs[index], index, name, right.exact)
+
+
+def _of_input(tensor: torch.Tensor, place: int, name: str) -> Iterator[Shortcut]:
+    sizes = sorted(range(tensor.ndim), key=lambda dim: -tensor.shape[dim])[:_DIMENSIONS]
+    for dim in sizes:
+        n = tensor.shape[dim]
+        along = f" of {name}" + (f" along dimension {dim}" if tensor.ndim > 1 else "")
+        for left, words in ((n // 2, "half"), (n - n // _TAIL, f"{_TAIL - 1} of {_TAIL} parts")):
+            if 0 < left < n:
+                first = f"takes the first {words}{along}"
+                again = torch.arange(n) % left
+                yield _changed("a part of an input", f"{first} for the rest too", place, _taken(dim, again))
+                if tensor.is_floating_point():
+                    yield _changed("a part of an input", f"{first} and nothing else", place, _cut_off(dim, left))
+        for step in (2, _COARSE):
+            if n >= 2 * step:
+                every = f"takes one of every {step} elements{along} for all of them"
+                yield _changed("a sample of an input", every, place, _taken(dim, torch.arange(n) // step * step))
+
+
+def _rounded(tensor: torch.Tensor, place: int, name: str, exact: bool) -> Iterator[Shortcut]:
+    kind = "one operand in lower precision"
+    if tensor.dtype in _ENOUGH_BITS:
+        yield _changed(kind, f"rounds {name} to the digits of fp8", place, _to_fp8)
+    elif exact and tensor.dtype in (torch.float32, torch.float64):
+        yield _changed(kind, f"rounds {name} to bf16", place, lambda whole: whole.to(torch.bfloat16).to(whole.dtype))
+
+
+def _of_outputs(right: Right) -> Iterator[Shortcut]:
+    for place, out in enumerate(right.outputs):
+        number = f" of output {place}" if len(right.outputs) > 1 else ""
+        for dim in sorted(range(out.ndim), key=lambda dim: -out.shape[dim])[:_DIMENSIONS]:
+            if out.shape[dim] >= 4:
+                what = f"computes every other element along dimension {dim}{number} and copies it to the next"
+                twice = torch.arange(out.shape[dim]) // 2 * 2
+                yield _of_output("outputs copied from their neighbours", what, place, _taken(dim, twice))
+        if out.is_floating_point() and out.ndim > 1 and min(out.shape[-2:]) >= _FEWEST:
+            for rank in (1, min(min(out.shape[-2:]) // _TAIL, _MOST_RANK)):
+                what = f"computes a matrix of rank {rank} in place of the output{number}"
+                yield _of_output("a matrix of low rank", what, place, _of_rank(rank))
+
+
+def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
+    """The reference's answer when one input is another."""
+
+    def answer(right: Right) -> Tensors:
+        tensors = [tensor.clone() for tensor in right.data]
+        tensors[place].copy_(change(right.data[place]))
+        return right.run(like(right.data, tensors))
+
+    return Shortcut(kind, what, answer)
+
+
+def _of_output(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:
+    """The reference's answer with one output changed."""
+
+    def answer(right: Right) -> Tensors:
+        return (*right.outputs[:place], change(right.outputs[place]), *right.outputs[place + 1 :])
+
+    return Shortcut(kind, what, answer)
+
+
+def _taken(dim: int, index: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A tensor of the same shape, made of its own slices."""
+
+    def change(whole: torch.Tensor) -> torch.Tensor:
+        plain = whole.view(torch.uint8) if whole.dtype.itemsize == 1 else whole
+        return plain.index_select(dim, index.to(whole.device)).view(whole.dtype)
+
+    return change
+
+
+def _cut_off(dim: int, left: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The slices from `left` on are zero."""
+
+    def change(whole: torch.Tensor) -> torch.Tensor:
+        made = whole.clone()
+        plain = made.view(torch.uint8) if made.dtype.itemsize == 1 else made
+        plain.narrow(dim, left, made.shape[dim] - left).zero_()
+        return made
+
+    return change
+
+
+def _to_fp8(whole: torch.Tensor) -> torch.Tensor:
+    """16-bit numbers with the three bits after the point that e4m3 has, rounded to the nearest."""
+    bits = _ENOUGH_BITS[whole.dtype]
+    near = whole.contiguous().view(torch.int16) + (1 << (bits - 1))
+    return (near & -(1 << bits)).view(whole.dtype)
+
+
+def _of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The nearest matrix (each, in a batch) of that rank, as good as a few iterations find it."""
+
+    def change(whole: torch.Tensor) -> torch.Tensor:
+        wide = whole.float()
+        if not bool(wide.isfinite().all()):
+            return whole
+        left, sizes, right = torch.svd_lowrank(wide, q=rank, niter=2)
+        return ((left * sizes.unsqueeze(-2)) @ right.mT).to(whole.dtype)
+
+    return change
+
+
+def _can_be_cut(tensor: torch.Tensor) -> bool:
+    """Whole numbers of more than a byte may be indices, of which any other ones may be out of range."""
+    return tensor.numel() > 1 and (tensor.is_floating_point() or tensor.dtype.itemsize == 1)
+
+
+def _differs(mine: torch.Tensor, theirs: torch.Tensor, right: Right, index: int) -> bool:
+    """Whether an output is another one, by more than rounding and by more than the reference is off itself."""
+    if not theirs.is_floating_point():
+        return not torch.equal(mine, theirs)
+    if not torch.equal(mine.isfinite(), theirs.isfinite()):
+        return True
+    least = torch.finfo(theirs.dtype).eps / 4 * rms(theirs)
+    return rms(mine, theirs) > max(least, 2 * right.own_error(index))

@@ -1,1 +1,0 @@
-"""The verbs that learn: `digest`, `probe`, `knowledge`; whether a source holds; what a run starts with from another."""

@@ -1,0 +1,108 @@
+"""Evaluations kept from one run to the next: one small file for each kernel and key. May be deleted at any time.
+
+An entry is used only where kernel, problem, judge, target and level of isolation are the same. What it does not do:
+stand in for a confirmation, keep what the machine caused (a harness error, a timeout, a time that was not to be
+trusted), or keep ratios to another run's trials.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ksflow.errors import ConfigError, LineageError
+from ksflow.records import Evaluation, Kept, Kernel, Key, schema
+
+
+class Cache:
+    """Entries below `folder`, at most `most` of them: the oldest go first. Shared by any number of processes."""
+
+    def __init__(self, folder: Path, most: int = 2000) -> None:
+        self.folder, self.most = folder, most
+
+    def find(self, kernel: Kernel, key: Key) -> Kept | None:
+        """What was said of this kernel under this very key; the newest at any level where the key names none."""
+        if not _complete(key):
+            return None
+        if key.isolation:
+            return self._read(self._file(kernel, key), kernel)
+        found = (self._read(file, kernel) for file in self.folder.glob(f"{_name(kernel, key)}-*.json"))
+        return max(filter(None, found), key=lambda kept: kept.date, default=None)
+
+    def outdated(self, kernel: Kernel, name: str, key: Key) -> Kept | None:
+        """The newest that was said of this kernel and a problem of this name under another key."""
+        found = (self._read(file, kernel) for file in self.folder.glob(f"{kernel.digest}-*.json"))
+        others = [kept for kept in found if kept and kept.name == name and key.changed(kept.evaluation)]
+        return max(others, key=lambda kept: kept.date, default=None)
+
+    def keep(self, kernel: Kernel, name: str, source: str, evaluation: Evaluation) -> None:
+        """Put an evaluation in, unless it says more of the machine than of the kernel."""
+        key = Key(evaluation.problem, evaluation.judge, evaluation.target, evaluation.isolation)
+        if not evaluation.lasting or not _complete(key):
+            return
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        data = schema.dump("kept", Kept(kernel.digest, name, source, date, evaluation))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(self._file(kernel, key), data)
+            self._trim()
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write the cache {self.folder}: {error}; set KSFLOW_CACHE, or cache=false"
+            ) from error
+
+    def _file(self, kernel: Kernel, key: Key) -> Path:
+        return self.folder / f"{_name(kernel, key)}-{_short(key.isolation)}.json"
+
+    def _read(self, file: Path, kernel: Kernel) -> Kept | None:
+        try:
+            kept = schema.load("kept", file.read_bytes(), Kept)
+        except OSError:
+            return None
+        except LineageError:  # from another version, or damaged: as good as absent
+            with suppress(OSError):
+                file.unlink()
+            return None
+        return kept if kept.kernel == kernel.digest else None
+
+    def _trim(self) -> None:
+        files = list(self.folder.glob("*"))
+        for file in _oldest(files, len(files) - self.most):
+            with suppress(FileNotFoundError):
+                file.unlink()
+
+
+def _name(kernel: Kernel, key: Key) -> str:
+    """What the files of a kernel and a key begin with, at whatever level it was held."""
+    return f"{kernel.digest}-{_short(key.problem, key.judge, key.target)}"
+
+
+def _short(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+
+
+def _oldest(files: Iterable[Path], count: int) -> list[Path]:
+    aged = []
+    for file in files if count > 0 else ():
+        with suppress(FileNotFoundError):
+            aged.append((file.stat().st_mtime_ns, file))
+    return [file for _, file in sorted(aged)[: max(count, 0)]]
+
+
+def _complete(key: Key) -> bool:
+    return all((key.problem, key.judge, key.target))
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -1,0 +1,148 @@
+"""The prompt's layout, and parsers that refuse instead of repairing.
+
+Questions are sections under header lines. Answers are a row of sections, closed by a marker. Text is taken as it is;
+other types are one strict JSON value each. The last section is the payload: if it is text, every character of it is
+kept, whatever it looks like.
+
+Nothing here guesses: DSPy's own adapters cut code at inner fences, lose form feeds, repair JSON into something else,
+and accept half a kernel when an answer was truncated.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from ksflow.lm import strict
+from ksflow.lm.sections import COMPLETED, split, unfence
+
+Signature = type[dspy.Signature]
+_ERRORS = 5  # of a JSON value that are told to the model
+_LONGEST = 1500  # characters of a reason
+
+
+class Malformed(AdapterParseError):  # type: ignore[misc]
+    """An answer that is not what was asked for. `reason` is told to the model when it is asked again."""
+
+    def __init__(self, signature: Signature, answer: str, reason: str) -> None:
+        super().__init__("KernelAdapter", signature, answer, message=reason)
+        self.reason = reason
+
+
+class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
+    """Sections in, sections out; code is never touched."""
+
+    def __init__(self, refused: str = "") -> None:
+        """`refused` is why the answer before this one was not accepted."""
+        super().__init__()
+        self.refused = refused
+
+    def format(
+        self,
+        signature: Signature,
+        demos: list[dict[str, Any]],
+        inputs: dict[str, Any],
+    ) -> list[dict[str, Any]]:
+        """The messages: instructions, worked examples, the question."""
+        messages = [{"role": "system", "content": self._instructions(signature)}]
+        for demo in demos:
+            if all(name in demo for name in signature.fields):
+                messages.append({"role": "user", "content": self._question(signature, demo)})
+                messages.append({"role": "assistant", "content": self.answer(signature, demo)})
+        question = self._question(signature, inputs)
+        if self.refused:
+            question += (
+                f"\n\nYour previous answer was refused: {self.refused}\n"
+                "Answer again, complete and in the format asked for."
+            )
+        return [*messages, {"role": "user", "content": question}]
+
+    def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
+        """The output fields. Malformed names what is wrong."""
+        fields = signature.output_fields
+        try:
+            texts = split(completion, list(fields))
+            return {name: _value(name, text, fields[name].annotation) for name, text in texts.items()}
+        except ValueError as error:
+            raise Malformed(signature, completion, str(error)[:_LONGEST]) from error
+
+    def answer(self, signature: Signature, outputs: Mapping[str, Any]) -> str:
+        """A good answer with these output fields, as `parse` reads it."""
+        sections = [f"[[ ## {name} ## ]]\n{_shown(outputs[name])}" for name in signature.output_fields]
+        return "\n".join([*sections, COMPLETED])
+
+    def _instructions(self, signature: Signature) -> str:
+        given = [f"- {name}: {_doc(field)}" for name, field in signature.input_fields.items()]
+        parts = [
+            signature.instructions,
+            "You are given these sections:\n" + "\n".join(given),
+            "Answer with exactly these sections, in this order, each under its own header line:",
+            *(
+                f"[[ ## {name} ## ]]\n({_kind(field.annotation)}: {_doc(field)})"
+                for name, field in signature.output_fields.items()
+            ),
+            COMPLETED,
+            "The last line must be the marker above; without it the answer counts as cut off. "
+            "Write text as it is, without escapes. Where JSON is asked for, write one strict JSON "
+            "value: double quotes, no comments, no trailing commas, only the keys that are named.",
+        ]
+        return "\n\n".join(parts)
+
+    def _question(self, signature: Signature, inputs: Mapping[str, Any]) -> str:
+        sections = [f"[[ ## {name} ## ]]\n{_shown(inputs[name])}" for name in signature.input_fields if name in inputs]
+        wanted = ", ".join(f"[[ ## {name} ## ]]" for name in signature.output_fields)
+        return "\n\n".join([*sections, f"Answer with the sections {wanted}, then {COMPLETED}"])
+
+
+def _value(name: str, text: str, annotation: Any) -> Any:
+    if annotation is str:
+        return text
+    text = unfence(text.strip()).strip()
+    value = _validated(name, text, annotation)
+    try:
+        strict.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return value
+
+
+def _validated(name: str, text: str, annotation: Any) -> Any:
+    try:
+        return _parser(annotation).validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{name}: {explain(error)}") from error
+
+
+@cache
+def _parser(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
+def explain(error: ValidationError) -> str:
+    """The first few errors of a JSON value, each with its place."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [
+        f"{'.'.join(str(part) for part in problem['loc'])[:80] or 'value'}: {problem['msg'][:200]}"
+        for problem in problems[:_ERRORS]
+    ]
+    more = len(problems) - len(told)
+    return "; ".join(told) + (f"; and {more} more" if more else "")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(to_jsonable_python(value), ensure_ascii=False, indent=1)
+
+
+def _doc(field: Any) -> str:
+    return str(field.json_schema_extra["desc"])
+
+
+def _kind(annotation: Any) -> str:
+    return "text" if annotation is str else "JSON"

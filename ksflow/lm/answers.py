@@ -1,0 +1,198 @@
+"""What the dummy answers: valid, deterministic, and made of nothing but the prompt.
+
+It knows the sections of the stages' signatures, not the stages.
+"""
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ksflow.source.tunables import assign, tunables
+
+Sections = dict[str, str]
+Made = dict[str, Any]
+_HEADER = re.compile(r"^\[\[ ## (\w+) ## \]\]$", re.MULTILINE)
+_REQUEST = "Answer with the sections "
+_PASSAGE = re.compile(r"^### source: (.+)\n((?:(?!### source: ).*\n?)*)", re.MULTILINE)
+_NOTES, _QUOTED = 3, 8  # passages of a question that are noted, and words of each that are quoted
+_MARK = re.compile(r"\n(?:static const unsigned dummy|DUMMY)_[0-9a-fA-F]{8} = 1;?\n\Z")
+
+
+def answer(prompt: str) -> str:
+    """A complete answer to a question."""
+    question, _, wanted = prompt.rpartition(_REQUEST)
+    line = wanted.split("\n")[0]  # what follows is why an earlier answer was refused
+    names = re.findall(r"\w+", line.partition(", then ")[0])
+    given = sections(question)
+    make = _MAKERS.get(tuple(names))
+    made = make(given) if make else dict.fromkeys(names, "dummy")
+    return "\n".join([*(f"[[ ## {name} ## ]]\n{_text(made[name])}" for name in names), "[[ ## completed ## ]]"])
+
+
+def sections(question: str) -> Sections:
+    """Section -> text; the first of a name counts."""
+    found: Sections = {}
+    marks = [*_HEADER.finditer(question)]
+    for mark, after in zip(marks, [*marks[1:], None], strict=False):
+        end = after.start() if after else len(question)
+        found.setdefault(mark[1], question[mark.end() + 1 : end].removesuffix("\n\n"))
+    return found
+
+
+def draw(given: Sections, *more: object) -> int:
+    """A number that looks random and depends on the question alone."""
+    text = json.dumps([given, *map(str, more)], sort_keys=True)
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:4], "big")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _select(given: Sections) -> Made:
+    ids = re.findall(r"^\| (\d+) \|", given["population"], re.MULTILINE)
+    base = ids[draw(given) % min(3, len(ids))]
+    others = [id for id in ids if id != base] or [base]
+    reference = others[draw(given, base) % len(others)]
+    why = f"Dummy: {base} is among the fastest of {len(ids)}, {reference} is another."
+    return {"rationale": why, "base_id": base, "reference_id": reference}
+
+
+def _design(given: Sections) -> Made:
+    avenues, experiments = (int(number) for number in re.findall(r"\d+", given["wanted"])[:2])
+    return {
+        "avenues": [f"Dummy avenue {index + 1}" for index in range(avenues)],
+        "experiments": [_experiment(given, index) for index in range(experiments)],
+    }
+
+
+def _experiment(given: Sections, index: int) -> dict[str, object]:
+    number = draw(given, index)
+    low = number % 11 - 5
+    made: dict[str, object] = {
+        "description": f"Dummy experiment {index + 1}: mark the kernel with {number:08x}",
+        "rubric": "the mark is in the code",
+        "gain_percent": [low, low + number % 30],
+        "innovation": number % 101,
+    }
+    declared = [item for item in tunables(given["base_code"]) if len(item.options) > 1]
+    if declared and index % 2 == 0:
+        chosen = declared[number % len(declared)]
+        values = [option for option in chosen.options if option != chosen.value]
+        value = values[number % len(values)]
+        made["description"] = f"Dummy experiment {index + 1}: {chosen.name} = {value}"
+        made["rubric"] = f"{chosen.name} is {value}"
+        made["changes"] = {chosen.name: value}
+    return made
+
+
+def _write(given: Sections) -> Made:
+    code, done = _changed(given, given["base_code"])
+    return {"report": f"Dummy writer: {done}; nothing else was changed.", "code": code}
+
+
+def _edit(given: Sections) -> Made:
+    code = given[given["edits_apply_to"]]
+    new, done = _changed(given, code)
+    style = _unified if "unified" in given["edit_format"] else _block
+    edits = style(*(re.split("\r?\n", text.removesuffix("\n").removesuffix("\r")) for text in (code, new)))
+    return {"report": f"Dummy writer: {done}; nothing else was changed.", "edits": edits}
+
+
+def _changed(given: Sections, code: str) -> tuple[str, str]:
+    """The code with the experiment's tunables assigned, or marked; and what was done."""
+    wanted = re.search(r"^Tunables to assign: (.+)$", given["experiment"], re.MULTILINE)
+    changes = dict(pair.split("=", 1) for pair in wanted[1].split(", ")) if wanted else {}
+    try:
+        code = assign(code, changes)
+    except ValueError:
+        changes = {}
+    if changes and given["failed"].startswith("(none"):
+        return code, ", ".join(f"{name} is now {value}" for name, value in changes.items())
+    python = "Language: python" in given["interface"]
+    number = f"{draw(given):08x}"
+    mark = f"DUMMY_{number.upper()} = 1" if python else f"static const unsigned dummy_{number} = 1;"
+    plain = _MARK.sub("\n", f"{code.rstrip()}\n")
+    return f"{plain}{mark}\n", "a mark"
+
+
+def _block(old: list[str], new: list[str]) -> str:
+    """One search/replace block around all that differs, with as many lines above it as make it occur once."""
+    first = _shared(old, new)
+    same = _shared(old[first:][::-1], new[first:][::-1])
+    start, end = first, len(old) - same
+    while _times(old[start:end], old) != 1:
+        start, end = (start - 1, end) if start else (start, end + 1)
+    text = [*old[start:first], *new[first : len(new) - same], *old[len(old) - same : end]]
+    opened, divided, closed = (sign * 15 for sign in "<=>")  # no code has lines like these
+    return "\n".join([f"{opened} SEARCH", *old[start:end], divided, *text, f"{closed} REPLACE"])
+
+
+def _shared(one: list[str], other: list[str]) -> int:
+    """How many lines at the start are the same."""
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def _times(part: list[str], lines: list[str]) -> int:
+    """How often the lines of `part` occur; none at all counts as everywhere."""
+    return sum(lines[index : index + len(part)] == part for index in range(len(lines)))
+
+
+def _unified(old: list[str], new: list[str]) -> str:
+    """A unified diff with the whole file as context."""
+    return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=len(old)))[2:])
+
+
+def _digest(given: Sections) -> Made:
+    passages = _PASSAGE.findall(given["documents"])[:_NOTES]
+    made = [_note(f"Dummy finding on {name}", name, " ".join(text.split()[:_QUOTED])[:200]) for name, text in passages]
+    if tried := re.findall(r"^- (\d+) from ", given["outcomes"], re.MULTILINE):
+        made.append(_note("Dummy finding on the last trial", tried[-1], ""))
+    return {"notes": made}
+
+
+def _note(title: str, source: str, quote: str) -> dict[str, object]:
+    status = "documented" if quote else "measured"
+    return {"title": title[:120], "text": "It says so [1].", "sources": [source], "quotes": [quote], "status": status}
+
+
+def _places(given: Sections) -> Made:
+    return {"places": [int(number) for number in re.findall(r"^(\d+)\. ", given["outline"], re.MULTILINE)[:_NOTES]]}
+
+
+def _ask(given: Sections) -> Made:
+    """A chain of additions, in the language that the interface names."""
+    found = re.search(r"^Language: (\w+)\.", given["interface"], re.MULTILINE)
+    if found and found[1] == "cpp":
+        head = 'extern "C" void custom_kernel(const float *x, float *y, int64_t n, int64_t turns, const int64_t *)'
+        lines = ["#include <cstdint>", f"{head} {{"]
+    else:
+        lines = ["#include <hip/hip_runtime.h>"] if found and found[1] == "hip" else []
+        head = 'extern "C" __global__ void chain(const float *x, float *y, long long turns)'
+        lines = ["// launch: chain [1] [1] (x, y, turns)", *lines, f"{head} {{"]
+    lines += ["  float sum = 0;", "  for (long long turn = 0; turn < turns; ++turn) sum += x[0];", "  y[0] = sum;", "}"]
+    question = {
+        "title": f"Dummy question {draw(given):08x}",
+        "question": "How long does an addition take that needs the one before it?",
+        "form": "loop",
+        "cases": {"chain": {"n": 1, "turns": 10000}},
+        "figures": {"each": {"value": "us * 1000 / turns", "unit": "ns", "case": "chain"}},
+        "text": "An fp32 addition that needs the one before it takes {each}.",
+    }
+    return {"question": question, "code": "\n".join(lines)}
+
+
+_MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
+    ("rationale", "base_id", "reference_id"): _select,
+    ("avenues", "experiments"): _design,
+    ("report", "code"): _write,
+    ("report", "edits"): _edit,
+    ("notes",): _digest,
+    ("places",): _places,
+    ("question", "code"): _ask,
+}

@@ -1,0 +1,228 @@
+"""What a note must be before it is kept: every claim under a source that was shown, in words that stand there."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ksflow.hardware.target import label
+from ksflow.home import shipped
+from ksflow.lm.render import short
+from ksflow.notes import knowledge
+from ksflow.notes.documents import named, says
+from ksflow.records import Document, Note, Population, Problem, Status, Target
+
+TITLE, TEXT = 120, 1_600
+"""Characters of a title and of a text."""
+QUOTE_WORDS, QUOTE = 3, 400
+"""The fewest words and the most characters of a quote."""
+_TRIAL = re.compile(r"(\d{5,})(?:@[0-9a-f]+)?")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_MARKERS = re.compile(r"\[(\d{1,2}(?:\s*,\s*\d{1,2})*)\]")
+_ABBREVIATION = re.compile(r"\b(e\.g|i\.e|cf|vs|approx|resp|etc|Fig|Sec|No|Eq|Sect|Ch|incl|max|min)\.(?=\s)")
+_SENTENCE = re.compile(r"(?<=[.!?])((?:\s*\[[\d,\s]+\][.]?)*)\s+(?=[A-Z`\"'(])")
+_BULLET = re.compile(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+")
+_FASTEST = 3
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the claims of an answer can rest on."""
+
+    problem: Problem
+    target: Target | None
+    shown: tuple[Document, ...] = ()
+    """The documents, each with the passages that the prompt showed."""
+    population: Population = field(default_factory=lambda: Population(()))
+    notes: Mapping[str, Note] = field(default_factory=dict)
+    """The current notes of this task and target, by title."""
+    others: frozenset[str] = frozenset()
+    """The titles of notes about something else; they stay as they are."""
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """Sources of the current notes -> their quotes."""
+        found: dict[str, str] = {}
+        for note in self.notes.values():
+            found |= dict(zip(note.sources, note.quotes or ("",) * len(note.sources), strict=True))
+        return found
+
+    def trial(self, source: str) -> str:
+        """The id of the trial that a source names; empty where it names none that holds."""
+        match = _TRIAL.fullmatch(source)
+        known = match and any(trial.id == match[1] for trial in self.population.trials)
+        return match[1] if match and known else ""
+
+
+def settled(note: Note, ground: Ground) -> Note:
+    """The note as it is kept. ValueError says what is wrong with it."""
+    note = replace(note, title=" ".join(note.title.split()), text=note.text.strip())
+    _check_form(note)
+    if note.title in ground.others:
+        raise ValueError("a note on another problem or target has this title; choose another")
+    if len(note.quotes) != len(note.sources):
+        raise ValueError(
+            f"{len(note.quotes)} quotes for {len(note.sources)} sources; give one for each, empty for a trial"
+        )
+    pairs = [_settled_source(number, *pair, ground) for number, pair in enumerate(_pairs(note), 1)]
+    note = replace(note, sources=tuple(pair[0] for pair in pairs), quotes=tuple(pair[1] for pair in pairs))
+    _check_claims(note)
+    trials = {id for source in note.sources if (id := ground.trial(source))}
+    _check_status(note, trials, ground)
+    _check_closes(note, trials, ground)
+    return _placed(note, bool(trials), ground)
+
+
+def _pairs(note: Note) -> Iterator[tuple[str, str]]:
+    return zip(note.sources, note.quotes, strict=True)
+
+
+def _check_form(note: Note) -> None:
+    if not note.title or not note.text or not note.sources:
+        raise ValueError("title, text and at least one source are needed")
+    if len(note.title) > TITLE or len(note.text) > TEXT:
+        raise ValueError(
+            f"title {len(note.title)} and text {len(note.text)} characters long; at most {TITLE} and {TEXT}: "
+            "one subject a note"
+        )
+    if note.program or note.challenge:
+        raise ValueError("program and challenge are not yours to set; leave them out")
+
+
+def _settled_source(number: int, source: str, quote: str, ground: Ground) -> tuple[str, str]:
+    """A source and its quote as they are kept."""
+    where = f"source {number} ({short(source, 60)!r})"
+    if ground.trial(source):
+        if quote.strip():
+            raise ValueError(f"{where} is a trial: its quote stays empty")
+        return source, ""
+    passages = list(named(ground.shown, source))
+    old = ground.carried.get(source)
+    if old is not None and (not quote.strip() or quote == old):
+        return source, old
+    if not passages:
+        raise ValueError(f"{where} is neither a passage that you were shown nor a trial id; copy a source line")
+    for document, passage in passages:
+        if says(passage.text, quote):
+            _check_quote(where, quote, passage.text)
+            return f"{document.source}, {passage.place}" if passage.place else document.source, quote.strip()
+    raise ValueError(f"{where}: the quote {short(quote, 80)!r} does not stand there; copy words from it exactly")
+
+
+def _check_quote(where: str, quote: str, text: str) -> None:
+    if len(quote) > QUOTE:
+        raise ValueError(f"{where}: the quote has {len(quote)} characters; at most {QUOTE}, the words that say so")
+    if len(re.findall(r"\w+", quote)) < QUOTE_WORDS and quote.split() != text.split():
+        raise ValueError(f"{where}: the quote {short(quote, 40)!r} is too short; quote at least {QUOTE_WORDS} words")
+
+
+def _check_claims(note: Note) -> None:
+    """Every sentence and bullet has a marker, and every marker a source."""
+    for claim in claims(note.text):
+        numbers = [int(number) for group in _MARKERS.findall(claim) for number in group.split(",")]
+        if not numbers:
+            raise ValueError(f"claim without a source marker such as [1]: {short(claim, 80)!r}")
+        if wrong := [number for number in numbers if not 1 <= number <= len(note.sources)]:
+            raise ValueError(f"marker [{wrong[0]}] has no source; there are {len(note.sources)}")
+
+
+def claims(text: str) -> list[str]:
+    """The sentences, bullets and table rows of a text; headings, code and lines that introduce them are none."""
+    found = []
+    for block in _blocks(_CODE.sub("code", text)):
+        joined = _ABBREVIATION.sub(lambda match: match[1].replace(".", "") + ",", " ".join(block.split()))
+        parts = [part.strip() for part in _SENTENCE.sub(r"\1\n", joined).split("\n")]
+        found += [part for part in parts if len(re.findall(r"\w+", part)) > 1 and not part.endswith(":")]
+    return found
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """Paragraphs and bullets, without headings and the heads of tables."""
+    block, row = "", 0
+    for line in [*text.split("\n"), ""]:
+        row = row + 1 if line.lstrip().startswith("|") else 0
+        starts = not line.strip() or _BULLET.match(line) or line.startswith("#") or row
+        if starts and block:
+            yield block
+            block = ""
+        if line.startswith("#") or 0 < row < 3:
+            continue
+        block = f"{block}\n{_BULLET.sub('', line)}" if line.strip() else ""
+    # the empty line at the end has closed the last block
+
+
+def _check_status(note: Note, trials: set[str], ground: Ground) -> None:
+    old = ground.notes.get(note.title)
+    if note.status is Status.DOCUMENTED and not any(note.quotes):
+        raise ValueError("a documented note quotes a document")
+    if note.status is Status.CITED and not (old and old.status is Status.CITED):
+        raise ValueError("cited is for notes whose documents are not at hand; what a document here says is documented")
+    probed = any(source.startswith("probe") for source in note.sources)
+    if note.status is Status.MEASURED and not (trials or probed):
+        raise ValueError("a measured note names the trials that showed it; `documented` is what a document says")
+    if note.status is Status.REFUTED and old and old.status is Status.MEASURED:
+        before = {id for source in old.sources if (id := ground.trial(source))}
+        if not (before & trials and trials - before) and before:
+            raise ValueError("a refuted measurement names a trial that showed it and the later one that contradicts it")
+
+
+def _check_closes(note: Note, trials: set[str], ground: Ground) -> None:
+    if not note.closes:
+        return
+    if note.status is not Status.MEASURED:
+        raise ValueError("only a measured note closes trials")
+    best = ground.population.best
+    kept = {trial.id for trial in (*ground.population.ranked[:_FASTEST], *([best] if best else []))}
+    for id in note.closes:
+        trial = ground.population.by_id.get(id)
+        if trial is None or trial.experiment is None:
+            raise ValueError(f"closes: {short(id, 20)!r} is not the id of an experiment")
+        if id in kept:
+            raise ValueError(f"closes: {id} is among the fastest, so it is no dead end")
+        if id not in trials:
+            raise ValueError(f"closes: {id} is not among the note's sources")
+
+
+def _placed(note: Note, measured: bool, ground: Ground) -> Note:
+    """With the targets and problems that it holds for."""
+    old = ground.notes.get(note.title)
+    program = old.program if old and set(old.sources) <= set(note.sources) else ""
+    note = replace(note, program=program)
+    if measured:
+        targets = (label(ground.target),) if ground.target else _judged_on(note, ground)
+        return replace(note, targets=targets, problems=(ground.problem.name,))
+    known = {file.stem for file in shipped("conf", "target").glob("*.yaml")} | {"cpu", "gpu"}
+    known |= {label(ground.target)} if ground.target else set()
+    if unknown := [name for name in note.targets if name not in known]:
+        raise ValueError(
+            f"no target {short(unknown[0], 40)!r}; leave targets empty for all, or: {', '.join(sorted(known))}"
+        )
+    if set(note.problems) - {ground.problem.name}:
+        raise ValueError(f"problems is empty, or [{ground.problem.name!r}]")
+    return note
+
+
+def _judged_on(note: Note, ground: Ground) -> tuple[str, ...]:
+    trials = (ground.population.by_id.get(ground.trial(source)) for source in note.sources)
+    return tuple(sorted({t.evaluation.target for t in trials if t and t.evaluation and t.evaluation.target}))
+
+
+def fits(note: Note, problem: Problem, target: Target | None) -> bool:
+    """Whether a note is about this problem and target."""
+    if target is None:
+        return not note.problems or problem.name in note.problems
+    return knowledge.fits(note, target, problem.name)
+
+
+def vetted(notes: Iterable[Note], ground: Ground) -> tuple[dict[str, Note], list[str]]:
+    """The notes that hold, by title, and what is wrong with the others."""
+    kept: dict[str, Note] = {}
+    wrong = []
+    for index, note in enumerate(notes):
+        try:
+            good = settled(note, ground)
+            if good.title in kept:
+                raise ValueError("two notes have this title")
+            kept[good.title] = good
+        except ValueError as error:
+            wrong.append(f"notes.{index} ({short(note.title, 40)}): {error}")
+    return kept, wrong

@@ -1,0 +1,66 @@
+"""Engines that stand in for a provider. `DummyEngine` makes `llm=dummy` a dry run without keys or
+network.
+"""
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ksflow.errors import ConfigError
+from ksflow.lm import answers
+
+if TYPE_CHECKING:
+    from dspy.lm15 import Request, Response
+
+COMPLETED = "[[ ## completed ## ]]"
+
+BAD: dict[str, Callable[[str], str]] = {
+    "empty": lambda text: "",
+    "prose": lambda text: "I would first look at the memory access pattern.",
+    "truncated": lambda text: text[: len(text) * 2 // 3],
+    "unmarked": lambda text: text.replace(COMPLETED, ""),
+    "talkative": lambda text: f"{text}\nLet me know how it goes!",
+    "python": lambda text: text.replace('"', "'"),
+    "nan": lambda text: re.sub(r"\[[\d., ]+\]", "[NaN, NaN]", text),
+    "extra": lambda text: text.replace('{"', '{"confidence": 1, "'),
+    "unknown": lambda text: text.replace("[[ ## base_id ## ]]\n", "[[ ## base_id ## ]]\n9"),
+    "unclosed": lambda text: text.replace("[[ ## code ## ]]\n", "[[ ## code ## ]]\n```cpp\n"),
+}
+"""Ways in which models spoil a good answer."""
+
+
+class DummyEngine:
+    """Answers every question of the llm stages with valid content made from the prompt, the same
+    each time.
+    """
+
+    price_source = "dummy"
+
+    def __init__(self, bad: str = "", times: int | None = None) -> None:
+        """`bad` names a way of `BAD` to spoil answers: the first `times` of them, or all."""
+        if bad and bad not in BAD:
+            raise ConfigError(f"bad={bad} is not one of: {', '.join(BAD)}")
+        self.bad = bad
+        self.times = times
+        self._calls = itertools.count()
+
+    def __repr__(self) -> str:
+        return f"DummyEngine({self.bad!r}, {self.times!r})"
+
+    def complete(self, request: "Request") -> "Response":
+        """One answer. DSPy calls it where it would call a provider."""
+        from dspy.lm15 import Message, Response, TextPart, Usage
+
+        prompt = request.messages[-1].text or ""
+        text = answers.answer(prompt)
+        if self.bad and (self.times is None or next(self._calls) < self.times):
+            text = BAD[self.bad](text)
+        asked, given = len(prompt) // 4, len(text) // 4
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant([TextPart(text)]),
+            finish_reason="stop",
+            usage=Usage(input_tokens=asked, output_tokens=given, total_tokens=asked + given),
+        )

@@ -1,0 +1,123 @@
+"""An engine that is a folder: questions are files, and whoever likes writes the answers."""
+
+import hashlib
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from ksflow.errors import ConfigError
+from ksflow.home import write
+from ksflow.lm.attempt import Abandoned, current
+from ksflow.lm.model import Model
+
+if TYPE_CHECKING:
+    from dspy.lm15 import Request, Response
+
+POLL_S = 0.2
+
+
+class Inbox:
+    """Writes `<stage>-<hash>.md` and waits for `<stage>-<hash>.answer.md`; then both go to `done/`.
+
+    The hash is the content's, so a question that is asked again after a crash finds its answer. Equal questions at
+    the same time are asked one after the other.
+    """
+
+    price_source = "inbox"
+
+    def __init__(self, folder: str = "runs/inbox") -> None:
+        """`folder` is relative to where the program was started."""
+        self.folder = Path(folder).expanduser().absolute()
+        self._locks: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Inbox({str(self.folder)!r})"
+
+    def complete(self, request: "Request") -> "Response":
+        """The answer, however long it takes. ConfigError when the folder cannot be written."""
+        from dspy.lm15 import Message, Response, TextPart, Usage
+
+        parts = [("system", request.system)] if isinstance(request.system, str) else []
+        parts += [(message.role, message.text or "") for message in request.messages]
+        text = self._asked("\n\n".join(f"## {role}\n\n{content}" for role, content in parts))
+        return Response(
+            id=None,
+            model=request.model,
+            message=Message.assistant([TextPart(text)]),
+            finish_reason="stop",
+            usage=Usage(),
+        )
+
+    def _asked(self, prompt: str) -> str:
+        attempt = current()
+        stage = attempt.stage.partition("=")[0] if attempt else "question"
+        name = f"{stage}-{hashlib.sha256(prompt.encode('utf-8', 'replace')).hexdigest()[:12]}"
+        with self._lock:
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
+            if attempt is not None and attempt.left:
+                raise Abandoned
+            question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
+            try:
+                _write(question, _page(stage, answer.name, prompt))
+                structlog.get_logger("ksflow.inbox").info("waiting for an answer", stage=stage, question=str(question))
+                text = _wait(answer)
+                self._file_away(question, answer)
+            except OSError as error:
+                raise ConfigError(f"the inbox {self.folder} cannot be used: {error}; set model.folder") from error
+            return text
+
+    def _file_away(self, question: Path, answer: Path) -> None:
+        done = self.folder / "done"
+        done.mkdir(exist_ok=True)
+        number, stem = 1, question.stem
+        while (done / f"{stem}.md").exists():
+            number += 1
+            stem = f"{question.stem}-{number}"
+        os.replace(question, done / f"{stem}.md")
+        os.replace(answer, done / f"{stem}.answer.md")
+
+
+def inbox_model(folder: str = "runs/inbox", name: str = "inbox", deadline_s: float | None = None) -> Model:
+    """A model whose answers come through a folder. `name` is what the records call whoever answers."""
+    return Model(name, engine=Inbox(folder), deadline_s=deadline_s)
+
+
+def _page(stage: str, answer: str, prompt: str) -> str:
+    return (
+        f"# A question of the {stage}\n\n"
+        f"Write your answer into `{answer}`, in this folder; it is taken as soon as it is there and no longer grows.\n"
+        f"What follows is the whole prompt. The form of the answer is described in it.\n\n{prompt}\n"
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    """At once: nobody reads half a question."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path, text)
+
+
+def _wait(answer: Path) -> str:
+    """Until the file is there, not empty, and the same in two looks. Abandoned when nobody waits any more."""
+    attempt, before = current(), None
+    while True:
+        seen = _look(answer)
+        if seen is not None and seen == before:
+            return answer.read_bytes().decode("utf-8-sig", "replace")
+        if attempt is not None and attempt.left:
+            raise Abandoned
+        before = seen
+        time.sleep(POLL_S)
+
+
+def _look(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ino) if status.st_size else None

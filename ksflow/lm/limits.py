@@ -1,0 +1,65 @@
+"""Rate limits: how many requests and tokens may go to one model within a minute, from all threads of the process."""
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from ksflow.lm.model import Model
+
+PERIOD_S = 60.0
+
+
+@dataclass
+class Pass:
+    """One request's place in the window."""
+
+    at: float
+    tokens: int
+    """Prompt and answer: the most that they may be, and once known what they were."""
+
+
+class Window:
+    """What was sent to one model within the last minute. Whoever waits is served in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+        self._passes: deque[Pass] = deque()
+
+    def enter(self, tokens: int, requests_limit: int | None = None, tokens_limit: int | None = None) -> Pass:
+        """A place for a request of `tokens`; waits until both limits leave room.
+
+        A request above the token limit on its own goes when nothing else is in the window.
+        """
+        with self._turn, self._changed:
+            while (wait_s := self._wait_s(tokens, requests_limit, tokens_limit)) > 0:
+                self._changed.wait(wait_s)
+            made = Pass(time.monotonic(), tokens)
+            self._passes.append(made)
+            return made
+
+    def settle(self, place: Pass, tokens: int) -> None:
+        """The request turned out to have `tokens`."""
+        with self._changed:
+            place.tokens = tokens
+            self._changed.notify_all()
+
+    def _wait_s(self, tokens: int, requests_limit: int | None, tokens_limit: int | None) -> float:
+        now = time.monotonic()
+        while self._passes and self._passes[0].at <= now - PERIOD_S:
+            self._passes.popleft()
+        full = requests_limit is not None and len(self._passes) >= requests_limit
+        if tokens_limit is not None and self._passes:
+            full = full or sum(place.tokens for place in self._passes) + tokens > tokens_limit
+        return self._passes[0].at + PERIOD_S - now if full else 0.0
+
+
+_windows: dict[tuple[str, str], Window] = {}
+_opening = threading.Lock()
+
+
+def window(model: Model) -> Window:
+    """The window of all that share the model's address and name."""
+    with _opening:
+        return _windows.setdefault((model.api_base or "", model.model), Window())

@@ -1,0 +1,108 @@
+"""What a model's tokens cost: by configuration, or by the price list that ships with DSPy.
+
+The list is litellm's, read as data; litellm itself is not imported. No price is not a price of 0.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ksflow.lm.model import Model
+
+# The list that ships with DSPy; otherwise the first look fetches one from GitHub.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+
+CONFIGURED = "configuration"
+_MILLION = 1e6
+_NAMESPACES = {
+    "vertex_ai": ("vertex_ai", "vertex_ai-language-models", "vertex_ai-anthropic_models", "vertex_ai-mistral_models"),
+    "bedrock": ("bedrock", "bedrock_converse"),
+}
+"""litellm's providers whose entries in the list go by several names."""
+_LONG = re.compile(r"(.+)_above_(\d+)k_tokens")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Dollars per token."""
+
+    usd_in: float
+    usd_out: float
+    source: str
+    """`configuration`, or the list with its version and the model's name in it."""
+
+
+def price(model: Model, tokens_in: int = 0) -> Price | None:
+    """What a token of the model costs at a prompt of `tokens_in`; None when nobody says. Cached input is not rated."""
+    if model.usd_per_mtok_in is not None and model.usd_per_mtok_out is not None:
+        return Price(model.usd_per_mtok_in / _MILLION, model.usd_per_mtok_out / _MILLION, CONFIGURED)
+    if not isinstance(model.engine, str):
+        source = getattr(model.engine, "price_source", "")
+        return Price(0.0, 0.0, source) if source else None
+    info, source = _entry(model.model, model.engine)
+    rates = [_rate(info, key, tokens_in) for key in ("input_cost_per_token", "output_cost_per_token")]
+    reasoning = _rate(info, "output_cost_per_reasoning_token", tokens_in) or 0.0
+    if None in rates:
+        return None
+    return Price(rates[0] or 0.0, max(rates[1] or 0.0, reasoning), source)
+
+
+def paid(model: Model, response: Any) -> tuple[float, str]:
+    """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
+    tokens_in, tokens_out = tokens(model, response)
+    if not isinstance(model.engine, str) or model.usd_per_mtok_in is not None:
+        rated = price(model)
+        if rated is None or (rated.usd_in + rated.usd_out and not tokens_in + tokens_out):
+            return 0.0, ""
+        return tokens_in * rated.usd_in + tokens_out * rated.usd_out, rated.source
+    from dspy.clients.costs import estimate_cost
+
+    provider, name, namespaces = _route(model.model, model.engine)
+    usd, _ = estimate_cost(response, provider=provider, requested_model=name, namespaces=namespaces)
+    return (0.0, "") if usd is None else (float(usd), _entry(model.model, model.engine)[1])
+
+
+def tokens(model: Model, response: Any) -> tuple[int, int]:
+    """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say."""
+    from dspy.clients.call_result import usage_dict
+
+    provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
+    usage = usage_dict(response, provider)
+    return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+
+
+@lru_cache
+def _entry(model: str, engine: str) -> tuple[dict[str, Any], str]:
+    """The model's entry in the list, and how the records name it. Empty where it has none."""
+    from dspy.clients.model_metadata import model_info, source_info
+
+    provider, name, namespaces = _route(model, engine)
+    version = source_info().get("snapshot_version", "?")
+    return model_info(provider, name, namespaces=namespaces), f"DSPy's price list {version}, {name}"
+
+
+@lru_cache
+def _route(model: str, engine: str) -> tuple[str, str, tuple[str, ...] | None]:
+    """Provider and name by which DSPy's pricing knows a model, and where in the list it is looked up."""
+    if engine == "litellm":
+        provider, _, name = model.partition("/")
+        return f"litellm {provider}", name, _NAMESPACES.get(provider, (provider,))
+    from dspy.clients.engines.lm15_engine import LM15Engine
+    from dspy.lm15 import RouterConfig
+
+    resolved = LM15Engine(RouterConfig(env={})).resolve(model)
+    return resolved.provider, resolved.model, None
+
+
+def _rate(info: dict[str, Any], key: str, tokens_in: int) -> float | None:
+    """Dollars per token under `key`; a long prompt may have a rate of its own."""
+    longest = max(
+        (int(found[2]) for name in info if (found := _LONG.fullmatch(name)) and found[1] == key),
+        key=lambda thousands: thousands if tokens_in > thousands * 1000 else -1,
+        default=0,
+    )
+    long_key = f"{key}_above_{longest}k_tokens"
+    value = info.get(long_key if longest and tokens_in > longest * 1000 else key)
+    return float(value) if isinstance(value, int | float) else None

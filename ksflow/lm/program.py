@@ -1,0 +1,166 @@
+"""A stage's question to a model as a `dspy.Module`, and how a stage asks it until an answer holds."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ksflow.errors import ConfigError, StageError
+from ksflow.lm import prompts
+from ksflow.lm.adapter import KernelAdapter, Malformed
+from ksflow.lm.attempt import Filtered
+from ksflow.lm.client import Client
+from ksflow.lm.model import Model
+from ksflow.lm.replay import Replay
+from ksflow.protocols import sample
+
+
+class Inquiry(NamedTuple):
+    """What a stage asks, and how it reads the answer."""
+
+    inputs: Mapping[str, str]
+    """Input field -> text: all fields of the signature."""
+    accept: Callable[[dict[str, Any]], Any]
+    """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
+
+
+class Program(dspy.Module):  # type: ignore[misc]
+    """A stage's prompt: `predict` is the one predictor that DSPy's optimisers compile, `ask` is how a stage uses it.
+
+    Called as any `dspy.Module` is, with the signature's input fields, it asks once and returns the prediction. It asks
+    the model that DSPy was told to use (`set_lm`, `dspy.context(lm=...)`), else the stage's own. Answers are laid out
+    and parsed by `KernelAdapter`; AdapterParseError is raised for one that cannot be read.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        signature: type[dspy.Signature],
+        lm: Model | None,
+        attempts: int = 3,
+        prompt: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`label` is the stage and its variant: writer=diff. `prompt` names a compiled state in runs/prompts/<stage>/
+        or stages/prompts/<stage>/, or is the path of one. ConfigError where one of them cannot be used.
+        """
+        super().__init__()
+        stage = label.partition("=")[0]
+        if not isinstance(lm, Model):
+            raise ConfigError(f"{label} needs a model: choose one with llm=... or model=...")
+        if attempts < 1:
+            raise ConfigError(f"{stage}.attempts must be at least 1, not {attempts}")
+        self.stage = stage
+        self.label = label
+        self.model = lm
+        self.attempts = attempts
+        self.seed = seed
+        self.prompt = prompt
+        self.declared = signature
+        """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
+        self.predict = dspy.Predict(signature)
+        if prompt is not None:
+            self.load(prompts.find(stage, prompt))
+
+    @property
+    def by(self) -> str:
+        """What its answers are by; in a replay, what the recorded ones were by."""
+        engine = self.model.engine
+        model = engine.model_of(self.label) if isinstance(engine, Replay) else self.model.model
+        return f"{self.label} {model}{f' prompt={self.prompt}' if self.prompt else ''}"
+
+    @property
+    def lm(self) -> Client:
+        """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are."""
+        return self.model.client.copy(label=self.label)
+
+    def get_lm(self) -> Any:
+        """The model that `set_lm` gave it, else the stage's own."""
+        return self.predict.lm or self.lm
+
+    def forward(self, **inputs: str) -> dspy.Prediction:
+        """One answer to one question. TypeError where the inputs are not the signature's, AdapterParseError where the
+        answer cannot be read; StageError, BudgetError or ConfigError where the stage's own model has none.
+        """
+        self._check(inputs)
+        with dspy.context(lm=self.predict.lm or dspy.settings.lm or self.lm, adapter=KernelAdapter()):
+            return self.predict(**inputs)
+
+    def ask(self, inquiry: Inquiry, key: str = "", before: Callable[[str], None] = lambda refused: None) -> Any:
+        """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
+
+        `key` (and `protocols.sample`) set this question apart from an earlier one with the same words: the same key
+        gets the same answer out of the cache, another key a new one. `before` is told, ahead of each attempt, why the
+        answer before was refused (nothing at first); what it raises ends the asking. StageError after `attempts`
+        answers that cannot be used, or where the provider fails; BudgetError and ConfigError as ever.
+        """
+        self._check(inquiry.inputs)
+        refused = ""
+        for attempt in range(self.attempts):
+            before(refused)
+            lm = self.lm.copy(rollout_id=self._rollout(key, attempt))
+            try:
+                with dspy.context(lm=lm, adapter=KernelAdapter(refused), trace=None):
+                    answer = self.predict(**inquiry.inputs, lm=lm)
+                return inquiry.accept({name: answer[name] for name in self.declared.output_fields})
+            except Filtered:
+                if attempt + 1 == self.attempts:
+                    raise
+                continue
+            except Malformed as error:
+                refused = error.reason
+            except AdapterParseError:
+                refused = "the answer is empty"
+            except ValueError as error:
+                refused = str(error)
+            refused += " (it reached the provider's token limit)" if lm.last and lm.last.cut else ""
+        reason = self.model.redact(refused)[:1000]
+        raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
+
+    def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The prompt with these inputs, as it is sent at the first attempt."""
+        return KernelAdapter().format(self.predict.signature, self.predict.demos, dict(inputs))
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        """The prompt and nothing else: no model, so no key and no address, and none of an optimiser's traces."""
+        return prompts.bare(super().dump_state(json_mode=json_mode))
+
+    def save(self, path: Path | str, save_program: bool = False, modules_to_serialize: Any = None) -> None:
+        """Write the prompt as DSPy's JSON state, with the stage and the signature's hash in its metadata.
+
+        ConfigError for DSPy's pickled forms: they would hold the model with its key.
+        """
+        if save_program or Path(path).suffix != ".json":
+            raise ConfigError(
+                f"{path}: a prompt is saved as JSON; give a path that ends in .json, without save_program"
+            )
+        prompts.write(self.dump_state(), self.stage, self.declared, Path(path))
+
+    def load(self, path: Path | str, allow_pickle: bool = False, allow_unsafe_lm_state: bool = False) -> None:
+        """Take the prompt from a file that `save`, here or of any `dspy.Module` with this signature, has written.
+
+        ConfigError where it is none, or was compiled for another signature. A model in the file is not taken.
+        """
+        state = prompts.read(Path(path), self.stage, self.declared)
+        try:
+            self.load_state({"predict": state})
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ConfigError(
+                f"{path} holds no prompt for {self.stage}: {type(error).__name__} {error}; compile it again"
+            ) from error
+
+    def _check(self, inputs: Mapping[str, str]) -> None:
+        """DSPy would send a prompt with a hole."""
+        wrong = set(inputs) ^ set(self.declared.input_fields)
+        if wrong:
+            raise TypeError(
+                f"{self.label} is asked with {', '.join(self.declared.input_fields)}; wrong: {sorted(wrong)}"
+            )
+
+    def _rollout(self, key: str, attempt: int) -> int:
+        """Names one sample. It is part of DSPy's cache key and is not sent."""
+        text = "\0".join([self.stage, str(self.seed), key, str(attempt), str(sample.get())])
+        return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")

@@ -1,0 +1,89 @@
+"""Why there is no answer, in one sentence each."""
+
+from typing import Any
+
+from dspy.lm15 import RefusalPart
+from dspy.utils.exceptions import (
+    ContextWindowExceededError,
+    LMAuthError,
+    LMBillingError,
+    LMConfigurationError,
+    LMError,
+    LMInvalidRequestError,
+    LMRateLimitError,
+    LMTimeoutError,
+    LMTransportError,
+    LMUnsupportedFeatureError,
+    LMUnsupportedModelError,
+)
+
+from ksflow.errors import ConfigError, KsflowError, StageError
+from ksflow.lm.attempt import FILTERED, Attempt, Filtered
+
+_FILTER_CODES = {
+    *("content_filter", "content_policy_violation"),  # OpenAI, Azure
+    *("promptFeedback", "inband_finish_reason"),  # Gemini: what lm15 calls it
+    *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+}
+_TRANSIENT: tuple[tuple[type[LMError], str], ...] = (
+    (LMRateLimitError, "is still over its rate limit after the retries"),
+    (LMTimeoutError, "did not answer in time"),
+    (LMTransportError, "lost the connection"),
+)
+NEVER_CONNECTED = ("ConnectError", "ConnectTimeout")
+"""What lm15 and httpx raise when nothing was sent."""
+
+
+def refusal(attempt: Attempt, error: LMError) -> KsflowError:
+    """One sentence on what a provider did not do. A ConfigError is what no retry can mend."""
+    if isinstance(error.__cause__, KsflowError):
+        return error.__cause__
+    model = attempt.model
+    said = model.redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
+    if sentence := _user_mends(error, model.key or "the configuration"):
+        return ConfigError(f"{model.model} {sentence}: {said}")
+    if isinstance(error, ContextWindowExceededError):
+        return StageError(
+            attempt.stage, f"{model.model} cannot take a prompt this long, about {attempt.tokens_in} tokens: {said}"
+        )
+    if _by_a_filter(error):
+        return Filtered(attempt.stage, f"{FILTERED} the question: {said}")
+    if caused_by(error, *NEVER_CONNECTED):
+        return StageError(attempt.stage, f"{model.model} cannot be reached: {said}")
+    for kind, sentence in _TRANSIENT:
+        if isinstance(error, kind):
+            return StageError(attempt.stage, f"{model.model} {sentence}: {said}")
+    return StageError(attempt.stage, f"{model.model} failed ({type(error).__name__}): {said}")
+
+
+def filtered(response: Any) -> str:
+    """How a safety filter kept back a `dspy.lm15.Response`; empty when none did."""
+    said = " ".join(part.text for part in response.message.parts if isinstance(part, RefusalPart))
+    if not said and response.finish_reason != "content_filter":
+        return ""
+    return f"{FILTERED} to answer: {' '.join(said.split())[:500] or 'it did not say why'}"
+
+
+def caused_by(error: BaseException | None, *names: str) -> bool:
+    """Whether an exception of one of these classes is at the bottom of it, whoever's they are."""
+    while error is not None:
+        if type(error).__name__ in names:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _user_mends(error: LMError, where: str) -> str:
+    if isinstance(error, LMAuthError):
+        return f"refused the key in {where}"
+    if isinstance(error, LMBillingError):
+        return "wants to be paid first"
+    unusable = isinstance(error, LMUnsupportedModelError | LMConfigurationError | LMUnsupportedFeatureError)
+    if unusable or error.status == 404:
+        return "cannot be used as configured"
+    return ""
+
+
+def _by_a_filter(error: LMError) -> bool:
+    coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
+    return coded or caused_by(error, "ContentPolicyViolationError")

@@ -1,0 +1,239 @@
+"""Records as prompt text. Pure functions: the same values give the same words, so answers can be cached.
+
+Failures are in `failures`, populations in `views`, notes in `findings`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeGuard
+
+from ksflow.hardware.compiler_report import rows
+from ksflow.lm.findings import CHARACTERS as CHARACTERS
+from ksflow.lm.findings import FINDINGS as FINDINGS
+from ksflow.lm.findings import findings as findings
+from ksflow.lm.hardware import hardware
+from ksflow.records import Evaluation, Experiment, Json, Kernel, Population, Problem, Step, Trial, base_of, speedup
+from ksflow.source.contract import ENDINGS, brief, contract
+
+_REPORT = 4_000  # characters of a writer's report
+
+
+def task(problem: Problem) -> str:
+    """What is to be made fast, on what, and how it is scored."""
+    shapes = "\n".join(f"- {case.name}: {_params(case.params)}" for case in problem.benchmarks)
+    tests = "; ".join(_params(case.params) for case in problem.tests)
+    return (
+        f"{problem.title}\n\n{problem.description}\n\n{problem.statement}\n\n"
+        f"Languages that a kernel may be in: {', '.join(problem.languages)}.\n"
+        f"Correctness is checked first on: {tests}\n"
+        f"Then it is timed on these shapes; the score is their {_SCORES[problem.score]}, lower is "
+        f"better:\n{shapes}"
+    )
+
+
+_SCORES = {
+    "geomean": "geometric mean in microseconds",
+    "mean": "mean in microseconds",
+    "last": "last time in microseconds",
+}
+
+
+def summary(problem: Problem) -> str:
+    """The task in a few lines, for who does not write code."""
+    shapes = ", ".join(case.name for case in problem.benchmarks)
+    score = _SCORES[problem.score]
+    return f"{problem.title}\n{problem.description}\nScore: {score} over {shapes}; lower is better."
+
+
+def interface(problem: Problem, kernel: Kernel) -> str:
+    """The language and file the answer is in, what it must define, and in short the same for other languages."""
+    name = next(iter(kernel.files))
+    text = f"Language: {kernel.language}. File: {name}\n{contract(problem, kernel.language)}"
+    others = [language for language in problem.languages if language != kernel.language]
+    if not others:
+        return text
+    mark = "#" if ENDINGS[others[0]] == ".py" else "//"
+    return "\n\n".join(
+        [
+            text,
+            "Another language, only where the experiment asks for it: the first line of the file then gives its name, "
+            f"whose ending tells the language: `{mark} file: kernel{ENDINGS[others[0]]}`; none of the "
+            "base's other files is kept. Python that imports Triton is triton.",
+            *(brief(problem, language) for language in others),
+        ]
+    )
+
+
+def listing(kernel: Kernel | None) -> str:
+    """A kernel's text; of several files each under its name, the main one first."""
+    if kernel is None:
+        return "(there is no code)"
+    return kernel.main if len(kernel.files) == 1 else _files(kernel.files)
+
+
+def others(kernel: Kernel) -> str:
+    """The files of a kernel beside the main one."""
+    _, *names = kernel.files
+    return _files({name: kernel.files[name] for name in names}) or "(none)"
+
+
+def _files(files: Mapping[str, str]) -> str:
+    return "\n".join(f"===== {name} =====\n{text}" for name, text in files.items())
+
+
+def experiment(tried: Experiment) -> str:
+    """An experiment in full."""
+    low, high = tried.gain_percent
+    lines = [
+        tried.description,
+        f"Rubric: {tried.rubric}",
+        f"Predicted gain: {low:g} to {high:g} percent. Innovation: {tried.innovation:g} of 100.",
+    ]
+    if tried.changes:
+        lines.append(f"Tunables to assign: {_params(tried.changes)}")
+    return "\n".join(lines)
+
+
+def analysis(trial: Trial, step: Step) -> str:
+    """The one-step analysis: what was tried to get this kernel, and what that did per shape."""
+    head = [f"Kernel {trial.id}, score {us(trial.score_us)}."]
+    if step.experiment is None:
+        head.append("A seed: it is not the outcome of an experiment.")
+    else:
+        head += [f"Made from {step.parent} by this experiment:", experiment(step.experiment)]
+    if step.report:
+        head.append(f"Its writer's report: {step.report[:_REPORT]}")
+    if trial.evaluation:
+        head += [*_standing(trial.evaluation), *hardware(trial.evaluation)]
+    return "\n".join([*head, times(trial, step)])
+
+
+def times(trial: Trial, step: Step) -> str:
+    """A row for each shape: the parent's time, this one's with its interval, the gain, the floor and how far it is."""
+    timed = rows(trial.evaluation, "timed")
+    found = {str(row.get("case")): row for row in timed}
+    lines = []
+    for case, now in step.after_us.items():
+        row, before = found.get(case, {}), step.before_us.get(case)
+        lines.append([case, us(before), f"{us(now)}{_interval(row)}", _gain(before, now), *_floor(row, now)])
+    titles = [
+        "shape",
+        f"parent {step.parent}".strip(),
+        f"this {trial.id}",
+        "gain",
+        "floor",
+        "time / floor",
+        "floor set by",
+    ]
+    filled = [index for index in range(len(titles)) if index < 4 or any(line[index] for line in lines)]
+    notes = []
+    if any("[" in line[2] for line in lines):
+        notes.append("In brackets: the 95 % interval. A difference inside the intervals is noise.")
+    if 5 in filled:
+        notes.append("The floor is the least time the hardware's peak rates allow; time / floor 1.0 is the roofline.")
+    shown = table([titles[index] for index in filled], [[line[index] for index in filled] for line in lines])
+    return "\n".join([shown, *notes])
+
+
+def _standing(evaluation: Evaluation) -> list[str]:
+    """What the judge says of its times beside another kernel's, and whether they can be trusted."""
+    lines = [
+        f"Timed side by side with {row['id']}: x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] as fast"
+        f"{' (no difference beyond noise)' if row['low'] < 1 < row['high'] else ''}."
+        for row in rows(evaluation, "against")
+        if "id" in row and all(is_number(row.get(key)) for key in ("speedup", "low", "high"))
+    ]
+    if evaluation.unranked:
+        lines.append(
+            f"Unranked: the machine was too noisy when it was judged ({short(evaluation.unranked, 200)}). "
+            "Its times may be off by more than their intervals: do not build on small differences."
+        )
+    return lines
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of the evidence can be computed with."""
+    return isinstance(value, int | float)
+
+
+def interval_us(row: Json) -> tuple[float, float] | None:
+    """The interval of a timed row, where the judge gives one."""
+    ends = row.get("interval_us")
+    if isinstance(ends, list | tuple) and len(ends) == 2 and all(map(is_number, ends)):
+        return ends[0], ends[1]
+    return None
+
+
+def _interval(row: Json) -> str:
+    ends = interval_us(row)
+    return f" [{figure(ends[0])}, {figure(ends[1])}]" if ends else ""
+
+
+def _floor(row: Json, now: float) -> tuple[str, str, str]:
+    floor = row.get("floor_us")
+    if not is_number(floor) or not floor > 0:
+        return "", "", ""
+    return us(floor), figure(round(now / floor, 2)), short(str(row.get("floor", "")), 80)
+
+
+def about(problem: Problem, kernel: Kernel | None, tried: Experiment | None = None, more: str = "") -> str:
+    """The work at hand in one text, by which `findings` tells what bears on it."""
+    texts = [problem.name, problem.title, problem.description, problem.statement, more]
+    if kernel:
+        texts += [kernel.language, kernel.report, *kernel.files.values()]
+    if tried:
+        texts += [tried.description, tried.rubric]
+    return "\n".join(texts)
+
+
+def outcome(trial: Trial, population: Population) -> str:
+    """One line: what was tried on what, and what came of it."""
+    what = short(trial.experiment.description if trial.experiment else trial.name or "by hand")
+    base = base_of(trial, population.by_id)
+    line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
+    if trial.score_us is not None:
+        found = speedup(trial, base) if base else None
+        gain = _percent(found.ratio) if found else ""
+        doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
+        return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
+    reason = trial.evaluation.reason if trial.evaluation else trial.failure
+    return f"{line}{trial.verdict} {short(reason, 300)}".rstrip()
+
+
+def outcomes(trials: Iterable[Trial], population: Population) -> str:
+    """One line for each trial."""
+    return "\n".join(f"- {outcome(trial, population)}" for trial in trials) or "(none)"
+
+
+def table(titles: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def short(text: str, room: int = 160) -> str:
+    """`text` on one line, cut at `room` characters, safe in a table."""
+    line = " ".join(text.replace("|", "/").split())
+    return line if len(line) <= room else f"{line[: room - 3]}..."
+
+
+def us(value: float | None) -> str:
+    """A time with its unit."""
+    return "-" if value is None else f"{figure(value)} us"
+
+
+def figure(value: float) -> str:
+    """Four digits, and no exponent for what is large."""
+    return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
+
+
+def _gain(before: float | None, after: float) -> str:
+    return "" if before is None else _percent(before / after)
+
+
+def _percent(ratio: float) -> str:
+    """A gain in percent of the speed before: 100 means twice as fast."""
+    return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def _params(params: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in params.items())

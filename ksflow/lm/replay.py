@@ -1,0 +1,120 @@
+"""An engine that answers from a recorded run, and asks nobody."""
+
+import contextvars
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.lm.attempt import LATE, Attempt, failure
+from ksflow.protocols import Recording, about, admit
+from ksflow.records import Call, Question
+
+Messages = Sequence[Mapping[str, str]]
+_RENAMED = {"selector": {"base": "base_id", "reference": "reference_id"}}
+"""Stage -> sections that earlier versions of ksflow called otherwise, and what they are called now."""
+
+
+class Replay:
+    """The recorded calls, each to be had once: by what was asked, and of several by what it was for. Safe for threads.
+
+    Where the recorded kernels are judged anew, questions hold other times than they did: then what a call was for
+    (`protocols.about`) decides alone.
+    """
+
+    price_source = "replay"
+
+    def __init__(self, past: Recording | None) -> None:
+        """`past` is the run: its calls are read when the first question is asked. ConfigError without one."""
+        if past is None:
+            raise ConfigError("model=replay repeats a recorded run: use llm=replay, and recorded.run= for its name")
+        self.past = past
+        self._left: list[tuple[str, Call]] | None = None
+        """Each with the digest of what was asked."""
+        self._models: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "Replay()"
+
+    def model_of(self, stage: str) -> str:
+        """The model that the recorded calls of a stage went to."""
+        with self._lock:
+            if stage not in self._models:
+                self._models = {call.stage: call.model for call in self.past.calls()}
+            return self._models.get(stage, "nobody")
+
+    def take(self, stage: str, messages: Messages) -> tuple[Call, ...]:
+        """What came of the question; empty when it was not asked.
+
+        The first call is the outcome; a second is an answer that came too late, and what it cost.
+        """
+        with self._lock:
+            if self._left is None:
+                self._left = [(_digest(call.stage, call.messages), call) for call in self.past.calls()]
+            asked = _digest(stage, messages)
+            outcome = self._pick(stage, asked, late=False)
+            if outcome is None:
+                return ()
+            late = outcome.error.startswith("no answer within") and self._pick(stage, asked, late=True)
+            return (outcome, late) if late else (outcome,)
+
+    def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
+        assert self._left is not None
+        purpose, found = about.get(), None
+        for index, (digest, call) in enumerate(self._left):
+            if call.stage != stage or (call.error == LATE) != late:
+                continue
+            same, meant = digest == asked, call.about == purpose
+            if meant and (same or self.past.anew):
+                return self._left.pop(index)[1]
+            found = index if same and found is None else found
+        return None if found is None else self._left.pop(found)[1]
+
+
+def replayed(attempt: Attempt, engine: Replay) -> str:
+    """The recorded answer, transcribed as it was and with its sections as they are called now.
+
+    Raises what the recorded run raised; where it has no such question, BudgetError, or StageError where its kernels
+    are judged anew.
+    """
+    calls = engine.take(attempt.stage, attempt.call().messages)
+    if not calls and engine.past.anew:
+        raise StageError(attempt.stage, "the recorded run was not asked for this")
+    if not calls:
+        raise BudgetError(
+            f"the recording has no answer to this question of {attempt.stage}: it ends here, or another version of "
+            "ksflow asked otherwise; with evaluator=local its answers are found by the rounds they were for"
+        )
+    first = calls[0]
+    attempt.cut = first.cut
+    with nullcontext() if first.price_source == "cache" else admit(_question(first)):
+        attempt.keep(replace(first, about=""))
+    for late in calls[1:]:  # it came when it came: a replay must not wait for that here
+        keep = contextvars.copy_context().run
+        threading.Thread(target=keep, args=(attempt.keep, replace(late, about="")), daemon=True).start()
+    if first.error:
+        raise failure(attempt.stage, first.error)
+    return _as_now(attempt.stage, first.answer)
+
+
+def _question(call: Call) -> Question:
+    cost = call.cost
+    return Question(
+        call.stage, call.model, cost.tokens_in, cost.tokens_out, cost.usd, cost.usd, call.price_source or "replay"
+    )
+
+
+def _digest(stage: str, messages: Messages) -> str:
+    text = json.dumps([[message["role"], _as_now(stage, message["content"])] for message in messages])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _as_now(stage: str, text: str) -> str:
+    """A question or an answer with its sections as they are called now."""
+    for before, now in _RENAMED.get(stage.partition("=")[0], {}).items():
+        text = text.replace(f"[[ ## {before} ## ]]", f"[[ ## {now} ## ]]")
+    return text

@@ -1,0 +1,295 @@
+"""A stage's prompt as something to be taught: questions it would ask, graded answers, a prompt that changes.
+
+Every call, of the pupil and of the teacher, goes through the stage's own client: it is metered, redacted, kept in the
+transcript and answered from the cache where it was asked before. That cache is also how an interrupted optimisation
+goes on: everything is drawn from a seed and asked in order, so the same command comes to the same questions, and those
+with an answer cost nothing. The optimisers' own snapshots are not used: they do not restore what is drawn next.
+
+What it does not do: judge. Grades come from whoever compiles.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from ksflow.errors import BudgetError, ConfigError, StageError, boundary
+from ksflow.lm.adapter import Malformed
+from ksflow.lm.attempt import Filtered
+from ksflow.lm.model import Model
+from ksflow.lm.program import Inquiry, Program
+from ksflow.lm.prompts import signature_hash
+from ksflow.lm.voice import Halt, Voice, lessons
+
+_LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
+Grade = tuple[float, str]
+"""A score from 0 to 1, and what is to be said about it."""
+
+
+class Student(Program):
+    """A copy of the stage's program whose unreadable answers are predictions too, to be graded and learnt from.
+
+    DSPy's optimisers take an exception for the end, or leave the question out.
+    """
+
+    def __init__(self, school: "School") -> None:
+        taught = school.program
+        super().__init__(taught.label, taught.declared, taught.model, taught.attempts, seed=taught.seed)
+        self.predict = taught.predict.deepcopy()
+        self._school = school
+
+    def forward(self, **inputs: str) -> dspy.Prediction:
+        """The output fields; `refused` is why there are none, `prompt` names instruction and demos."""
+        prompt = self._school.remember(self.predict)
+        try:
+            found = super().forward(**inputs)
+        except (AdapterParseError, Filtered) as error:
+            return self._refused(inputs, error, prompt)
+        return dspy.Prediction(**found.toDict(), refused="", prompt=prompt)
+
+    def _refused(self, inputs: Mapping[str, str], error: Exception, prompt: str) -> dspy.Prediction:
+        names = list(self.predict.signature.output_fields)
+        said = str(error.lm_response)[:_LONGEST] if isinstance(error, Malformed) else ""
+        reason = error.reason if isinstance(error, Malformed | Filtered) else "the answer is empty"
+        if dspy.settings.trace is not None:
+            seen = dspy.Prediction(**{**dict.fromkeys(names, ""), names[-1]: said})
+            dspy.settings.trace.append((self.predict, dict(inputs), seen))
+        return dspy.Prediction(**{names[-1]: said} if said else {}, refused=reason, prompt=prompt)
+
+
+def prompt_hash(predict: dspy.Predict) -> str:
+    """Names an instruction with its demos."""
+    state = predict.dump_state()
+    text = json.dumps([state["signature"], state["demos"]], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+@dataclass
+class Course:
+    """What an optimiser works with. Examples carry their inputs and `case`, the number of the inquiry they are of."""
+
+    school: "School"
+    teacher: Voice
+    train: list[dspy.Example]
+    validation: list[dspy.Example]
+    held_out: Sequence[dspy.Example] = ()
+    """For measuring, never for compiling."""
+    start: float = 0.0
+    """The mean score of the prompt as it is, on the validation set."""
+    rollouts: int = 200
+    """About how many answers may be graded."""
+    demos: int | None = None
+    seed: int = 0
+
+    @property
+    def program(self) -> Program:
+        """A copy of the stage's program: what is made of it changes no stage."""
+        return self.school.student()
+
+    def metric(
+        self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
+    ) -> Any:
+        """A score; with feedback for GEPA, which asks for it by naming the predictor."""
+        score, feedback = self.school.grade(gold, pred)
+        return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
+
+
+Grader = Callable[[Any, str], Grade]
+"""Given what the stage makes of an answer, or None and why it is refused."""
+
+
+@dataclass
+class School:
+    """Teaches one stage. `watch` is told after each graded answer."""
+
+    program: Program
+    teacher: Model | None = None
+    watch: Callable[[], None] = lambda: None
+    asked: int = 0
+    """Questions to the teacher."""
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Prompt -> case -> score."""
+    _inquiries: list[Inquiry] = field(default_factory=list)
+    _graders: list[Grader] = field(default_factory=list)
+    _grades: dict[tuple[int, str], Grade] = field(default_factory=dict)
+    _prompts: dict[str, dspy.Predict] = field(default_factory=dict)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "School":
+        """Itself: optimisers copy their students."""
+        return self
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def hear(self, question: Callable[[], Inquiry | None], grader: Callable[[str], Grader]) -> int | None:
+        """The number of the question that `question` makes; None where there is none to ask.
+
+        `grader` makes, of all that the model is shown, what grades the answers.
+        """
+        try:
+            inquiry = question()
+        except StageError:
+            return None
+        if inquiry is None:
+            return None
+        self._inquiries.append(inquiry)
+        self._graders.append(grader(self.shown(len(self._inquiries) - 1)))
+        return len(self._inquiries) - 1
+
+    def inputs(self, case: int) -> dict[str, str]:
+        """What a question consists of."""
+        return dict(self._inquiries[case].inputs)
+
+    def shown(self, case: int) -> str:
+        """The same as one text."""
+        return "\n".join(self._inquiries[case].inputs.values())
+
+    @property
+    def named(self) -> str:
+        """Names signature, instruction, demos, models and layout: what an optimisation starts from."""
+        program = self.program
+        parts = (
+            signature_hash(program.predict.signature),
+            prompt_hash(program.predict),
+            program.model.identity,
+            repr(sorted(program.model.settings.items())),
+            (self.teacher or program.model).identity,
+            dspy.__version__,
+        )
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether an answer is had again for nothing."""
+        return self.program.model.cache and (self.teacher or self.program.model).cache
+
+    @property
+    def told(self) -> dict[str, str]:
+        """For a card: the models and versions."""
+        return {
+            "model": self.program.model.model,
+            "teacher": (self.teacher or self.program.model).model,
+            "dspy": dspy.__version__,
+        }
+
+    # -- students ------------------------------------------------------------------------------
+
+    def student(self) -> Student:
+        """One with the prompt as it is."""
+        return Student(self)
+
+    def instruction(self, student: Student) -> str:
+        """What its prompt begins with."""
+        return str(student.predict.signature.instructions)
+
+    def demos(self, student: Student) -> int:
+        """How many worked examples its prompt has."""
+        return len(student.predict.demos)
+
+    def save(self, student: Student, path: Path) -> None:
+        """The student's prompt as a file that the stage's `prompt=` takes."""
+        student.save(path)
+
+    def best(self, cases: Sequence[int]) -> Student:
+        """The one with the highest mean of those whose every case was graded; of equals the first."""
+        means = {
+            prompt: sum(scores[case] for case in cases)
+            for prompt, scores in self.scores.items()
+            if scores.keys() >= set(cases)
+        }
+        made = Student(self)
+        made.predict = self._prompts[max(means, key=lambda prompt: means[prompt])].deepcopy()
+        return made
+
+    def examine(self, student: Student, cases: Sequence[int]) -> list[float]:
+        """The scores of a student's answers. Raises what a model call or a grade raises."""
+        with self._open():
+            return [self.grade(example, student(**example.inputs()))[0] for example in map(self.example, cases)]
+
+    def compile(
+        self, optimiser: str, train: Sequence[int], validation: Sequence[int], **settings: Any
+    ) -> tuple[Student, str]:
+        """A student with a better prompt, or the same, and a remark on how it went. The settings are `Course`'s.
+
+        Raises what a model call or a grade raises.
+        """
+        from ksflow.lm.optimisers import OPTIMISERS
+
+        if optimiser not in OPTIMISERS:
+            raise ConfigError(f"optimizer={optimiser} is not one of: {', '.join(OPTIMISERS)}")
+        with self.course(train, validation, **settings) as course, boundary(f"optimizer={optimiser}"):
+            try:
+                made, remark = OPTIMISERS[optimiser](course)
+            except AdapterParseError:
+                made, remark = Student(self), "it ended where an answer of the teacher could not be read"
+        made.predict.lm = None
+        return made, remark
+
+    @contextmanager
+    def course(
+        self, train: Sequence[int], validation: Sequence[int], held_out: Sequence[int] = (), **settings: Any
+    ) -> Iterator[Course]:
+        """What an optimiser works with; meanwhile DSPy asks the stage's model. Raises what a model call raises."""
+        teacher = Voice(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
+        learnt, chosen, kept = ([*map(self.example, part)] for part in (train, validation, held_out))
+        with self._open():
+            yield Course(self, teacher, learnt, chosen, kept, **settings)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        self.asked += 1
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+        voice = Voice(self.program.model, self.program.label)
+        try:
+            with lessons(), dspy.context(lm=voice, adapter=adapter, num_threads=1):
+                yield
+        except Halt as halt:
+            raise halt.cause from halt
+
+    def example(self, case: int) -> dspy.Example:
+        """A question as DSPy's optimisers take it; `case` is its number."""
+        inputs = self.inputs(case)
+        return dspy.Example(**inputs, case=case).with_inputs(*inputs)
+
+    def remember(self, predict: dspy.Predict) -> str:
+        """The name of the predictor's prompt, which `best` may choose from now on."""
+        name = prompt_hash(predict)
+        if name not in self._prompts:
+            self._prompts[name] = predict.deepcopy()
+            self._prompts[name].lm = None
+        return name
+
+    def grade(self, example: dspy.Example, prediction: dspy.Prediction) -> Grade:
+        """Once for each answer to a question; a refusal is graded too. Raises Halt where it cannot be measured."""
+        case, names = int(example.case), self.program.predict.signature.output_fields
+        fields = {name: prediction[name] for name in names if name in prediction}
+        refused = str(prediction.get("refused") or "")
+        key = (case, hashlib.sha256(f"{fields!r}\0{refused}".encode("utf-8", "replace")).hexdigest())
+        if key not in self._grades:
+            self._grades[key] = self._judged(case, fields, refused)
+        if prompt := prediction.get("prompt"):
+            self.scores.setdefault(str(prompt), {}).setdefault(case, self._grades[key][0])
+        self.watch()
+        return self._grades[key]
+
+    def _judged(self, case: int, fields: dict[str, Any], refused: str) -> Grade:
+        made = None
+        if not refused:
+            try:
+                made = self._inquiries[case].accept(fields)
+            except ValueError as error:
+                refused = str(error) or "the answer was refused"
+        try:
+            score, feedback = self._graders[case](made, refused)
+        except (StageError, BudgetError, ConfigError) as error:
+            raise Halt(error) from error
+        return score, self.program.model.redact(feedback)

@@ -1,0 +1,248 @@
+"""A population as prompt text of bounded length, whatever its size: what matters first, the rest counted.
+
+Dead ends that a finding stands for are left out and counted; seeds and whatever was the best once are never left out.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from ksflow.hardware.compiler_report import rows
+from ksflow.lm.hardware import near
+from ksflow.lm.render import CHARACTERS, figure, interval_us, is_number, outcome, short, table
+from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict, base_of, speedup
+
+_FAILURES = 0.25  # of a view's room
+_RECENT = 10  # trials that count as recent
+_ROWS = 8  # with less room than for so many of them, rows have no column for each shape
+_ALIKE = 120  # characters of a reason that make failures alike
+_DIGITS = str.maketrans("", "", "0123456789")
+_COUNT = 160  # characters of the lines that count what is left out
+
+
+@dataclass(frozen=True)
+class View:
+    """What a selector sees of a population."""
+
+    shown: frozenset[str]
+    """The ids in the table."""
+    table: str
+    """Accepted kernels, best first."""
+    failures: str
+    """Failures of different kinds, newest first."""
+
+
+def view(problem: Problem, population: Population, tokens: int) -> View:
+    """The best, the newest, the best on each shape, the recent, the next best, as far as they fit; and the failures.
+
+    Table and failures together are not longer than `tokens`, of four characters each. Only where that has no room for
+    one kernel it is longer: the best is always there.
+    """
+    room = CHARACTERS * tokens
+    wins = _wins(problem, population)
+    closed = _closed(population) - wins.keys()
+    failures = _failures(population, closed, int(room * _FAILURES))
+    shown, text = _table(problem, population, wins, closed, room - len(failures))
+    return View(frozenset(trial.id for trial in shown), text, failures)
+
+
+def tried(population: Population, choice: Choice, tokens: int) -> str:
+    """What was tried on the base and lately elsewhere, one line each, newest first; what has no room is counted."""
+    closed = _closed(population)
+    experiments = [trial for trial in population.trials if trial.experiment and trial.id not in closed]
+    base = choice.base.id
+    bases = {trial.id: found.id for trial in experiments if (found := base_of(trial, population.by_id))}
+    on_base = [trial for trial in reversed(experiments) if bases.get(trial.id) == base]
+    elsewhere = list(islice((trial for trial in reversed(experiments) if bases.get(trial.id) != base), _RECENT))
+    room = CHARACTERS * tokens - 3 * _COUNT
+    first = _lines(on_base, population, room * 3 // 4)
+    second = _lines(elsewhere, population, room - sum(map(len, first)))
+    parts = [f"On the base {base}:", *(first or ["(nothing)"])]
+    if left := on_base[len(first) :]:
+        gained = sum(_gained(trial, choice.base) for trial in left)
+        failed = sum(_failed(trial) for trial in left)
+        parts.append(f"({len(left)} earlier ones are not shown: {gained} were faster, {failed} failed)")
+    if second:
+        parts += ["Lately elsewhere:", *second]
+    left_out = sum(trial.id in closed for trial in population.trials if trial.experiment)
+    return "\n".join([*parts, *_stand_in(left_out, "experiments")])
+
+
+def _closed(population: Population) -> frozenset[str]:
+    """Trials that findings stand for and that are no seed and were never the best."""
+    if not population.dead:
+        return frozenset()
+    kept = {trial.id for trial in (*population.champions, *population.ranked[:1]) if trial}
+    kept |= {trial.id for trial in population.trials if trial.origin is Origin.SEED}
+    return population.dead - kept
+
+
+def _stand_in(count: int, what: str) -> list[str]:
+    return [f"({count} {what} are left out: dead ends, which the findings stand for)"] if count else []
+
+
+def _lines(trials: Iterable[Trial], population: Population, room: int) -> list[str]:
+    made: list[str] = []
+    for trial in trials:
+        line = f"- {outcome(trial, population)}"
+        room -= len(line) + 1
+        if room < 0:
+            break
+        made.append(line)
+    return made
+
+
+def _gained(trial: Trial, base: Trial) -> bool:
+    found = speedup(trial, base)
+    return found is not None and found.ratio > 1
+
+
+# -- failures ------------------------------------------------------------------------------------
+
+
+def _failed(trial: Trial) -> bool:
+    return bool(trial.failure) or (trial.evaluation is not None and not (trial.evaluation.accepted or _untimed(trial)))
+
+
+def _untimed(trial: Trial) -> bool:
+    """Nothing is wrong with it, but there was no device to time it on."""
+    return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
+
+
+def _failures(population: Population, closed: frozenset[str], room: int) -> str:
+    """The newest failure of each kind (verdict and reason, whatever the numbers in it), with how many are like it.
+
+    What could not be timed is shown here too: the table has no place for it.
+    """
+    kinds: dict[str, list[Trial]] = {}
+    unfit = [trial for trial in reversed(population.trials) if _failed(trial) or _untimed(trial)]
+    for trial in unfit:
+        if trial.id not in closed:
+            reason = trial.evaluation.reason if trial.evaluation else trial.failure
+            kinds.setdefault(f"{trial.verdict} {reason[: 2 * _ALIKE].translate(_DIGITS)[:_ALIKE]}", []).append(trial)
+    lines: list[str] = []
+    dead = _stand_in(sum(trial.id in closed for trial in unfit), "failures")
+    left = room - _COUNT - sum(map(len, dead))
+    for kind in kinds.values():
+        again = f" ({len(kind) - 1} more like it)" if len(kind) > 1 else ""
+        line = f"- {outcome(kind[0], population)}{again}"
+        left -= len(line) + 1
+        if left < 0:
+            break
+        lines.append(line)
+    if more := list(kinds.values())[len(lines) :]:
+        lines.append(f"({sum(map(len, more))} more failures, of {len(more)} other kinds)")
+    return "\n".join([*lines, *dead]) or "(none)"
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def _wins(problem: Problem, population: Population) -> Mapping[str, list[str]]:
+    """Trial -> the shapes on which it is the fastest; who has most comes first."""
+    times: dict[str, float] = {}
+    who: dict[str, str] = {}
+    for trial in population.ranked:
+        assert trial.evaluation is not None
+        for timing in trial.evaluation.timings:
+            if timing.us < times.get(timing.case, 1e300):
+                times[timing.case] = timing.us
+                who[timing.case] = trial.id
+    wins: dict[str, list[str]] = {}
+    for case in problem.benchmarks:
+        if case.name in who:
+            wins.setdefault(who[case.name], []).append(case.name)
+    return dict(sorted(wins.items(), key=lambda item: -len(item[1])))
+
+
+def _table(
+    problem: Problem, population: Population, wins: Mapping[str, list[str]], closed: frozenset[str], room: int
+) -> tuple[list[Trial], str]:
+    cases = [case.name for case in problem.benchmarks]
+    order = [trial for trial in _order(population, wins) if trial.id not in closed]
+    below = _stand_in(sum(trial.id in closed for trial in population.ranked), "accepted kernels")
+    room -= sum(len(line) + 1 for line in below)
+    titles, made = _titles(cases), {trial.id: _row(trial, cases) for trial in order[:_ROWS]}
+    if _length(titles, made.values()) > room - _COUNT:
+        cases = []
+        titles = [*_titles(cases), "fastest on"]
+        made = {}
+    floors = _floors(order, cases)
+    left = room - _COUNT - _length(titles, [floors])
+    shown: list[Trial] = []
+    for trial in order:
+        row = _row(trial, cases)
+        if not cases:
+            row.append(short(", ".join(wins.get(trial.id, ())), 60))
+        left -= _length(row)
+        if left < 0 and shown:
+            break
+        made[trial.id] = row
+        shown.append(trial)
+    ids = {trial.id for trial in shown}
+    lines = [made[trial.id] for trial in population.ranked if trial.id in ids]
+    text = table(titles, [*lines, *([floors] if floors else [])]) + _more(population, ids | closed)
+    return shown, "\n".join([text, *below])
+
+
+def _order(population: Population, wins: Mapping[str, list[str]]) -> list[Trial]:
+    """Who must be shown first. Every accepted trial, once."""
+    ranked = population.ranked
+    newest = list(islice((trial for trial in reversed(population.trials) if trial.score_us is not None), _RECENT))
+    best = [trial for trial in (population.best, *ranked[:1], *newest[:1]) if trial]
+    champions = [population.by_id[id] for id in wins]
+    mixed = [trial for pair in zip(ranked[1:], newest[1:], strict=False) for trial in pair]
+    return list({trial.id: trial for trial in (*best, *champions, *mixed, *newest, *ranked)}.values())
+
+
+def _titles(cases: list[str]) -> list[str]:
+    return ["id", "made from", "score us", *[f"{case} us" for case in cases], "noise", "what was tried"]
+
+
+def _row(trial: Trial, cases: list[str]) -> list[str]:
+    assert trial.evaluation is not None
+    times = {timing.case: timing.us for timing in trial.evaluation.timings}
+    what = trial.experiment.description if trial.experiment else f"seed {trial.name}"
+    figures = [figure(times[case]) if case in times else "-" for case in cases]
+    share = near(trial.evaluation)
+    score = f"{figure(trial.score_us or 0.0)}{f' ({share} of roofline)' if share else ''}"
+    return [trial.id, ", ".join(trial.parents), score, *figures, _noise(trial), short(what)]
+
+
+def _floors(trials: list[Trial], cases: list[str]) -> list[str]:
+    """The row of the least times that the hardware's peak rates allow; empty where none is known."""
+    timed = (row for trial in trials[:_ROWS] for row in rows(trial.evaluation, "timed"))
+    found = {
+        row.get("case"): row["floor_us"] for row in timed if is_number(row.get("floor_us")) and row["floor_us"] > 0
+    }
+    figures = [figure(found[case]) if case in found else "-" for case in cases]
+    return ["floor", "", "", *figures, "", "what the peak rates allow"] if found.keys() & set(cases) else []
+
+
+def _noise(trial: Trial) -> str:
+    """Half of the widest interval, in percent of its time; whether the machine was too noisy to rank it."""
+    assert trial.evaluation is not None
+    halves = [
+        50 * (ends[1] - ends[0]) / row["us"]
+        for row in rows(trial.evaluation, "timed")
+        if (ends := interval_us(row)) and is_number(row.get("us")) and row["us"] > 0
+    ]
+    shown = f"±{figure(round(max(halves), 1))} %" if halves else "-"
+    return f"{shown} unranked" if trial.evaluation.unranked else shown
+
+
+def _length(row: list[str], *more: Iterable[list[str]]) -> int:
+    """Characters of a table's rows; of the titles and what is below them, if `more` is given."""
+    if not more:
+        return sum(map(len, row)) + 3 * len(row) + 2
+    return 2 * _length(row) + sum(map(_length, *more))
+
+
+def _more(population: Population, shown: set[str]) -> str:
+    best = population.best
+    text = f"\nBest so far, beyond noise: {best.id}." if best else ""
+    left = [trial.score_us or 0.0 for trial in population.ranked if trial.id not in shown]
+    if left:
+        scores = f"{figure(left[0])} to {figure(left[-1])} us"
+        text += f"\n({len(left)} more accepted kernels are not shown; their scores: {scores})"
+    return text

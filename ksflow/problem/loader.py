@@ -1,0 +1,253 @@
+"""A problem folder -> `Problem`. A folder is a problem; nobody has to touch a package to add one.
+
+    problem.yaml    arguments, cases, tolerance, limits        statement.md   the task, for people and models
+    reference.py    generate_input, ref_kernel, oracle         seeds/         kernels to start from (optional)
+
+Nothing in the folder is run here: `reference.py` is read as text, and only the judge's side imports it.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from ksflow.errors import ConfigError
+from ksflow.errors import suggest as suggest
+from ksflow.hardware import cost_model
+from ksflow.home import shipped
+from ksflow.problem import file as problem_file
+from ksflow.records import (
+    C_TYPES,
+    DEVICE_LANGUAGES,
+    LANGUAGES,
+    Arg,
+    Case,
+    Check,
+    Kernel,
+    Limits,
+    Problem,
+    Scalar,
+    Seed,
+    Target,
+    language,
+)
+
+T = TypeVar("T")
+_GPUS = {"cuda": "h200", "hip": "mi300x", "triton": "h200"}
+"""Language -> a target that takes it."""
+
+
+def load(
+    path: str,
+    cases: str = "auto",
+    variant: str | None = None,
+    seeds: list[str] | str | None = None,
+    target: Target | None = None,
+) -> Problem:
+    """The problem in a folder, or a shipped one by its name.
+
+    cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
+    those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
+    all where none are named; one needs no brackets. Raises ConfigError.
+    """
+    root = _find(path)
+    spec = problem_file.read(root / "problem.yaml", _text(root / "problem.yaml"))
+    variants = spec["variants"]
+    chosen = variant or _for_target(variants, target) or spec["variant"] or next(iter(variants), "")
+    if chosen and chosen not in variants:
+        raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join(variants)}")
+    extra = variants.get(chosen, {})
+    tests, benchmarks = _cases(spec, cases, extra.get("params", {}), target, root)
+    reference, statement = _text(root / "reference.py"), _text(root / "statement.md")
+    args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
+    languages = _languages(spec["languages"], target)
+    identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
+    return Problem(
+        name=root.name,
+        title=spec["title"],
+        description=spec["description"],
+        statement=statement,
+        root=str(root),
+        reference=reference,
+        languages=languages,
+        args=args,
+        dims=tuple(spec["dims"]),
+        tests=tests,
+        benchmarks=benchmarks,
+        small=_small(spec, extra.get("params", {}), tests),
+        seeds=_seeds(
+            root, spec, languages, target.kind if target else "cpu", [seeds] if isinstance(seeds, str) else seeds
+        ),
+        variant=chosen,
+        defines=extra.get("defines", {}),
+        check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
+        score=spec["score"],
+        limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
+        work=_work(spec["work"], (*tests, *benchmarks), f"{root}/problem.yaml"),
+        digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
+    )
+
+
+def kernel_file(path: str, languages: Iterable[str]) -> Kernel:
+    """A kernel from a user's own file; the ending tells the language. Raises ConfigError."""
+    file = Path(path).expanduser()
+    if file.suffix not in LANGUAGES:
+        raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
+    text = _text(file)
+    if (found := language(file.name, text)) not in languages:
+        takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
+        raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in _GPUS else takes)
+    try:
+        return Kernel(found, {file.name: text}, f"given as {file.name}")
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; rename the file") from error
+
+
+def for_gpus(kind: str) -> str:
+    """What a kernel in a GPU's language is for: the end of an error where the target is another."""
+    return f"for a GPU such as target={_GPUS[kind]}; where none is here, with evaluator=static or evaluator=spool"
+
+
+def _find(path: str) -> Path:
+    folder = Path(path).expanduser()
+    if not (folder / "problem.yaml").is_file() and "/" not in path:
+        folder = shipped("problems", path)
+    if not (folder / "problem.yaml").is_file():
+        names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
+        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
+    return folder.resolve()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def _arg(arg: Mapping[str, str], spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Arg:
+    """An argument whose dtype follows the variant: the default variant's dtype stands for the chosen one's."""
+    default = spec["variants"].get(spec["variant"], {}).get("params", {}).get("dtype")
+    dtype = arg.get("dtype", "")
+    if dtype == default:
+        dtype = extra.get("params", {}).get("dtype", dtype)
+    if dtype not in C_TYPES:
+        raise ConfigError(f"argument {arg['name']}: unknown dtype {dtype!r}; {suggest(dtype, C_TYPES)}")
+    return _record(Arg, {**arg, "dtype": dtype}, f"argument {arg.get('name')}")
+
+
+def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
+    try:
+        return TypeAdapter(kind).validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+
+
+def _work(spec: Mapping[str, Any], cases: tuple[Case, ...], where: str) -> dict[str, str]:
+    """The expressions, tried on every case."""
+    if not isinstance(spec, dict):
+        raise ConfigError(f"{where}: work: {spec!r} is not a mapping of flops, bytes and dtype")
+    found = {str(key): str(value) for key, value in spec.items()}
+    try:
+        cost_model.check(found, cases)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return found
+
+
+def _cases(
+    spec: Mapping[str, Any],
+    wanted: str,
+    params: Mapping[str, Scalar],
+    target: Target | None,
+    root: Path,
+) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    sets = spec["cases"]
+    if wanted == "auto":
+        small = "cpu" in sets and not (target and target.kind == "gpu")
+        wanted = "cpu" if small else "leaderboard" if "leaderboard" in sets else "tests"
+    if wanted not in sets:
+        raise ConfigError(f"{root.name} has no case set {wanted!r}; {suggest(wanted, ['auto', *sets])}")
+    picked = sets[wanted]
+    if isinstance(picked, dict):
+        tests, benchmarks = picked.get("tests", []), picked.get("benchmarks", [])
+    else:
+        tests, benchmarks = sets.get("tests", picked), picked
+    if not benchmarks:
+        raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
+    dims = spec["dims"]
+    return (
+        tuple(_case(case, params, dims) for case in tests),
+        tuple(_case(case, params, dims) for case in benchmarks),
+    )
+
+
+def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
+    own = {key: value for key, value in case.items() if key != "seed"}
+    if missing := [dim for dim in dims if dim not in own]:
+        raise ConfigError(f"case {dict(case)} lacks {', '.join(missing)}")
+    if wrong := [f"{dim}={own[dim]!r}" for dim in dims if not isinstance(own[dim], int)]:
+        raise ConfigError(f"case {dict(case)}: a size is a whole number, not {', '.join(wrong)}")
+    name = "x".join(str(own[dim]) for dim in dims)
+    rest = [f"{key}={value}" for key, value in own.items() if key not in dims]
+    return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
+
+
+def _languages(declared: list[str], target: Target | None) -> tuple[str, ...]:
+    """Those of a problem's languages that a target takes: a GPU none for CPUs, and only its own maker's."""
+    gpu = target is not None and target.kind == "gpu"
+    march = target.march if target else ""
+
+    def fits(name: str) -> bool:
+        return name == "python" or (
+            gpu and march.startswith(DEVICE_LANGUAGES[name]) if name in DEVICE_LANGUAGES else not gpu
+        )
+
+    return tuple(filter(fits, declared))
+
+
+def _for_target(variants: Mapping[str, Any], target: Target | None) -> str:
+    """The variant that says it is for such a target; empty where none does."""
+    march = target.march if target else ""
+    return next((name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ())))), "")
+
+
+def _small(spec: Mapping[str, Any], params: Mapping[str, Scalar], tests: tuple[Case, ...]) -> tuple[Case, ...]:
+    """Cases for an emulator: the tests of the `cpu` set, else the smallest test by its sizes."""
+    own = spec["cases"].get("cpu")
+    if isinstance(own, dict) and own.get("tests"):
+        return tuple(_case(case, params, spec["dims"]) for case in own["tests"])
+    return tuple(sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1])
+
+
+def _seeds(
+    root: Path, spec: Mapping[str, Any], languages: tuple[str, ...], kind: str, wanted: list[str] | None
+) -> tuple[Seed, ...]:
+    """Kernels beside the problem, and those in the folder `cpu` or `gpu` for such a target."""
+    folder = root / "seeds"
+    if not folder.is_dir() and root.parent == shipped("problems").resolve():
+        folder = shipped("seeds", root.name)
+    files = sorted((file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file()), key=_by_name)
+    baselines = spec["baselines"]
+    if lost := set(baselines) - {file.name for file in files}:
+        ours = shipped("seeds", "NAME")
+        raise ConfigError(
+            f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}; put them there "
+            f"(for a copy of a shipped problem: cp -r {ours}/. {folder})"
+        )
+    fit = [file for file in files if file.suffix in LANGUAGES and file.parent.name in (folder.name, kind)]
+    kernels = [file for file in fit if language(file.name, _text(file)) in languages]
+    if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
+        valid = ", ".join(file.name for file in kernels)
+        raise ConfigError(f"problem.seeds={unknown}: {root.name} has for this target: {valid}")
+    chosen = [file for file in kernels if wanted is None or file.name in (*wanted, *baselines)]
+    return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in chosen)
+
+
+def _by_name(file: Path) -> str:
+    return file.name

@@ -1,0 +1,108 @@
+"""Child processes as seen from this one: started once, asked over pipes, started again when they die."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping
+
+from ksflow.processes import cores, scratch
+from ksflow.processes.children import environment
+from ksflow.processes.wire import Closed, Message, receive, send
+
+_CORES = cores.everywhere()
+_TIMELY_END_S = 2.0
+_TAIL = 2000
+
+
+class Child:
+    """One process of our own. It dies with this object, and with this process however that ends."""
+
+    def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
+        self._command = [sys.executable, "-P", "-m", module, *arguments]
+        self._environment = {**environment(extra_environment), cores.CORES: _CORES}
+        self._ids = 0
+        self._start()
+
+    def post(self, message: Message) -> None:
+        """Send what needs no answer. A dead process does not mind."""
+        with contextlib.suppress(Closed):
+            send(self._input, message)
+
+    def ask(self, message: Message, timeout_s: float) -> Message:
+        """Send, and wait for the answer. Raises Closed; the process is then dead, `restart` starts another."""
+        self._ids += 1
+        try:
+            send(self._input, {**message, "id": self._ids})
+            while (answer := receive(self._output, timeout_s)).get("id") != self._ids:
+                pass
+        except Closed as error:
+            words = self._last_words()
+            self.close()
+            raise Closed(f"{error}\n{words}") from error
+        except BaseException:  # half a frame may be left in the pipe: this process cannot be asked again
+            self.close()
+            raise
+        return answer
+
+    def _last_words(self) -> str:
+        """What it said on its error stream."""
+        start = max(os.fstat(self._words).st_size - _TAIL, 0)
+        return os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def restart(self) -> None:
+        """Start another one."""
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        """End it."""
+        self._end()
+
+    def _start(self) -> None:
+        self._words = os.memfd_create("errors", os.MFD_CLOEXEC)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            bufsize=0,
+            env=self._environment,
+            start_new_session=True,
+            cwd="/",
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._end = weakref.finalize(self, _end, self._process, self._words)
+
+
+class Judge(Child):
+    """One judge process; `gpu`: the platform that it judges on, "" for the CPU."""
+
+    def __init__(self, extra_environment: Mapping[str, str], gpu: str = "") -> None:
+        super().__init__("ksflow.judge", extra_environment, *([f"--gpu={gpu}"] if gpu else []))
+
+
+def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            pipe.close()
+    try:
+        process.wait(_TIMELY_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    os.close(words)
+    scratch.sweep()

@@ -1,0 +1,246 @@
+"""Nsight Compute: its command line, its CSV, and what that says in a page. Clocks are left as they are."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ksflow.hardware import executables
+from ksflow.profiling.job import Job
+from ksflow.profiling.page import Block, limit, page
+from ksflow.profiling.running import Ran, program, run
+from ksflow.records import Json
+
+_DURATION = "gpu__time_duration.sum"
+_OCCUPANCY, _ALLOWED = "sm__warps_active.avg.pct_of_peak_sustained_active", "sm__maximum_warps_per_active_cycle_pct"
+_REGISTERS, _SHARED = "launch__registers_per_thread", "launch__shared_mem_per_block_allocated"
+_WAVES = "launch__waves_per_multiprocessor"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+_USED = {
+    "loads": "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.pct",
+    "stores": "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.pct",
+}
+_UNITS = {
+    "compute (SM)": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "tensor cores": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    "L1 and shared memory": "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    "L2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "DRAM": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+}
+METRICS = (
+    *(_DURATION, _OCCUPANCY, _ALLOWED, _REGISTERS, _SHARED, _WAVES, _CONFLICTS, _WAVEFRONTS),
+    *_USED.values(),
+    *_UNITS.values(),
+)
+"""What is asked for; the stall reasons are those of the section WarpStateStats, which knows a chip's own."""
+_STALL = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
+_MEANINGS = {
+    "long_scoreboard": "waits for global or local memory: more loads in flight, better reuse",
+    "short_scoreboard": "waits for shared memory or special functions: fewer or wider accesses, no bank conflicts",
+    "barrier": "waits at __syncthreads: balance the warps, smaller blocks, finer barriers",
+    "gmma": "waits for the warp group's matrix operations: more of them in flight",
+    "math_pipe_throttle": "the arithmetic unit is full: near its limit, or a bad mix of instructions",
+    "mio_throttle": "too many shared-memory or special instructions queued: wider accesses",
+    "lg_throttle": "too many global accesses queued: wider, fewer",
+    "tex_throttle": "the L1 queue is full: fewer, wider accesses",
+    "wait": "fixed latency of dependent instructions: more independent work in a warp",
+    "not_selected": "ready, but another warp was taken: no harm, there are warps enough",
+    "membar": "waits at a memory fence",
+    "branch_resolving": "waits for a branch: fewer branches, unroll",
+    "no_instruction": "waits for code: large or jumping code",
+    "imc_miss": "waits for a constant",
+    "drain": "waits for its last stores",
+    "dispatch_stall": "the dispatcher held it back",
+    "sleeping": "sleeps by its own wish",
+    "misc": "other hardware reasons",
+}
+_US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3}
+_TOP = 3
+_REPORT = "report"
+_REFUSALS = (
+    (
+        "ERR_NVGPUCTRPERM",
+        "counters are for administrators only here, and kernels never run as one: load the driver with "
+        "NVreg_RestrictProfilingToAdminUsers=0",
+    ),
+    (
+        "LibraryNotLoaded",
+        "ncu cannot load its library into the driver, as in many containers and virtual machines: start the container "
+        "with NVIDIA_DRIVER_CAPABILITIES=all, or profile on the host",
+    ),
+    (
+        "driver is not compatible",
+        "this ncu does not fit the driver: install the Nsight Compute of the driver's CUDA version",
+    ),
+    (
+        "Failed to load Nsight Compute CUDA modules",
+        "ncu does not know this chip or driver: install a newer Nsight Compute",
+    ),
+    (
+        "Profiling is not supported on",
+        "counters of this device cannot be read, as in most virtual machines: profile on bare metal",
+    ),
+    (
+        "driver resource was unavailable",
+        "another profiler holds the counters (such as DCGM: `dcgmi profile --pause`): stop it",
+    ),
+    ("Failed to find metric", "this ncu lacks a metric that is asked for: install a newer Nsight Compute"),
+    ("No kernels were profiled", "no kernel was launched while ncu watched"),
+)
+"""What ncu says -> what that means, and what to do."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch as ncu saw it; metrics in base units, durations in µs."""
+
+    kernel: str
+    grid: str
+    block: str
+    metrics: Mapping[str, float]
+
+
+def command(watched: Sequence[str], report: str, ncu: str = "ncu") -> list[str]:
+    """ncu's command line: from the watched program's mark on, into a file that the program's own output is not in."""
+    return [
+        *(ncu, "--clock-control", "none", "--profile-from-start", "off", "--target-processes", "all"),
+        *("--csv", "--page", "raw", "--print-units", "base", "--print-kernel-base", "function"),
+        *("--section", "WarpStateStats", "--metrics", ",".join(METRICS), "--log-file", report),
+        *watched,
+    ]
+
+
+def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
+    """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. environment: what the kernel needs."""
+    found = executables.find("ncu")
+    if not found:
+        return {"tool": "ncu", "refused": "ncu is not installed: install Nsight Compute, of the CUDA toolkit"}
+    ran = run(command(program(), _REPORT, found), job, timeout_s, environment, [_REPORT])
+    text = ran.files.get(_REPORT, "")
+    return {"tool": executables.version("ncu") or "ncu", "case": job.case, **outcome(text, ran, timeout_s)}
+
+
+def outcome(report: str, ran: Ran, timeout_s: float) -> Json:
+    """The page of a report, or in one sentence why there is none."""
+    if ran.timed_out:
+        return {"refused": f"ncu took longer than {timeout_s:g} s"}
+    if found := launches(report):
+        return {"page": page(_blocks(found))}
+    return {"refused": refusal(f"{ran.output}\n{report}") or f"ncu brought no counters: {ran.last_words}"}
+
+
+def refusal(output: str) -> str:
+    """Why ncu brought nothing, with the remedy; empty where it does not say."""
+    return next((words for said, words in _REFUSALS if said in output), "")
+
+
+def launches(report: str) -> list[Launch]:
+    """The launches in a report: lines of the tool, the names of the columns, their units, a row for each launch."""
+    start = report.find('"ID"')
+    if start < 0:
+        return []
+    lines = [line for line in report[start:].splitlines() if line.startswith('"')]
+    try:
+        table: list[list[str]] = [*csv.reader(io.StringIO("\n".join(lines))), [], []]
+    except csv.Error:
+        return []
+    names, units, *rows = table
+    unit = dict(zip(names, units, strict=False))
+    found = (dict(zip(names, row, strict=False)) for row in rows if row)
+    return [
+        Launch(
+            kernel=row.get("Kernel Name", "?"),
+            grid=_size(row.get("Grid Size", "")),
+            block=_size(row.get("Block Size", "")),
+            metrics=_metrics(row, unit),
+        )
+        for row in found
+    ]
+
+
+def _metrics(row: Mapping[str, str], unit: Mapping[str, str]) -> dict[str, float]:
+    found = {}
+    for name, text in row.items():
+        try:
+            value = float(text.replace(",", ""))
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            found[name] = value * _US.get(unit.get(name, ""), 1.0) if name == _DURATION else value
+    return found
+
+
+def _size(text: str) -> str:
+    """`(132, 1, 1)` -> `132`, `(8, 16, 1)` -> `8x16`."""
+    numbers = re.findall(r"\d+", text)
+    while len(numbers) > 1 and numbers[-1] == "1":
+        numbers.pop()
+    return "x".join(numbers)
+
+
+def _blocks(found: Sequence[Launch]) -> list[Block]:
+    kernels: dict[str, list[Launch]] = {}
+    for launch in found:
+        kernels.setdefault(launch.kernel, []).append(launch)
+    return [_block(name, same) for name, same in kernels.items()]
+
+
+def _block(name: str, same: Sequence[Launch]) -> Block:
+    means = _means(same)
+    whole = sum(launch.metrics.get(_DURATION, 0.0) for launch in same)
+    busy = {unit: means[metric] for unit, metric in _UNITS.items() if metric in means}
+    lines = (limit(busy), _busy(busy, means), _stalls(means), _memory(means))
+    return Block(name, len(same), whole, _shape(same, means), tuple(filter(None, lines)))
+
+
+def _means(same: Sequence[Launch]) -> dict[str, float]:
+    """Each metric over all launches of a kernel, weighted by their time."""
+    sums: dict[str, tuple[float, float]] = {}
+    for launch in same:
+        weight = launch.metrics.get(_DURATION, 1.0)
+        for name, value in launch.metrics.items():
+            total, weights = sums.get(name, (0.0, 0.0))
+            sums[name] = total + weight * value, weights + weight
+    return {name: total / weights for name, (total, weights) in sums.items() if weights}
+
+
+def _shape(same: Sequence[Launch], means: Mapping[str, float]) -> str:
+    sizes = list(dict.fromkeys(f"grid {launch.grid}, block {launch.block}" for launch in same))
+    parts = [sizes[0] + (f" (and {len(sizes) - 1} other sizes)" if sizes[1:] else "")]
+    if _REGISTERS in means:
+        parts.append(f"{means[_REGISTERS]:.0f} registers")
+    if _SHARED in means:
+        parts.append(f"{means[_SHARED] / 1024:.3g} KiB shared")
+    if _WAVES in means:
+        parts.append(f"{means[_WAVES]:.3g} waves")
+    return ", ".join(parts)
+
+
+def _busy(busy: Mapping[str, float], means: Mapping[str, float]) -> str:
+    parts = [f"{unit} {share:.0f} %" for unit, share in busy.items()]
+    if _OCCUPANCY in means:
+        allowed = f" of {means[_ALLOWED]:.0f} % that its resources allow" if _ALLOWED in means else ""
+        parts.append(f"occupancy {means[_OCCUPANCY]:.0f} %{allowed}")
+    return f"busy: {', '.join(parts)}" if parts else ""
+
+
+def _stalls(means: Mapping[str, float]) -> str:
+    """What warps wait for most, as shares of the time that they are resident; the cycles in which they issue apart."""
+    found = {match[1]: value for name, value in means.items() if (match := _STALL.fullmatch(name))}
+    whole = sum(found.values())
+    reasons = sorted((name for name in found if name != "selected"), key=lambda name: -found[name])[:_TOP]
+    parts = [f"{name} {found[name] / whole:.0%} ({_MEANINGS.get(name, 'see the guide')})" for name in reasons if whole]
+    return f"stalls: {'; '.join(parts)}" if parts else ""
+
+
+def _memory(means: Mapping[str, float]) -> str:
+    """How well accesses fit what the memories serve at once."""
+    used = {what: means[metric] for what, metric in _USED.items() if metric in means}
+    parts = [f"global {what} use {share:.0f} % of the bytes they move" for what, share in used.items()]
+    if means.get(_WAVEFRONTS):
+        conflicts = means.get(_CONFLICTS, 0.0) / means[_WAVEFRONTS]
+        parts.append(f"bank conflicts are {conflicts:.0%} of shared-memory cycles")
+    return "; ".join(parts)

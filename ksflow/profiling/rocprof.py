@@ -1,0 +1,166 @@
+"""rocprofv3: its command lines, its CSV files, and what they say in a page. Written from AMD's documentation.
+
+Counters come a few at a time, in as many runs of the program: a request for more than the hardware has at once brings
+nothing, and so does a counter that a chip lacks. What is not there is left out of the page, and named below it.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ksflow.hardware import executables
+from ksflow.profiling.job import Job
+from ksflow.profiling.page import LINES, Block, limit, page
+from ksflow.profiling.running import program, run
+from ksflow.records import Json
+
+PASSES = (
+    (),
+    ("MfmaUtil", "VALUBusy"),
+    ("OccupancyPercent",),
+    ("MemUnitBusy", "MemUnitStalled"),
+    ("LDSBankConflict",),
+    ("L2CacheHit",),
+    ("FETCH_SIZE", "WRITE_SIZE"),
+)
+"""Counters of each run; none in the first, which has the undisturbed times."""
+_BUSY = {"MfmaUtil": "matrix units", "VALUBusy": "vector units", "MemUnitBusy": "memory unit"}
+_SHARES = {
+    "MemUnitStalled": "memory unit stalled",
+    "LDSBankConflict": "LDS bank conflicts",
+    "L2CacheHit": "L2 hits",
+}
+_KILOBYTES = {"FETCH_SIZE": "read", "WRITE_SIZE": "written"}
+_NOT_OURS = ("__amd_rocclr", "at::native", "void at::native", "Cijk_")
+"""Kernels of the runtime and of torch, which fill and copy."""
+_TRACES, _COUNTS = "kernel_trace.csv", "counter_collection.csv"
+_LONGEST = 200
+_REFUSALS = (
+    ("/dev/kfd", "the program may not open /dev/kfd: add the user to the groups render and video"),
+    ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "the runtime finds no device it may use: see rocminfo"),
+    ("Counter collection is not supported", "counters of this device cannot be read here, as in many virtual machines"),
+)
+"""What it says -> what that means, and what to do."""
+
+
+@dataclass
+class Kernel:
+    """What all runs say of one kernel."""
+
+    shape: str
+    ns: list[float] = field(default_factory=list)
+    """Of each launch in the first run."""
+    counters: dict[str, list[float]] = field(default_factory=dict)
+
+
+def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocprofv3: str = "rocprofv3") -> list[str]:
+    """The command line of one run: within the program's marks, CSV files into a folder."""
+    return [
+        *(rocprofv3, "--selected-regions", "--marker-trace", "--kernel-trace"),
+        *(["--pmc", *counters] if counters else []),
+        *("--output-format", "csv", "-d", folder, "-o", "run", "--"),
+        *watched,
+    ]
+
+
+def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
+    """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. timeout_s: for each of the runs.
+
+    environment: what the kernel needs.
+    """
+    found = executables.find("rocprofv3")
+    if not found:
+        return {"tool": "rocprofv3", "refused": "rocprofv3 is not installed: install rocprofiler-sdk, of ROCm"}
+    name = {"tool": executables.version("rocprofv3") or "rocprofv3", "case": job.case}
+    files: dict[str, str] = {}
+    for index, counters in enumerate(PASSES):
+        ran = run(command(counters, str(index), program(), found), job, timeout_s, environment, ["**/*.csv"])
+        if ran.timed_out:
+            return {**name, "refused": f"rocprofv3 took longer than {timeout_s:g} s"}
+        if why := ran.fault or refusal(ran.output):
+            return {**name, "refused": why}
+        files |= ran.files
+    try:
+        text = read(files)
+    except (ValueError, KeyError, csv.Error) as error:
+        return {**name, "refused": f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST]}
+    return {**name, "page": text} if text else {**name, "refused": f"rocprofv3 brought no kernels: {ran.last_words}"}
+
+
+def refusal(output: str) -> str:
+    """Why it brought nothing, with the remedy; empty where it does not say."""
+    return next((words for said, words in _REFUSALS if said in output), "")
+
+
+def read(files: Mapping[str, str]) -> str:
+    """The page of CSV files, name -> text, in a folder for each run; empty where they know of no kernel.
+
+    Raises ValueError, KeyError or csv.Error for what is not such a file.
+    """
+    kernels: dict[str, Kernel] = {}
+    for row in _rows(text for name, text in files.items() if name.startswith("0/") and name.endswith(_TRACES)):
+        kernel = kernels.setdefault(row["kernel_name"], Kernel(shape=_shape(row)))
+        kernel.ns.append(float(row["end_timestamp"]) - float(row["start_timestamp"]))
+    for row in _rows(text for name, text in files.items() if name.endswith(_COUNTS)):
+        if row["kernel_name"] in kernels:
+            values = kernels[row["kernel_name"]].counters.setdefault(row["counter_name"], [])
+            values.append(float(row["counter_value"]))
+    if not kernels:
+        return ""
+    counted = {name for kernel in kernels.values() for name in kernel.counters}
+    missing = [name for counters in PASSES for name in counters if name not in counted]
+    text = page([_block(name, kernel) for name, kernel in kernels.items()], LINES - bool(missing))
+    return f"{text}\n(not counted here: {', '.join(missing)})" if missing else text
+
+
+def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The rows of files, with the names of their columns in lower case; what is not the kernel's own is left out."""
+    for text in files:
+        for row in csv.DictReader(io.StringIO(text, newline="")):
+            found = {name.lower(): value for name, value in row.items() if name and isinstance(value, str)}
+            if not found.get("kernel_name", _NOT_OURS[0]).startswith(_NOT_OURS):
+                yield found
+
+
+def _shape(row: Mapping[str, str]) -> str:
+    """Grid (in work-items, as AMD counts), block, registers and memory of a launch."""
+    sizes = (_size(row, f"{what}_size") for what in ("grid", "workgroup"))
+    parts = [f"{word} {size}" for word, size in zip(("grid", "block"), sizes, strict=True) if size]
+    for column, word in (("vgpr_count", "VGPR"), ("accum_vgpr_count", "AGPR"), ("sgpr_count", "SGPR")):
+        if row.get(column, "0") != "0":
+            parts.append(f"{row[column]} {word}")
+    for column, word in (("lds_block_size", "LDS"), ("scratch_size", "scratch")):
+        if row.get(column, "0") != "0":
+            parts.append(f"{row[column]} B {word}")
+    return ", ".join(parts)
+
+
+def _size(row: Mapping[str, str], name: str) -> str:
+    numbers = [row.get(f"{name}_{axis}", "") for axis in "xyz"]
+    while len(numbers) > 1 and numbers[-1] in ("1", ""):
+        numbers.pop()
+    return "x".join(numbers)
+
+
+def _block(name: str, kernel: Kernel) -> Block:
+    found = {counter: sum(values) / len(values) for counter, values in kernel.counters.items()}
+    busy = {words: found[counter] for counter, words in _BUSY.items() if counter in found}
+    us = sum(kernel.ns) * 1e-3
+    lines = (limit(busy), _busy(busy, found), _memory(found, us / len(kernel.ns)))
+    return Block(name, len(kernel.ns), us, kernel.shape, tuple(filter(None, lines)))
+
+
+def _busy(busy: Mapping[str, float], found: Mapping[str, float]) -> str:
+    parts = [f"{unit} {share:.0f} %" for unit, share in busy.items()]
+    if "OccupancyPercent" in found:
+        parts.append(f"occupancy {found['OccupancyPercent']:.0f} %")
+    return f"busy: {', '.join(parts)}" if parts else ""
+
+
+def _memory(found: Mapping[str, float], us: float) -> str:
+    parts = [f"{text} {found[counter]:.1f} %" for counter, text in _SHARES.items() if counter in found]
+    for counter, text in _KILOBYTES.items():
+        if counter in found and us > 0:
+            parts.append(f"{found[counter] / 1024:.4g} MiB {text} ({found[counter] * 1.024 / us:.3g} GB/s)")
+    return "; ".join(parts)

@@ -1,0 +1,177 @@
+"""Run a vendor's tool, and the kernel that it watches, in a box of their own (see `box`).
+
+The box has the kernel, the reference, the tool's own folder and ksflow's package to read, the GPU's files, an
+environment without keys, and limits on time, memory, disk and processes. Nothing of it is left afterwards. What comes
+out is untrusted: the tool's words, and the text of the files that it was to write, both limited in length.
+"""
+
+import json
+import os
+import queue
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ksflow.compilers.client import Workshop
+from ksflow.errors import ConfigError
+from ksflow.home import PACKAGE
+from ksflow.processes.children import environment
+from ksflow.processes.device_lock import device_files, runtime_folders
+from ksflow.profiling.job import JOB, Job
+from ksflow.records import Json
+from ksflow.sandbox.levels import probe
+
+_LAST = 300
+"""Characters of a tool's last words in a sentence."""
+_SCRIPT, _ORDER, _MADE = ".tool_box.py", ".tool.json", "made.json"
+_DRIVER_MB = 12 << 10
+"""What a GPU's driver, torch and a tool take of the host's memory beside the kernel."""
+_DISK_MB, _FILE_MB, _PROCESSES, _OPEN_FILES = 2048, 192, 512, 1024
+_THREADS = 8
+"""So many may compute all the time before the limit on CPU time ends a box before the limit on wall time."""
+_BESIDE_BIN = ("nsight-compute*", "compute-sanitizer*", "extras", "lib64", "targets")
+"""Where NVIDIA's tools keep their parts, in the folder that their `bin` is in."""
+_INSTALLED = ("/opt/nvidia",)
+_IDLE: "queue.SimpleQueue[Workshop]" = queue.SimpleQueue()
+"""Processes that start boxes and have nothing to do: tools that look at once need one each."""
+
+
+_NOT_STARTED = re.compile(r"\[Errno \d+\] ")
+_CLOSED = f"boxes cannot run {sys.executable}: use a Python that every user may read and run"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a tool ended."""
+
+    status: int
+    output: str
+    """Of both streams, in the order it came."""
+    timed_out: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of those that were to be collected, name -> text."""
+    fault: str = ""
+    """Why the tool could not be run at all, or was ended; empty where it ended by itself or by the time limit."""
+
+    @property
+    def last_words(self) -> str:
+        """Why it was ended, or else the last line that says something."""
+        lines = [line.strip("= \t") for line in self.output.splitlines()]
+        said = next((line for line in reversed(lines) if line), f"it ended with status {self.status}")
+        return (self.fault or said)[:_LAST]
+
+
+def program() -> list[str]:
+    """The command of the program that the tools watch, as it is called in the box."""
+    return [sys.executable, "-P", "-m", "ksflow.profiling.program", JOB]
+
+
+def run(
+    command: Sequence[str],
+    job: Job,
+    timeout_s: float,
+    extra: Mapping[str, str] | None = None,
+    collect: Sequence[str] = (),
+) -> Ran:
+    """Run a command in a box that has the job's files; after the time-out the whole box is killed.
+
+    extra: more of the environment. collect: patterns of files below the box's folder whose text is returned. Raises
+    nothing for what a tool or a kernel does; where no box can be had, that is the `fault`.
+    """
+    order = _order(command, job, timeout_s, extra or {})
+    files = {
+        **job.texts(),
+        _SCRIPT: Path(__file__).with_name("tool_box.py").read_text(),
+        _ORDER: json.dumps({"command": list(command), "collect": list(collect)}),
+    }
+    with TemporaryDirectory(prefix="ksflow-tool-") as folder, _workshop() as workshop:
+        made = Path(folder, _MADE)
+        request = {"op": "make", "files": files, "order": order, "wall_s": timeout_s, "into": str(made)}
+        try:
+            answer = workshop.ask(request, timeout_s)
+        except ConfigError as error:
+            return Ran(-1, "", fault=str(error))
+        return _ran(answer, made, int(order["memory_mb"]))
+
+
+def _order(command: Sequence[str], job: Job, timeout_s: float, extra: Mapping[str, str]) -> Json:
+    passed = {name: value for name, value in environment(extra).items() if name != "TMPDIR"}
+    order: dict[str, Any] = {
+        "level": probe().level,
+        "profiler": True,
+        "command": [sys.executable, "-I", "-S", _SCRIPT],
+        "makes": _MADE,
+        "kind": "json",
+        "environment": passed,
+        "copies": job.copies(),
+        "memory_mb": job.memory_mb + _DRIVER_MB,
+        "cpu_s": int(timeout_s * _THREADS) + 5,
+        "file_mb": _FILE_MB,
+        "disk_mb": _DISK_MB,
+        "processes": _PROCESSES,
+        "open_files": _OPEN_FILES,
+        "extra": _readable(command[0]),
+    }
+    if job.device != "cpu":
+        order["device"] = {"platform": job.device}
+        order["devices"] = list(device_files())
+        order["extra"] += runtime_folders()
+    return order
+
+
+def _readable(tool: str) -> list[str]:
+    """What the box may read beside what every box may: ksflow's package, and where the tool is installed."""
+    found = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
+    for file in dict.fromkeys((Path(tool), Path(tool).resolve())):
+        folder = file.parent
+        if Path(os.path.expanduser("~")).is_relative_to(folder):  # not a whole home for one program in it
+            found.append(file)
+            continue
+        found.append(folder)
+        if folder.name == "bin":
+            found += [path for pattern in _BESIDE_BIN for path in folder.parent.glob(pattern)]
+    return list(dict.fromkeys(str(path) for path in found if path.is_absolute() and path.exists()))
+
+
+@contextmanager
+def _workshop() -> Iterator[Workshop]:
+    """A process that starts boxes, for one box at a time."""
+    try:
+        workshop = _IDLE.get_nowait()
+    except queue.Empty:
+        workshop = Workshop()
+    yield workshop
+    _IDLE.put(workshop)
+
+
+def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> Ran:
+    """What came of a box."""
+    words, output = answer["words"], answer["log"]
+    if answer["timed_out"]:
+        return Ran(-signal.SIGKILL, output, timed_out=True)
+    if fault := _fault(words, memory_mb):
+        return Ran(-1, output, fault=fault)
+    if words["exit"] != "0":
+        return Ran(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
+    try:
+        found = json.loads(made.read_text("utf-8", "replace"))
+        files = {str(name): text for name, text in found["files"].items() if isinstance(text, str)}
+        return Ran(int(found["status"]), output, files=files)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return Ran(-1, output, fault="what came out of its box cannot be read: the kernel may have written it")
+
+
+def _fault(words: Mapping[str, str], memory_mb: int) -> str:
+    if "memory" in words:
+        return f"it used up its memory ({memory_mb} MB)"
+    if "disk" in words:
+        return f"it filled its disk ({_DISK_MB} MB)"
+    if "exit" not in words:
+        return f"its box does not start: {words.get('fault', 'its keeper ended')}"
+    return ""

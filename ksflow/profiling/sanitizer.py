@@ -1,0 +1,101 @@
+"""compute-sanitizer: faults that a kernel's results do not show. Its command lines, what it found, why it refused."""
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ksflow.hardware import executables
+from ksflow.profiling.job import Job
+from ksflow.profiling.running import Ran, program, run
+from ksflow.records import Json
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+"""Accesses out of bounds; races in shared memory; reads of what nobody wrote; wrong use of barriers."""
+_ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+"""Every tensor an allocation of its own, or an access beyond one is an access to the next."""
+_SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d{1,9})\b")
+_MARK = "========="
+_HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
+_FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")
+_LONG = 500
+_REFUSALS = (
+    (
+        "Device not supported",
+        "compute-sanitizer cannot debug this device here, as in many virtual machines: run it on bare metal",
+    ),
+    (
+        "Failed to initialize",
+        "compute-sanitizer cannot debug this device here: it needs the debugger interface of the driver",
+    ),
+    (
+        "terminated before first instrumented API call",
+        "the program ended before it reached the device: see whether CUDA works here (python -m ksflow doctor)",
+    ),
+    (
+        "Unable to find injection library",
+        "compute-sanitizer is not whole: install the CUDA toolkit's compute-sanitizer package again",
+    ),
+)
+"""What it says -> what that means, and what to do."""
+
+
+def command(tool: str, watched: Sequence[str], sanitizer: str = "compute-sanitizer") -> list[str]:
+    """The command line of one of its tools."""
+    options = ("--report-api-errors", "no", "--show-backtrace", "no", "--print-limit", "20")
+    return [sanitizer, "--tool", tool, *options, *watched]
+
+
+def sanitize(
+    jobs: Sequence[Job], timeout_s: float, chosen: Sequence[str] = TOOLS, environment: Mapping[str, str] | None = None
+) -> list[Json]:
+    """evidence["sanitizer"]: a row for each tool: `case`, `errors` and the first `finding`, or why it was `refused`.
+
+    The tools work at once, each on the first job, and where that takes longer than timeout_s on the next one.
+    environment: what the kernel needs. What the first tool is refused for, the others are refused for too.
+    """
+    found = executables.find("compute-sanitizer")
+    if not found:
+        missing = "compute-sanitizer is not installed: install the CUDA toolkit"
+        return [{"tool": "compute-sanitizer", "refused": missing}]
+
+    def look(tool: str) -> Json:
+        row: Json = {}
+        for job in jobs:
+            ran = run(command(tool, program(), found), job, timeout_s, {**(environment or {}), **_ENVIRONMENT})
+            row = {**outcome(tool, ran, timeout_s), "case": job.case}
+            if not ran.timed_out:
+                break
+        return row
+
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        rows = list(pool.map(look, chosen))
+    return rows[:1] if rows[0].get("refused") in dict(_REFUSALS).values() else rows
+
+
+def outcome(tool: str, ran: Ran, timeout_s: float) -> Json:
+    """What one tool found."""
+    if ran.timed_out:
+        return {"tool": tool, "refused": f"it took longer than {timeout_s:g} s"}
+    if why := refusal(ran.output):
+        return {"tool": tool, "refused": why}
+    summary = _SUMMARY.search(ran.output)
+    if not summary:
+        return {"tool": tool, "refused": f"it gave no summary: {ran.last_words}"}
+    return {"tool": tool, "errors": int(summary[1]), **_first(ran.output)}
+
+
+def refusal(output: str) -> str:
+    """Why it could not look, with the remedy; empty where it does not say."""
+    return next((words for said, words in _REFUSALS if said in output), "")
+
+
+def _first(output: str) -> Json:
+    """The first finding in a line: what, in which kernel and where, by which thread, at which address."""
+    lines: list[str] = []
+    for line in output.splitlines():
+        text = line.removeprefix(_MARK).strip() if line.startswith(_MARK) else ""
+        if lines and not text:
+            break
+        if text and not text.startswith(_HEAD) and not text.startswith(_FRAMES):
+            lines.append(text)
+    return {"finding": " ".join(lines)[:_LONG]} if lines else {}

@@ -1,0 +1,1 @@
+"""Judging elsewhere: a folder that is shared (spool) and its worker; the queue of GPU MODE (popcorn)."""

@@ -1,0 +1,68 @@
+"""What a worker needs of this package, copied to where the jobs are: it runs with Python, torch and nothing else."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from ksflow.home import PACKAGE, shipped
+from ksflow.remote.payload import read, write, write_bytes
+
+FOLDER = "worker"
+_MANIFEST = "manifest.json"
+_ROOMS = (
+    "records",
+    "hardware",
+    "processes",
+    "source",
+    "problem",
+    "formats",
+    "sandbox",
+    "compilers",
+    "profiling",
+    "judge",
+    "remote",
+)
+
+
+def refresh(root: Path) -> None:
+    """Have this package's judge in `root`/worker; the manifest is written last, and is how a worker notices."""
+    folder = root / FOLDER
+    files = {name: path.read_bytes() for name, path in _sources().items()}
+    listed = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    known = _listed(folder)
+    for name, data in files.items():
+        path = folder / name
+        if known.get(name) != listed[name] or not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, data)
+    for name in known.keys() - listed.keys():
+        if (path := (folder / name).resolve()).is_relative_to(folder.resolve()):
+            path.unlink(missing_ok=True)
+    if known != listed:
+        write(folder / _MANIFEST, {"files": listed})
+
+
+def stamp(root: Path) -> str:
+    """Names the code in `root`/worker, if this process runs it; empty otherwise."""
+    folder = root / FOLDER
+    if PACKAGE.parent != folder.resolve():
+        return ""
+    return hashlib.sha256(json.dumps(_listed(folder), sort_keys=True).encode()).hexdigest()
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    files = (read(folder / _MANIFEST) or {}).get("files")
+    return files if isinstance(files, dict) else {}
+
+
+def _sources() -> dict[str, Path]:
+    """Name in the copy -> file: the core, the evaluators with their headers, the known chips."""
+    found = [
+        *PACKAGE.glob("*.py"),
+        *shipped("conf", "target").glob("*.yaml"),
+        *shipped("stages").glob("*.py"),
+        *shipped("stages", "evaluator").rglob("*"),
+        *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
+    ]
+    plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    return {f"ksflow/{path.relative_to(PACKAGE)}": path for path in plain}

@@ -1,0 +1,284 @@
+"""One worker: looks for jobs in the folder, claims one, judges it with `LocalEvaluator`, writes the result, goes on.
+
+It runs the references of the problems in the jobs, as `evaluator=local` does: work only for those you trust.
+"""
+
+import contextlib
+import hashlib
+import itertools
+import math
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ksflow.compilers import client, hip, nvcc
+from ksflow.errors import ConfigError, KsflowError, StageError, boundary
+from ksflow.hardware.target import detect, fits, here, only, visible
+from ksflow.judge import VERSION
+from ksflow.records import Evaluation, Target, Verdict
+from ksflow.remote import code, jobs
+from ksflow.remote.payload import NAME, Job, Spool, Unfit, read, write
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+RENEWED = 75
+"""A worker's exit status when it wants to be started again, with newer code."""
+_SHORTEST_S, _LONGEST_S = 0.05, 1.0
+_AHEAD = 3
+_AGAIN_S, _MOST_S = 5.0, 300.0
+"""A job that could not be judged, for what this machine lacks, is tried again: after so long, then twice that."""
+_SHOWN = 1000
+"""Refusals, the latest, that those who wait can read."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a worker was told."""
+
+    target: str = ""
+    """Only jobs for targets of this name."""
+    once: bool = False
+    """End when there is nothing left to do."""
+    devices: tuple[str, ...] = ("",)
+    """The GPUs to judge on, a process for each; empty for the first."""
+    idle_s: float | None = None
+    """End after so long without a job."""
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why a job is left alone, and until when (by the monotonic clock)."""
+
+    why: str
+    until: float = math.inf
+    tries: int = 0
+
+
+class Worker:
+    """What a process does that judges, on one device."""
+
+    def __init__(self, spool: Spool, options: Options, device: str = "") -> None:
+        if device:
+            seen = len(visible())
+            if 0 < seen <= int(device):
+                raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
+            os.environ.update(only(int(device)))
+        self.spool, self.options, self.here, self._device = spool, options, here(), device
+        self.stop = False
+        """Set from outside: finish the job at hand, then end."""
+        self.parent = 0
+        """A process whose end is such a sign, too."""
+        self._claims = jobs.Claims(spool.claims)
+        self._pulse = jobs.Pulse()
+        self._stamp = code.stamp(spool.root)
+        self._me = jobs.identity()
+        self._sign = spool.workers / f"{self._me['host']}-{self._me['pid']}-{secrets.token_hex(3)}.json"
+        self._said: set[str] = set()
+        self._refused: dict[str, _Refusal] = {}
+        self._answers: dict[str, int] = {}
+        self._judge: tuple[Target, LocalEvaluator] | None = None
+
+    def run(self, references: Path) -> int:
+        """Until told to stop; the exit code. `references`: a private folder for what problems bring."""
+        self._bury()
+        self._show()
+        self._say(f"{self.here.kind} {self.here.chip} ({self.here.march}) waits for jobs in {self.spool.root}")
+        pause, since = _SHORTEST_S, time.monotonic()
+        try:
+            while not self.stop and self.parent in (0, os.getppid()):
+                if self._stamp != code.stamp(self.spool.root):
+                    return RENEWED
+                if self._one(references):
+                    pause, since = _SHORTEST_S, time.monotonic()
+                elif self.options.once or (self.options.idle_s or 1e99) < time.monotonic() - since:
+                    break
+                else:
+                    time.sleep(pause)
+                    pause = min(pause * 1.5, _LONGEST_S)
+        finally:
+            self._close()
+        return 0
+
+    # -- one job ---------------------------------------------------------------------------------
+
+    def _one(self, references: Path) -> bool:
+        """Judge the oldest job that is free; whether there was one."""
+        for name in self._waiting():
+            job = self._readable(name)
+            if job is None or not self._suits(name, job):
+                continue
+            claim = self._claims.take(name)
+            if claim is None:
+                continue
+            self._pulse.files = (self._sign, claim[-1])
+            try:
+                if self._open(name):  # nobody answered it in between
+                    return self._answered(name, job, references)
+            finally:
+                self._pulse.files = (self._sign,)
+                jobs.release(claim)
+        return False
+
+    def _waiting(self) -> Iterator[str]:
+        """Jobs without a result, the oldest first."""
+        found = []
+        for path in self.spool.jobs.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime_ns, path.stem))
+        names = (name for _, name in sorted(found) if NAME.fullmatch(name))
+        return (name for name in names if not self._refuses(name) and self._open(name))
+
+    def _open(self, name: str) -> bool:
+        """Whether it is there and not answered. A good answer is read once."""
+        result = self.spool.results / f"{name}.json"
+        with contextlib.suppress(FileNotFoundError):
+            if result.stat().st_mtime_ns == self._answers.get(name):
+                return False
+        try:
+            answered = self.spool.result(name) is not None
+        except Unfit:
+            answered = False
+        if answered:
+            with contextlib.suppress(FileNotFoundError):
+                self._answers[name] = result.stat().st_mtime_ns
+        return not answered and (self.spool.jobs / f"{name}.json").exists()
+
+    def _readable(self, name: str) -> Job | None:
+        try:
+            return self.spool.job(name)
+        except Unfit as error:
+            self._refuse(name, f"job {name} is left alone: {error}")
+            return None
+
+    def _suits(self, name: str, job: Job) -> bool:
+        """Whether this worker can judge it; if not, it says why, once."""
+        if self.options.target not in ("", job.target.name):
+            return False
+        if job.judge != f"local-{VERSION}":
+            self._refuse(name, f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one")
+        elif not fits(job.target, self.here):
+            self._refuse(name, f"jobs want a {_words(job.target)}; this is a {_words(self.here)}")
+        return not self._refuses(name)
+
+    def _answered(self, name: str, job: Job, references: Path) -> bool:
+        started = time.monotonic()
+        problem = replace(job.problem, root=str(_reference(references, job.problem.reference)))
+        try:
+            judge = self._judge_for(job.target)
+            threading.Thread(target=self._prepare, args=(judge, name), daemon=True).start()
+            with boundary("evaluator"):
+                evaluation = judge(problem, job.kernel, job.trials)
+        except ConfigError as error:
+            self._put_off(name, f"job {name} cannot be judged here: {error}")
+            return False
+        except StageError as error:
+            evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
+        took = round(time.monotonic() - started, 3)
+        if not self._open(name):  # taken over while this process was asleep
+            return True
+        self._answer(name, evaluation, took)
+        if self._refused.pop(name, None):
+            self._show()
+        score = f"{evaluation.score_us:.4g} us" if evaluation.score_us else evaluation.reason
+        self._say(f"{name} {job.problem.name} ({job.kernel.language}): {evaluation.verdict}, {score}, in {took:.1f} s")
+        return True
+
+    def _prepare(self, judge: LocalEvaluator, name: str) -> None:
+        """Compile what waits next, while this one is timed. What is wrong with it shows when its turn comes."""
+        with contextlib.suppress(KsflowError, Unfit, OSError):
+            for other in itertools.islice((other for other in self._waiting() if other != name), _AHEAD):
+                job = self.spool.job(other)
+                if job is not None and fits(job.target, self.here):
+                    judge.prepare(job.problem, job.kernel)
+
+    def _answer(self, name: str, evaluation: Evaluation, took: float) -> None:
+        worker = {"host": self._me["host"], "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
+        evidence = {**evaluation.evidence, "worker": worker}
+        try:
+            self.spool.answer(name, replace(evaluation, evidence=evidence))
+        except ValueError as error:
+            reason = f"the verdict cannot be written: {error}"
+            harness = Evaluation(Verdict.HARNESS, reason, evidence={"worker": worker}, judge=evaluation.judge)
+            self.spool.answer(name, harness)
+
+    def _judge_for(self, wanted: Target) -> LocalEvaluator:
+        """A judge of that target, kept while jobs want the same. ConfigError."""
+        target = wanted
+        if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
+            march = None if wanted.march == "native" else wanted.march
+            target = detect(wanted.name, march, wanted.environment)
+        if self._judge is None or self._judge[0] != target:
+            self._end_judge()
+            self._judge = target, LocalEvaluator(target)
+        return self._judge[1]
+
+    # -- around it -------------------------------------------------------------------------------
+
+    def _refuses(self, name: str) -> bool:
+        """Whether a job is left alone, for ever or for now."""
+        refusal = self._refused.get(name)
+        return refusal is not None and time.monotonic() < refusal.until
+
+    def _put_off(self, name: str, why: str) -> None:
+        """Leave a job alone for a while: what this machine lacks may be there later. Then all is looked for anew."""
+        tries = before.tries + 1 if (before := self._refused.get(name)) else 0
+        pause = min(_AGAIN_S * 2**tries, _MOST_S)
+        self._end_judge()
+        for find in (client.find, nvcc.find, hip.find):
+            find.cache_clear()
+        self._refuse(name, why, _Refusal(f"{why} (tried again every {pause:g} s)", time.monotonic() + pause, tries))
+
+    def _refuse(self, name: str, why: str, refusal: _Refusal | None = None) -> None:
+        """Leave a job alone, for ever unless `refusal` says otherwise, and tell: here, and those who wait for it."""
+        self._refused[name] = refusal or _Refusal(why)
+        if why not in self._said:
+            self._said.add(why)
+            self._say(why)
+        self._show()
+
+    def _show(self) -> None:
+        """Tell who is here."""
+        asked = [name for name in self._refused if (self.spool.jobs / f"{name}.json").exists()]
+        refuses = {name: self._refused[name].why for name in asked[-_SHOWN:]}
+        write(self._sign, {**self._me, "is": _words(self.here), "refuses": refuses})
+        self._pulse.files = (self._sign,)
+
+    def _bury(self) -> None:
+        """Remove the signs of workers of this machine that died."""
+        for path in self.spool.workers.glob("*.json"):
+            if jobs.dead(read(path)):
+                path.unlink(missing_ok=True)
+
+    def _say(self, text: str) -> None:
+        say(f"on device {self._device}: {text}" if self._device else text)
+
+    def _end_judge(self) -> None:
+        if self._judge:
+            self._judge[1].close()
+        self._judge = None
+
+    def _close(self) -> None:
+        self._pulse.close()
+        self._end_judge()
+        self._sign.unlink(missing_ok=True)
+
+
+def _words(target: Target) -> str:
+    return f"{target.kind} {target.chip} ({target.march})"
+
+
+def _reference(folder: Path, text: str) -> Path:
+    """A folder with that reference.py."""
+    found = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not found.is_dir():
+        found.mkdir()
+        (found / "reference.py").write_text(text)
+    return found
+
+
+def say(text: str) -> None:
+    """A line, whole even where several processes write, and from a signal's handler."""
+    os.write(2, f"ksflow worker: {' '.join(text.split())}\n".encode("utf-8", "replace"))

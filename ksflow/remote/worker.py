@@ -1,0 +1,120 @@
+"""`python -m ksflow worker FOLDER`: judges the jobs in a folder. Needs Python, torch and the folder; no network.
+
+The command and its processes; what one of them does is `shift`. Standard library only: the judge's processes import
+torch.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+from ksflow.errors import ConfigError
+from ksflow.remote.loop import RENEWED, Options, Worker, say
+from ksflow.remote.payload import Spool
+
+_USAGE = "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1] [idle_minutes=N]"
+
+
+def main(words: list[str]) -> int:
+    """The verb `worker`; the exit code. ConfigError."""
+    folder, options = _arguments(words)
+    environment = dict(os.environ)
+    try:
+        spool = Spool(folder)
+        spool.make()
+        alone = len(options.devices) == 1
+        status = _serve(spool, options, options.devices[0]) if alone else _fleet(spool, options)
+    except OSError as error:
+        raise ConfigError(f"the folder {folder} cannot be used: {error}") from error
+    if status == RENEWED:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    return status
+
+
+def _serve(spool: Spool, options: Options, device: str, parent: int = 0) -> int:
+    """One worker in this process. Ctrl-C: after the job at hand; once more, or SIGTERM: at once (KeyboardInterrupt)."""
+    worker = Worker(spool, options, device)
+    worker.parent = parent
+
+    def asked(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGTERM or worker.stop:
+            raise KeyboardInterrupt
+        worker.stop = True
+        say("ends after the job at hand; Ctrl-C again abandons it")
+
+    with _signals(asked), tempfile.TemporaryDirectory(prefix="ksflow-worker-") as references:
+        return worker.run(Path(references))
+
+
+def _fleet(spool: Spool, options: Options) -> int:
+    """A process for each device. Signals are passed on; without this process they end after the job at hand."""
+    parent = os.getpid()
+    pids: list[int] = []
+    for device in options.devices:
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)  # else Ctrl-C would reach it twice
+            os._exit(_guarded(lambda device=device: _serve(spool, options, device, parent)))  # type: ignore[misc]
+        pids.append(pid)
+
+    def forward(number: int, _: FrameType | None) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    with _signals(forward):
+        statuses = [abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in pids]
+    return RENEWED if RENEWED in statuses else max(statuses)
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """The entry of a forked process: its exit code, whatever happens."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return 130
+    except (ConfigError, OSError) as error:
+        say(str(error))
+        return 2
+    except BaseException:  # a fork must never go on as its parent  # noqa: BLE001
+        traceback.print_exc()
+        return 1
+
+
+@contextlib.contextmanager
+def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM go to that function, meanwhile."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _arguments(words: list[str]) -> tuple[Path, Options]:
+    if not words or "=" in words[0].rpartition("/")[2]:
+        raise ConfigError(f"which folder? {_USAGE}")
+    folder = Path(words[0]).expanduser().resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"no folder {folder}: make it, or name the one of evaluator.folder; {_USAGE}")
+    given = dict(word.partition("=")[::2] for word in words[1:])
+    once = given.pop("once", "false")
+    target, devices, idle = given.pop("target", ""), given.pop("devices", ""), given.pop("idle_minutes", "")
+    if given or once not in ("true", "false") or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
+        raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
+    return folder, Options(target, once == "true", tuple(devices.split(",")), _minutes(idle))
+
+
+def _minutes(text: str) -> float | None:
+    try:
+        return float(text) * 60 if text else None
+    except ValueError as error:
+        raise ConfigError(f"idle_minutes={text} is not a number; {_USAGE}") from error

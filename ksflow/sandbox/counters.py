@@ -1,0 +1,99 @@
+"""What /proc and /sys say of the whole machine at the moment: a box sees it as it was when the judge started.
+
+Free memory, open files, interrupts, idle times: one box could move such a number and another one read it. The texts
+stay, for libraries that parse them; folders of such numbers are empty. What cannot be covered here stays as it is.
+"""
+
+import contextlib
+import ctypes
+import glob
+import os
+import stat
+from functools import cache
+
+from ksflow.sandbox import native
+
+_PROC = "/proc/"
+_STEADY = {"cmdline", "config.gz", "crypto", "devices", "execdomains", "filesystems", "kallsyms", "kmsg", "version"}
+"""Files of /proc that do not change."""
+_OWN = {"driver", "self", "sys", "sysvipc", "thread-self"}
+"""Folders of /proc that are a process's or a namespace's own, that `_FILES` looks into, or that a GPU's driver has."""
+_FILES = (
+    "/proc/sys/fs/*-nr",
+    "/proc/sys/fs/*-state",
+    "/proc/sys/fs/dentry-negative",
+    "/proc/sys/kernel/pty/nr",
+    "/proc/sys/kernel/random/entropy_avail",
+    "/sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq",
+    "/sys/devices/system/cpu/cpufreq/policy*/cpuinfo_avg_freq",
+    "/sys/devices/system/node/node*/meminfo",
+    "/sys/devices/system/node/node*/numastat",
+    "/sys/devices/system/node/node*/vmstat",
+    "/sys/devices/system/node/node*/hugepages/*/free_hugepages",
+)
+_FOLDERS = (
+    "/sys/devices/system/cpu/cpu*/cpuidle",
+    "/sys/devices/system/cpu/cpu*/thermal_throttle",
+    "/sys/devices/system/cpu/cpufreq/policy*/stats",
+    "/sys/devices/system/machinecheck",
+)
+_LONGEST = 1 << 16
+_BIND = 0x1000
+_SYSTEM_BYTES = 112
+
+
+@cache
+def texts() -> dict[str, str]:
+    """File -> its text at the first call. Empty where it is too long to be copied into every box."""
+    found = {}
+    for path in (*(_PROC + name for name in os.listdir(_PROC)), *_all(_FILES)):
+        with contextlib.suppress(OSError):
+            if _readable(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    text = file.read(_LONGEST + 1)
+                found[path] = text if len(text) <= _LONGEST else ""
+    return found
+
+
+@cache
+def folders() -> tuple[str, ...]:
+    """Those that are empty in a box."""
+    own = [_PROC + name for name in os.listdir(_PROC) if not name.isdigit() and name not in _OWN]
+    return (*(path for path in own if os.path.isdir(path) and not os.path.islink(path)), *_all(_FOLDERS))
+
+
+@cache
+def system() -> bytes:
+    """What the call `sysinfo` said at the first call of this function."""
+    found = ctypes.create_string_buffer(_SYSTEM_BYTES)
+    native.call("sysinfo", found)
+    return found.raw
+
+
+def cover(root: str) -> None:
+    """Below a root that is being built: put the texts and an empty folder over the real ones."""
+    text, empty = f"{root}/.text", f"{root}/.empty"
+    os.mkdir(empty)
+    for path in folders():
+        _put(empty, root + path)
+    os.rmdir(empty)
+    for path, content in texts().items():
+        with open(text, "w", encoding="utf-8") as file:
+            file.write(content)
+        _put(text, root + path)
+        os.remove(text)  # the mount holds it
+
+
+def _put(source: str, target: str) -> None:
+    with contextlib.suppress(OSError):
+        native.mount(source, target, None, _BIND)
+
+
+def _readable(path: str) -> bool:
+    """Whether it is a file that changes and that anybody may read."""
+    found = os.lstat(path)
+    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & stat.S_IROTH) and os.path.basename(path) not in _STEADY
+
+
+def _all(patterns: tuple[str, ...]) -> list[str]:
+    return [path for pattern in patterns for path in sorted(glob.glob(pattern))]

@@ -1,0 +1,325 @@
+"""A GPU's driver through ctypes: memory that two processes share, the default stream, events, device code. No torch.
+
+`open_driver("cuda")` speaks to libcuda, `open_driver("hip")` to libamdhip64, under the same names;
+`open_driver("emulated")` needs no GPU (see `emulated`). A process has one context, on device 0 of those it sees
+(CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
+"""
+
+import ctypes
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+_POSIX_FILE = 1
+_PINNED, _DEVICE = 1, 1
+_READ_WRITE = 3
+_REGISTER = 3
+"""For every context, and with an address on the device."""
+_AT_LEAST = 0
+_NOT_READY = 600
+"""What both drivers answer while work goes on."""
+_SHARED_LIMIT = 8
+"""The function attribute that says how much dynamic shared memory a block may have. Unless it is set, that is 48 KiB
+less what the kernel declares itself."""
+_BY_NUMBER = 70_100_000
+"""HIP's version, 7.1, in the form it has it."""
+
+Pointer = int
+
+
+class DriverError(Exception):
+    """The driver refused; the text has its name for it."""
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class _Flags(ctypes.Structure):
+    _fields_ = (
+        ("compression", ctypes.c_ubyte),
+        ("rdma", ctypes.c_ubyte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    )
+
+
+class _Properties(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("location", _Location),
+        ("metadata", ctypes.c_void_p),
+        ("flags", _Flags),
+    )
+
+
+class _Access(ctypes.Structure):
+    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+
+
+class Driver:
+    """CUDA's. All sizes in bytes; pointers and handles are plain numbers. Raises DriverError."""
+
+    library = "libcuda.so.1"
+    prefix = "cu"
+    names: ClassVar[dict[str, str]] = {
+        "MemHostRegister": "MemHostRegister_v2",
+        "MemHostGetDevicePointer": "MemHostGetDevicePointer_v2",
+        "MemAlloc": "MemAlloc_v2",
+        "MemFree": "MemFree_v2",
+        "StreamWaitValue32": "StreamWaitValue32_v2",
+        "StreamWriteValue32": "StreamWriteValue32_v2",
+    }
+    """What the interface calls a function -> the symbol."""
+    wait_tail: tuple[ctypes.c_uint, ...] = ()
+
+    def __init__(self) -> None:
+        self._allowed: dict[int | None, int] = {}
+        try:
+            self._library = self._load()
+        except OSError as error:
+            raise DriverError(f"{self.library} cannot be loaded: {error}") from error
+        self.call("Init", ctypes.c_uint(0))
+        self._attach()
+
+    def _load(self) -> ctypes.CDLL:
+        return ctypes.CDLL(self.library)
+
+    def _attach(self) -> None:
+        """Have the primary context, the one that torch and the runtime use too."""
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self.call("DeviceGet", ctypes.byref(device), 0)
+        self.call("DevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("CtxSetCurrent", context)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """One call of the driver's."""
+        if status := getattr(self._library, self.prefix + self.names.get(name, name))(*arguments):
+            raise DriverError(f"{name}: {self._text(status)}")
+
+    def _text(self, status: int) -> str:
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        self._library.cuGetErrorName(status, ctypes.byref(name))
+        self._library.cuGetErrorString(status, ctypes.byref(text))
+        return f"{(name.value or b'?').decode()}, {(text.value or b'').decode()}"
+
+    def address(self) -> str:
+        """Where the device is on the PCI bus: `0000:c1:00.0`."""
+        text = ctypes.create_string_buffer(32)
+        self.call("DeviceGetPCIBusId", text, ctypes.c_int(len(text)), ctypes.c_int(0))
+        return text.value.decode()
+
+    # -- memory that two processes share ---------------------------------------------------------
+
+    def granularity(self) -> int:
+        """Shared memory comes in multiples of this."""
+        found = ctypes.c_size_t()
+        self.call("MemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(_properties()), 0)
+        return found.value
+
+    def share(self, size: int) -> tuple[Pointer, int]:
+        """Memory on the device, mapped here, and the file descriptor that another process maps it from."""
+        handle, file = ctypes.c_ulonglong(), ctypes.c_int()
+        self.call(
+            "MemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(_properties()), ctypes.c_ulonglong(0)
+        )
+        self.call("MemExportToShareableHandle", ctypes.byref(file), handle, _POSIX_FILE, ctypes.c_ulonglong(0))
+        return self._map(handle, size), file.value
+
+    def join(self, file: int, size: int) -> Pointer:
+        """Map what another process shares."""
+        handle = ctypes.c_ulonglong()
+        self.call("MemImportFromShareableHandle", ctypes.byref(handle), self._file(file), _POSIX_FILE)
+        return self._map(handle, size)
+
+    def _file(self, number: int) -> Any:
+        """A descriptor as the import takes it."""
+        return ctypes.c_void_p(number)
+
+    def leave(self, pointer: Pointer, size: int) -> None:
+        """Unmap shared memory; it is gone once nobody maps it."""
+        self.call("MemUnmap", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
+        self.call("MemAddressFree", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
+
+    def _map(self, handle: ctypes.c_ulonglong, size: int) -> Pointer:
+        pointer, none = ctypes.c_ulonglong(), ctypes.c_ulonglong(0)
+        amount = ctypes.c_size_t(size)
+        self.call("MemAddressReserve", ctypes.byref(pointer), amount, ctypes.c_size_t(0), none, none)
+        self.call("MemMap", pointer, amount, ctypes.c_size_t(0), handle, none)
+        access = _Access(_Location(_DEVICE, 0), _READ_WRITE)
+        self.call("MemSetAccess", pointer, amount, ctypes.byref(access), ctypes.c_size_t(1))
+        self.call("MemRelease", handle)  # the mapping holds it
+        return pointer.value
+
+    def allocate(self, size: int) -> Pointer:
+        """Memory of this process."""
+        pointer = ctypes.c_ulonglong()
+        self.call("MemAlloc", ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))
+        return pointer.value
+
+    def show(self, address: int, size: int) -> Pointer:
+        """Host memory as the device sees it."""
+        pointer = ctypes.c_ulonglong()
+        self.call("MemHostRegister", ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
+        self.call("MemHostGetDevicePointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
+        return pointer.value
+
+    def hide(self, address: int) -> None:
+        """Undo `show`."""
+        self.call("MemHostUnregister", ctypes.c_void_p(address))
+
+    # -- the default stream ----------------------------------------------------------------------
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """Make a call that puts work on the stream."""
+        call()
+
+    def wait(self, pointer: Pointer, value: int) -> None:
+        """What follows on the stream waits until the word there is at least `value`."""
+        self.call(
+            "StreamWaitValue32",
+            None,
+            ctypes.c_ulonglong(pointer),
+            ctypes.c_uint(value),
+            ctypes.c_uint(_AT_LEAST),
+            *self.wait_tail,
+        )
+
+    def write(self, pointer: Pointer, value: int) -> None:
+        """When all before is done, write a word."""
+        self.call("StreamWriteValue32", None, ctypes.c_ulonglong(pointer), ctypes.c_uint(value), ctypes.c_uint(0))
+
+    def clear(self, pointer: Pointer, size: int) -> None:
+        """Write zeros."""
+        amount = ctypes.c_size_t(size)
+        self.call("MemsetD8Async", ctypes.c_ulonglong(pointer), ctypes.c_ubyte(0), amount, None)
+
+    def synchronize(self) -> None:
+        """Wait for everything in this context."""
+        self.call("CtxSynchronize")
+
+    def event(self) -> ctypes.c_void_p:
+        """One that keeps the time."""
+        event = ctypes.c_void_p()
+        self.call("EventCreate", ctypes.byref(event), ctypes.c_uint(0))
+        return event
+
+    def record(self, event: ctypes.c_void_p) -> None:
+        """Note the time on the stream."""
+        self.call("EventRecord", event, None)
+
+    def reached(self, event: ctypes.c_void_p) -> bool:
+        """Whether all that was on the stream before an event's record is done. Raises DriverError where it failed."""
+        status = getattr(self._library, self.prefix + "EventQuery")(event)
+        if status not in (0, _NOT_READY):
+            raise DriverError(f"EventQuery: {self._text(status)}")
+        return not status
+
+    def elapsed_us(self, before: ctypes.c_void_p, after: ctypes.c_void_p) -> float:
+        """Between two events that have happened."""
+        found = ctypes.c_float()
+        self.call("EventElapsedTime", ctypes.byref(found), before, after)
+        return found.value * 1e3
+
+    # -- device code -----------------------------------------------------------------------------
+
+    def load(self, code: bytes) -> ctypes.c_void_p:
+        """A module from a cubin or a code object."""
+        module = ctypes.c_void_p()
+        self.call("ModuleLoadData", ctypes.byref(module), code)
+        return module
+
+    def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
+        """A kernel, allowed to have so much dynamic shared memory, and what it was allowed before."""
+        function = ctypes.c_void_p()
+        self.call("ModuleGetFunction", ctypes.byref(function), module, name.encode())
+        if shared > self._allowed.get(function.value, 0):
+            self._allowed[function.value] = shared
+            self.call("FuncSetAttribute", function, _SHARED_LIMIT, ctypes.c_int(shared))
+        return function
+
+    def parameters(self, function: ctypes.c_void_p) -> list[int] | None:
+        """The size of each parameter; None where the driver does not tell."""
+        if not hasattr(self._library, "cuFuncGetParamInfo"):
+            return None
+        sizes: list[int] = []
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        while not self._library.cuFuncGetParamInfo(
+            function, ctypes.c_size_t(len(sizes)), ctypes.byref(offset), ctypes.byref(size)
+        ):
+            sizes.append(size.value)
+        return sizes
+
+    def launch(self, function: ctypes.c_void_p, shape: Sequence[int], shared: int, arguments: Any) -> None:
+        """Start a kernel on the default stream: `shape` is grid and block, `arguments` an array of addresses."""
+        sizes = [ctypes.c_uint(size) for size in shape]
+        self.call(self.launcher, function, *sizes, ctypes.c_uint(shared), None, arguments, None)
+
+    launcher = "LaunchKernel"
+
+
+class Hip(Driver):
+    """AMD's, by HIP's names for the same."""
+
+    library = "libamdhip64.so"
+    prefix = "hip"
+    names: ClassVar[dict[str, str]] = {
+        "MemHostRegister": "HostRegister",
+        "MemHostUnregister": "HostUnregister",
+        "MemHostGetDevicePointer": "HostGetDevicePointer",
+        "MemAlloc": "Malloc",
+        "MemFree": "Free",
+        "CtxSynchronize": "DeviceSynchronize",
+        "EventCreate": "EventCreateWithFlags",
+    }
+    wait_tail = (ctypes.c_uint(0xFFFFFFFF),)
+    launcher = "ModuleLaunchKernel"
+
+    def _load(self) -> ctypes.CDLL:
+        """The one that torch brings, where it brings one: a process must not have two."""
+        torch = importlib.util.find_spec("torch")
+        folders = (torch.submodule_search_locations or []) if torch else []
+        own = [str(path) for folder in folders if (path := Path(folder, "lib", self.library)).is_file()]
+        return ctypes.CDLL((*own, self.library)[0])
+
+    def _attach(self) -> None:
+        self.call("SetDevice", 0)
+
+    def _file(self, number: int) -> Any:
+        """Up to ROCm 7.0 the import takes the address of the descriptor, then its number."""
+        version = ctypes.c_int()
+        self.call("RuntimeGetVersion", ctypes.byref(version))
+        return super()._file(number) if version.value >= _BY_NUMBER else ctypes.byref(ctypes.c_int(number))
+
+    def _text(self, status: int) -> str:
+        describe = self._library.hipGetErrorString
+        describe.restype = ctypes.c_char_p
+        return str((describe(status) or b"?").decode())
+
+    def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        self.call("ModuleGetFunction", ctypes.byref(function), module, name.encode())
+        return function
+
+    def parameters(self, function: ctypes.c_void_p) -> list[int] | None:
+        return None
+
+
+def open_driver(platform: str) -> Driver:
+    """The driver of a platform: `cuda`, `hip`, or `emulated`."""
+    if platform == "emulated":
+        from ksflow.sandbox.emulated import Emulated
+
+        return Emulated()
+    return Hip() if platform == "hip" else Driver()
+
+
+def torch_device(platform: str) -> str:
+    """Where torch has a platform's tensors."""
+    return "cpu" if platform == "emulated" else "cuda"
+
+
+def _properties() -> _Properties:
+    return _Properties(_PINNED, _POSIX_FILE, _Location(_DEVICE, 0), None, _Flags())

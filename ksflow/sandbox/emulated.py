@@ -1,0 +1,137 @@
+"""A processor that plays a GPU, for tests: host memory is the device's, a thread is the default stream.
+
+What is queued is done by that thread, in order, so a kernel's call does all its work there. Device code cannot be
+loaded. It keeps the device's protocol, not its properties: nothing here shares the processors by turns.
+"""
+
+import ctypes
+import mmap
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ksflow.sandbox import native
+from ksflow.sandbox.driver import Driver, DriverError, Pointer
+
+_LOOK_S = 20e-6
+
+Work = Callable[[], None]
+
+
+@dataclass
+class _Event:
+    at: float = 0.0
+
+
+class Emulated(Driver):
+    """Speaks to no library: what is not here raises DriverError."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Pointer, mmap.mmap] = {}
+        self._fault: BaseException | None = None
+        self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
+        self._stream = threading.Thread(target=self._run, daemon=True)
+        self._stream.start()
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """There is none."""
+        raise DriverError(f"{name}: an emulated GPU cannot")
+
+    def granularity(self) -> int:
+        return mmap.PAGESIZE
+
+    def share(self, size: int) -> tuple[Pointer, int]:
+        file = native.sealed_memory("device", size)
+        return self.join(file, size), file
+
+    def join(self, file: int, size: int) -> Pointer:
+        found = mmap.mmap(file, size)
+        pointer = ctypes.addressof(ctypes.c_char.from_buffer(found))
+        self._maps[pointer] = found
+        return pointer
+
+    def leave(self, pointer: Pointer, size: int) -> None:
+        del self._maps[pointer]
+
+    def show(self, address: int, size: int) -> Pointer:
+        return address
+
+    def hide(self, address: int) -> None:
+        """Nothing was done."""
+
+    # -- the default stream ----------------------------------------------------------------------
+
+    def submit(self, call: Work) -> None:
+        """Have it done after all before. What is called on the stream itself is done at once."""
+        if threading.current_thread() is self._stream:
+            call()
+        else:
+            self._queue.put(partial(self._do, call))
+
+    def wait(self, pointer: Pointer, value: int) -> None:
+        def look() -> None:
+            while _word(pointer).value < value:
+                time.sleep(_LOOK_S)
+
+        self.submit(look)
+
+    def write(self, pointer: Pointer, value: int) -> None:
+        def put() -> None:
+            _word(pointer).value = value
+
+        self.submit(put)
+
+    def clear(self, pointer: Pointer, size: int) -> None:
+        self.submit(partial(_zero, pointer, size))
+
+    def synchronize(self) -> None:
+        """Wait until the stream is empty. Raises what a call raised; nothing queued after that call was done."""
+        done = threading.Event()
+        self._queue.put(done.set)
+        done.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    def event(self) -> Any:
+        return _Event()
+
+    def record(self, event: Any) -> None:
+        event.at = 0.0
+
+        def note() -> None:
+            event.at = time.perf_counter()
+
+        self.submit(note)
+
+    def reached(self, event: Any) -> bool:
+        """Raises what a call raised."""
+        if self._fault is not None:
+            raise self._fault
+        return bool(event.at)
+
+    def elapsed_us(self, before: Any, after: Any) -> float:
+        return float(after.at - before.at) * 1e6
+
+    def _run(self) -> None:
+        while True:
+            self._queue.get()()
+
+    def _do(self, work: Work) -> None:
+        if self._fault is not None:
+            return
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - as on a GPU: told when the stream is waited for
+            self._fault = error
+
+
+def _word(pointer: Pointer) -> ctypes.c_uint32:
+    return ctypes.c_uint32.from_address(pointer)
+
+
+def _zero(pointer: Pointer, size: int) -> None:
+    ctypes.memset(pointer, 0, size)

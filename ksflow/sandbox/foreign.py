@@ -1,0 +1,100 @@
+"""Calls of a foreign candidate: the tensors of a slot become its arguments, what it returns goes into the slot.
+
+`bind`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is made once for each case from
+`init` (packed arguments) after seeding with `seed`; `spread`: the arguments are given one by one, not as one;
+`trailing`: so are the outputs after them, and nothing is returned; `keywords`: names that the last ones go by;
+`types`: those of what the reference returned, one for each of `results`; `device`: what `cuda` means, where none is
+here.
+"""
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ksflow.sandbox.elsewhere import cuda_means, seeded
+from ksflow.sandbox.shim import WrongResult
+from ksflow.sandbox.tree import build, ordered, returned, unpack
+
+Json = dict[str, Any]
+Call = Callable[[], None]
+
+
+def bound(module: ModuleType, bind: Json, where: str) -> Callable[[Sequence[torch.Tensor]], Call]:
+    """Tensors of a slot -> a ready call."""
+    function = _function(module, bind, where)
+    tree = unpack(bind["tree"])
+    like = unpack(bind["result_tree"])
+
+    def ready(tensors: Sequence[torch.Tensor]) -> Call:
+        data = build(tree, [tensors[place] for place in bind["order"]])
+        fresh = [(tensors[place], tensors[source]) for source, place in bind["inout"]]
+        outputs = [tensors[place] for place in bind["results"]]
+        arguments = [*data] if bind.get("spread") else [data]
+        keywords = bind.get("keywords", ())
+        named = dict(zip(keywords, arguments[len(arguments) - len(keywords) :], strict=True))
+        arguments = arguments[: len(arguments) - len(keywords)]
+        if bind.get("trailing"):
+            arguments += outputs
+
+        def call() -> None:
+            for mine, theirs in fresh:
+                mine.copy_(theirs)
+            result = function(*arguments, **named)
+            if not bind.get("trailing"):
+                _settle(result, like, outputs, bind["types"])
+
+        return call if not bind["device"] else _elsewhere(call, bind["device"])
+
+    return ready
+
+
+def _elsewhere(call: Call, device: str) -> Call:
+    def mapped() -> None:
+        with cuda_means(device):
+            call()
+
+    return mapped
+
+
+def _function(module: ModuleType, bind: Json, where: str) -> Callable[..., Any]:
+    kind, _, name = bind["entry"].rpartition(":")
+    found = getattr(module, name, None)
+    if found is None:
+        raise AttributeError(f"the kernel defines no {name}")
+    if kind != "class":
+        function: Callable[..., Any] = found
+        return function
+    init = unpack(bind["init"])
+    seeded(bind["seed"])
+    with cuda_means(bind["device"] or "cuda"):
+        made = found(*init).to(where)
+        if dtype := bind.get("dtype"):
+            made = made.to(getattr(torch, dtype))
+    made.train(bool(bind.get("training", True)))
+    model: Callable[..., Any] = made
+    return model
+
+
+def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:
+    """What was returned, into the slot; dicts by the names that they have in `like`, the reference's result.
+
+    A tensor is of the type that the output has, or that the reference returns for it, which may be wider. A number
+    counts as a tensor of any type.
+    """
+    try:
+        found = returned(ordered(result, like))
+    except KeyError as error:
+        raise WrongResult(f"the kernel returned a dict {error.args[0]}") from error
+    if len(found) != len(outputs):
+        raise WrongResult(f"the kernel returned {len(found)} tensors, expected {len(outputs)}")
+    for got, out, kind in zip(found, outputs, types, strict=True):
+        value = got if isinstance(got, torch.Tensor) else torch.as_tensor(got)
+        if value.shape != out.shape:
+            raise WrongResult(f"the kernel returned {tuple(value.shape)}, expected {tuple(out.shape)}")
+        known = {out.dtype, getattr(torch, kind)}
+        if isinstance(got, torch.Tensor) and got.dtype not in known:
+            raise WrongResult(f"the kernel returned {got.dtype}, expected {' or '.join(sorted(map(str, known)))}")
+        if value.data_ptr() != out.data_ptr():
+            out.copy_(value)

@@ -1,0 +1,134 @@
+"""The first process of a box: trusted, the root of its tree, in the box's namespaces where it has any.
+
+It waits for the keeper to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks the
+candidate's process and reaps. What it says to the keeper: `here` (from the candidate's process, before it is confined),
+`ask` (with the descriptor on which starting a process is asked for), `exit N`, `stopped N`, `disk`, `fault` + text.
+Once the keeper has said `lock`, a stopped candidate is not reported any more: there is no control group to freeze it
+in, so the judge itself stops it outside its turns by signals.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+from typing import Any, NoReturn
+
+from ksflow.sandbox import device, levels, loopback, native, root, shim, tool
+from ksflow.sandbox.confine import confine
+
+DISK_MB = 512
+_OTHERS = ("tool", "nothing")
+"""What is no kernel."""
+
+
+def run(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
+    """Be the box's first process."""
+    native.die_with_parent()
+    native.adopt_orphans()
+    _keep_off(order["core"])
+    try:
+        candidate = _start(order, keeper, fds)
+    except OSError as error:
+        keeper.send(f"fault {error}"[:500].encode())
+        os._exit(1)
+    for fd in fds:
+        os.close(fd)
+    _reap(candidate, keeper, watch_disk=order["level"] in levels.PRIVATE)
+
+
+def _keep_off(core: int | None) -> None:
+    """Leave the core on which the candidate is timed to it: this process is woken whenever the candidate is stopped."""
+    others = os.sched_getaffinity(0) - {core}
+    if others:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, others)
+
+
+def _start(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> int:
+    _wait(keeper)
+    native.set_dumpable(False)
+    if order["level"] in levels.PRIVATE:
+        _move(order)
+        order = {**order, "folder": root.INSIDE}
+    _wait(keeper)
+    candidate = os.fork()
+    if candidate == 0:
+        _be_candidate(order, keeper, fds)
+    return candidate
+
+
+def _wait(keeper: socket.socket) -> None:
+    """For the keeper's word; without a keeper there is no box."""
+    if not keeper.recv(16):
+        os._exit(1)
+
+
+def _move(order: dict[str, Any]) -> None:
+    if order["level"] == "userns" and order["uid"] is not None:
+        os.setgroups([])
+    if order.get("profiler"):
+        loopback.bring_up()
+    user = os.getuid() if order["uid"] is None else order["uid"]
+    os.umask(0o022)
+    root.build(
+        root.Wishes(
+            folder=order["folder"],
+            user=user,
+            disk_mb=order.get("disk_mb", DISK_MB),
+            extra=tuple(order.get("extra", ())),
+            writable=tuple(order.get("writable", ())),
+            devices=tuple(order.get("devices", ())),
+        )
+    )
+
+
+def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
+    try:
+        os.setsid()
+        keeper.send(b"here")
+        listener = confine(order, fds[order["artefact"] :] if order.get("artefact") else [])
+        if listener is not None:
+            socket.send_fds(keeper, [b"ask"], [listener])
+            os.close(listener)
+        if order["language"] not in _OTHERS:
+            shim.prepare(order)
+    except BaseException as error:  # noqa: BLE001 - a layer that does not hold, code of ours that is broken: no box
+        keeper.send(f"fault {error}"[:500].encode())
+        os._exit(1)
+    keeper.close()
+    match order["language"]:
+        case "tool":
+            tool.run(order, fds)
+        case "nothing":
+            os._exit(0)
+    if order.get("device"):
+        device.run(order, fds)
+    shim.run(order, fds)
+
+
+def _reap(candidate: int, keeper: socket.socket, watch_disk: bool) -> NoReturn:
+    options = os.WUNTRACED
+    while True:
+        try:
+            pid, status = os.waitpid(-1, options)
+        except ChildProcessError:
+            signal.pause()
+            continue
+        if pid != candidate:
+            continue
+        if os.WIFSTOPPED(status):
+            if _locked(keeper):
+                options = 0
+            else:
+                keeper.send(f"stopped {os.WSTOPSIG(status)}".encode())
+            continue
+        if watch_disk and root.full():
+            keeper.send(b"disk")
+        keeper.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
+
+
+def _locked(keeper: socket.socket) -> bool:
+    """Whether the keeper has said that the candidate is locked. It says nothing else at this stage."""
+    with contextlib.suppress(BlockingIOError, ConnectionError):
+        return bool(keeper.recv(16, socket.MSG_DONTWAIT))
+    return False

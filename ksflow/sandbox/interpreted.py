@@ -1,0 +1,114 @@
+"""Triton kernels on a CPU, by Triton's interpreter: for checking results where there is no GPU, never for times.
+
+Covered: the launches of a recipe, and `custom_kernel(data)`, on tensors in main memory. Not covered: what only a
+compiler or a device shows, such as the rounding of its matrix unit, races between programs, memory limits.
+"""
+
+import linecache
+import mmap
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ksflow.sandbox.torch_shim import Tensors, TorchRunner, tensors
+from ksflow.source.launches import assigned
+
+SWITCH = "TRITON_INTERPRET"
+_STALE = 0xFF
+"""What workspaces are filled with: NaN in every float format, so that what was never written shows."""
+
+
+class TritonInterpreted:
+    """A Runner for Triton files: `plans` and `variants` in the order mean a recipe, without them it is host code."""
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        """`main`: the file, in the working directory. `variants` and `plans`: what `recipe.plans` returned, as JSON.
+
+        To be called before anything imports Triton, which decides then how functions are compiled.
+        """
+        assert "triton" not in sys.modules or os.environ.get(SWITCH) == "1"
+        os.environ[SWITCH] = "1"
+        _round_like_devices()
+        torch.set_num_threads(1)
+        torch.set_grad_enabled(False)
+        self._plans: Mapping[str, Any] | None = order.get("plans")
+        if self._plans is None:
+            self._host = TorchRunner(order["main"])
+        else:
+            self._modules = _variants(order["main"], order["variants"])
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot. The slots share the workspaces."""
+        if self._plans is None:
+            return self._host.stage(case, inputs, outputs)
+        plan = self._plans[case["name"]]
+        regions = [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)]
+        spaces = tuple(_space(room["dtype"], room["elements"]) for room in plan["workspaces"])
+        module = self._modules[plan["variant"]]
+        return [
+            _together([_launch(module, step, tensors(case, regions, slot), spaces) for step in plan["launches"]])
+            for slot in range(case["slots"])
+        ]
+
+
+def _round_like_devices() -> None:
+    """Triton's interpreter cuts float32 off where a device rounds it to the nearest bfloat16, ties to even."""
+    import numpy as np
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    convert = interpreter._convert_float
+
+    def rounded(data: Any, source: Any, target: Any, mode: Any) -> Any:
+        if source != tl.float32 or target != tl.bfloat16:
+            return convert(data, source, target, mode)
+        bits = np.ascontiguousarray(data, dtype=np.float32).view(np.uint32)
+        nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+        return np.where(np.isnan(data), 0x7FC0, nearest).astype(np.uint16)
+
+    interpreter._convert_float = rounded
+
+
+def _variants(main: str, variants: list[Mapping[str, str]]) -> list[ModuleType]:
+    """The source once for each set of values. Triton reads the text of functions again, so each has its own name."""
+    path = Path.cwd() / main
+    text = path.read_text(encoding="utf-8")
+    sys.path.insert(0, str(path.parent))
+    return [_module(f"kernel_{index}", str(path), assigned(text, values)) for index, values in enumerate(variants)]
+
+
+def _module(name: str, path: str, text: str) -> ModuleType:
+    file = f"{path}, {name}"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    module = ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(text, file, "exec"), module.__dict__)
+    return module
+
+
+def _space(dtype: str, elements: int) -> torch.Tensor:
+    kind: torch.dtype = getattr(torch, dtype)
+    return torch.full((elements * kind.itemsize,), _STALE, dtype=torch.uint8).view(kind)
+
+
+def _launch(module: ModuleType, step: Mapping[str, Any], data: Tensors, spaces: Tensors) -> Callable[[], None]:
+    kernel = getattr(module, step["kernel"], None)
+    if kernel is None:
+        raise AttributeError(f"launch: the source defines no function {step['kernel']}")
+    places = {"arg": data, "workspace": spaces}
+    arguments = [places[kind][value] if kind in places else value for kind, value in step["args"]]
+    ready = kernel[tuple(step["grid"])]
+    return lambda: ready(*arguments, **step["constants"])
+
+
+def _together(launches: list[Callable[[], None]]) -> Callable[[], None]:
+    def call() -> None:
+        for launch in launches:
+            launch()
+
+    return call

@@ -1,0 +1,58 @@
+"""How well a candidate can be held here: the levels, and which one this machine reaches.
+
+    full      root: a user of its own, namespaces, a root of its own
+    userns    the same from user namespaces, for an ordinary user
+    landlock  files by an allow-list, no signals and no TCP to the outside; the machine's own name spaces
+    rlimits   limits and the system call filter only: a candidate can read what the user can read
+
+The environment variable KSFLOW_ISOLATION names the best level to try, for tests.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+
+from ksflow.home import PACKAGE
+from ksflow.processes.children import ISOLATION
+
+LEVELS = ("none", "rlimits", "landlock", "userns", "full")
+"""Weakest first."""
+PRIVATE = ("userns", "full")
+"""Those with namespaces and a root of the box's own."""
+_PATIENCE_S = 30
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was found."""
+
+    level: str
+    """The best of LEVELS that works here."""
+    layers: dict[str, str] = field(default_factory=dict)
+    """Layer -> what it is, or why it is missing."""
+
+
+def candidates() -> list[str]:
+    """The levels worth a try, best first."""
+    best = os.environ.get(ISOLATION, "full")
+    allowed = LEVELS[: LEVELS.index(best) + 1] if best in LEVELS else LEVELS
+    return [level for level in reversed(allowed[1:]) if level != "full" or os.getuid() == 0]
+
+
+@cache
+def probe() -> Probe:
+    """Start a box of each level, best first, until one holds; in a process of its own, once per process."""
+    path = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PACKAGE.parent)}
+    environment = {**path, "PYTHONDONTWRITEBYTECODE": "1"}
+    cap = {ISOLATION: os.environ[ISOLATION]} if ISOLATION in os.environ else {}
+    command = [sys.executable, "-S", "-P", "-m", "ksflow.sandbox.trial"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_PATIENCE_S, check=True, cwd="/", env=environment | cap
+        )
+        return Probe(**json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Probe("none", {"boxes": f"none can be started here: {error}"})

@@ -1,0 +1,172 @@
+"""The few Linux calls that Python does not offer."""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import shutil
+import signal
+
+from ksflow.sandbox import syscalls
+
+NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
+"""Mounts, host name, IPC, processes, network."""
+NEW_USERS = 0x10000000
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_KEEPCAPS = 8
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_CAPABILITY_VERSION_3 = 0x20080522
+_DAC_READ_SEARCH = 1 << 2
+_HERE = -100
+_RECURSIVE = 0x8000
+_READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
+_DETACH = 2
+_FIXED = 0x10
+
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def call(name: str, *arguments: object) -> int:
+    """A system call by name. Raises OSError."""
+    return _checked(_libc.syscall(syscalls.number(name), *map(_wide, arguments)), name)
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces: 0 in the child, which must have no other thread, as its parent must not."""
+    return call("clone", flags | int(signal.SIGCHLD), 0, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Be killed when the parent ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def set_dumpable(allowed: bool) -> None:
+    """Whether processes of the same user may read this one's memory and environment."""
+    _libc.prctl(_PR_SET_DUMPABLE, int(allowed), 0, 0, 0)
+
+
+def keep_freed_memory() -> None:
+    """Let malloc hold on to large blocks: tensors that come and go would fault their pages in again each time."""
+    for option, value in ((_M_MMAP_THRESHOLD, 32 << 20), (_M_TRIM_THRESHOLD, 1 << 30), (_M_TOP_PAD, 64 << 20)):
+        _libc.mallopt(option, value)
+
+
+def sealed_memory(name: str, size: int) -> int:
+    """Memory to share, as a file descriptor: nobody who has it can change its size, and so kill who maps it."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+def sealed_copy(path: str) -> int:
+    """A file's contents as a file of nobody else's, by its descriptor; nobody can change it. Raises OSError."""
+    fd = os.memfd_create("copy", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with open(path, "rb") as source, open(fd, "wb", closefd=False) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(
+            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+        )
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def map_over(address: int, size: int, fd: int) -> None:
+    """Put a file's memory, all of it present, in the place of a mapping of the same size. Raises OSError."""
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE | _FIXED
+    call("mmap", address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+
+
+def keep_capabilities() -> None:
+    """Let root's capabilities survive the next change of user, as permitted ones."""
+    _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
+
+
+def only_read_search() -> None:
+    """Give up every capability but that of reading files and searching folders."""
+    _set_capabilities(_DAC_READ_SEARCH)
+
+
+def no_capabilities() -> None:
+    """Give up every capability."""
+    _set_capabilities(0)
+
+
+def no_new_privileges() -> None:
+    """From now on no program that is run, set-uid or not, gives this process or its children more rights."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """Mount. Raises OSError."""
+    words = (word.encode() if word else None for word in (source, target, kind, data))
+    source_bytes, target_bytes, kind_bytes, data_bytes = words
+    result = _libc.mount(source_bytes, target_bytes, kind_bytes, ctypes.c_ulong(flags), data_bytes)
+    _checked(result, f"mount {target}")
+
+
+def seal(target: str, read_only: bool, devices: bool = False) -> None:
+    """No set-uid programs below a mount, no devices, and no writing: mounts below it included."""
+    attributes = _NO_SUID | (_READ_ONLY if read_only else 0) | (0 if devices else _NO_DEVICES)
+    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    call("mount_setattr", _HERE, ctypes.c_char_p(target.encode()), _RECURSIVE, wanted, ctypes.sizeof(wanted))
+
+
+def change_root(folder: str) -> None:
+    """Make a mounted folder this process' root, and let go of the old one."""
+    os.chdir(folder)
+    call("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
+    _checked(_libc.umount2(b".", _DETACH), "umount")
+    os.chdir("/")
+
+
+def descendants(root: int, dead: bool = True) -> list[int]:
+    """Every process below `root`, nearest first; `dead`: those too that nobody has reaped."""
+    parents: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if dead or fields[0] != b"Z":
+            parents.setdefault(int(fields[1]), []).append(int(name))
+    found, queue = [], [root]
+    while queue:
+        children = parents.get(queue.pop(0), [])
+        found += children
+        queue += children
+    return found
+
+
+def _set_capabilities(kept: int) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    sets = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
+    _checked(_libc.capset(header, sets), "capset")
+
+
+def _wide(argument: object) -> object:
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result

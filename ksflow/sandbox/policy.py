@@ -1,0 +1,156 @@
+"""Which system calls the processes of a box may make: an allow-list, with the arguments that matter.
+
+What is not listed does not exist in a box. Four kinds of box differ: `kernel` (a candidate on a CPU), `device` (one on
+a GPU, whose driver needs more), `tool` (a compiler or another program that works on files) and `profiler` (a program
+that watches another one: a tool that may also trace processes and talk to them over the loopback interface, as far as
+its box has namespaces of its own, so that there is nobody else to trace or to talk to).
+
+Left out on purpose, because boxes share the files that all of them may read, and so could tell each other something:
+record locks, leases and file notifications, extended attributes, what lies in the page cache, direct reads. Left out
+because they work while another box is being timed: timers that send signals, asynchronous input and output. Locks and
+hints are accepted and ignored where honest libraries ask for them, because nobody else can have the files they mean.
+"""
+
+import errno
+from dataclasses import dataclass
+
+from ksflow.sandbox import syscalls
+
+KINDS = ("kernel", "device", "tool", "profiler")
+PROGRAMS = ("tool", "profiler")
+"""Those whose boxes run a program of this machine, and are never left with one process."""
+
+_FILES = """
+read write readv writev pread64 pwrite64 preadv pwritev open openat creat close close_range lseek dup dup2 dup3 stat
+fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getcwd chdir fchdir mkdir mkdirat rmdir
+rename renameat renameat2 link linkat symlink symlinkat unlink unlinkat mknod mknodat truncate ftruncate fallocate
+chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat umask utime utimes futimesat utimensat getdents
+getdents64 statfs fstatfs fsync fdatasync sendfile copy_file_range pipe pipe2 poll ppoll select pselect6
+epoll_create epoll_create1 epoll_ctl epoll_ctl_old epoll_wait epoll_wait_old epoll_pwait epoll_pwait2 eventfd
+eventfd2 signalfd signalfd4 memfd_create
+"""
+_MEMORY = """
+mmap munmap mprotect mremap brk msync mlock mlock2 munlock mlockall munlockall pkey_mprotect pkey_alloc pkey_free
+mseal map_shadow_stack membarrier get_mempolicy
+"""
+_PROCESSES = """
+arch_prctl set_tid_address set_robust_list get_robust_list rseq futex sched_yield sched_getaffinity sched_getattr
+sched_getparam sched_getscheduler sched_get_priority_max sched_get_priority_min sched_rr_get_interval getcpu getpid
+getppid gettid getpgid getpgrp getsid setsid setpgid getuid geteuid getgid getegid getresuid getresgid getgroups
+capget getpriority ioprio_get getrlimit setrlimit prlimit64 getrusage times uname execve execveat exit
+exit_group wait4 waitid kill tgkill tkill pidfd_open pidfd_send_signal rt_sigaction rt_sigprocmask rt_sigpending
+rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo sigaltstack pause restart_syscall
+clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer getrandom setuid setgid setreuid
+setregid setresuid setresgid
+"""
+"""A box's user has no rights to become another one; make and shells become themselves again."""
+_SOCKETS = """
+listen accept accept4 getsockname getpeername getsockopt setsockopt shutdown sendto recvfrom sendmsg recvmsg
+sendmmsg recvmmsg
+"""
+"""Sockets here are local ones; without a namespace for them there are only pairs."""
+_OWN_NAMESPACES = """
+bind connect shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink
+mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+"""
+"""The machine's own services listen on local sockets, and SysV objects outlive their makers: only in namespaces."""
+_FOR_TOOLS = """
+flock setitimer alarm timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create
+timerfd_settime timerfd_gettime inotify_init inotify_init1 inotify_add_watch inotify_rm_watch splice tee mincore
+"""
+_FOR_PROFILERS = "ptrace process_vm_readv process_vm_writev"
+_FOR_DEVICES = "mbind set_mempolicy set_mempolicy_home_node"
+_IGNORED = """
+ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority fadvise64 readahead sync syncfs
+sync_file_range flock mbind set_mempolicy set_mempolicy_home_node alarm
+"""
+"""The judge says where a box runs; a thread pool that pins its threads is told that it worked."""
+_UNKNOWN = """
+clone3 openat2 preadv2 pwritev2 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch mincore cachestat splice
+tee vmsplice io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents memfd_secret futex_waitv futex_wake
+futex_wait futex_requeue statmount listmount setitimer timer_create timer_settime timer_gettime timer_getoverrun
+timer_delete timerfd_create timerfd_settime timerfd_gettime seccomp landlock_create_ruleset landlock_add_rule
+landlock_restrict_self
+"""
+"""As on a kernel that does not have them: who asks has another way."""
+_ATTRIBUTES = """
+setxattr lsetxattr fsetxattr setxattrat getxattr lgetxattr fgetxattr getxattrat listxattr llistxattr flistxattr
+listxattrat removexattr lremovexattr fremovexattr removexattrat
+"""
+"""As on a file system that has none."""
+
+_DESCRIPTORS = (0, 1, 2, 3, 4, 9, 1030, 1032, 1033, 1034)
+"""fcntl: duplicates, flags, the size of a pipe, seals."""
+_LOCKS = (6, 7, 37, 38)
+"""fcntl: record locks, of processes and of open files, set and awaited."""
+_TERMINALS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""ioctl: is it a terminal, how wide, what is there to be read, whether to wait for it, close on exec or not."""
+_OPTIONS = (1, 2, 3, 4, 15, 16, 21, 23, 29, 30, 36, 37, 38, 39, 41, 42, 47, 50, 51, 52, 55, 56, 63, 64, 0x53564D41)
+"""prctl: signals at a parent's end, dumpable, names, slack of timers, new privileges, orphans, huge pages, vector
+lengths, tagged addresses, names of memory; and questions."""
+_ADVICE = (0, 1, 2, 3, 4, 8, 9, 10, 11, 14, 15, 16, 17, 18, 19, 22, 23, 24)
+"""madvise: all but what shares equal pages, moves them out, poisons them, or makes huge ones of a file's."""
+_SET_TRACER = 0x59616D61
+_LOCAL = (1,)
+_LOCAL_OR_LOOPBACK = (1, 2)
+"""Families of sockets: local ones, IPv4."""
+_SAME_PERSONALITY = (0xFFFFFFFF,)
+_DIRECT = {"x86_64": 0o40000, "aarch64": 0o200000}
+"""The flag of `open` for reading past the page cache."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One call decided by the lower 32 bits of one argument."""
+
+    call: str
+    argument: int
+    allowed: tuple[int, ...]
+    """The values it may have."""
+    otherwise: int
+    """The error for any other."""
+    ignored: tuple[int, ...] = ()
+    """The values for which nothing is done, and no error is told."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the filter of one kind of box is made from. Every other call is refused with EPERM."""
+
+    allowed: tuple[str, ...]
+    answers: dict[str, int]
+    """Call -> the error that it gets without being made; 0 where it is told that it worked."""
+    checks: tuple[Check, ...]
+    direct: int
+    """The flag that no file may be opened with."""
+
+
+def policy(kind: str, private: bool) -> Policy:
+    """The policy of one of KINDS; `private`: its boxes have namespaces of their own."""
+    allowed = set((_FILES + _MEMORY + _PROCESSES + _SOCKETS).split())
+    allowed |= set(_OWN_NAMESPACES.split()) if private else set()
+    allowed |= set(_FOR_TOOLS.split()) if kind in PROGRAMS else set()
+    traces = private and kind == "profiler"
+    allowed |= set(_FOR_PROFILERS.split()) if traces else set()
+    allowed |= set(_FOR_DEVICES.split()) if kind != "kernel" else set()
+    answers = dict.fromkeys(_ATTRIBUTES.split(), errno.EOPNOTSUPP)
+    answers |= dict.fromkeys(_UNKNOWN.split(), errno.ENOSYS) | dict.fromkeys(_IGNORED.split(), 0)
+    checks = [
+        Check("socketpair", 0, _LOCAL, errno.EAFNOSUPPORT),
+        Check("personality", 0, _SAME_PERSONALITY, errno.EPERM),
+        Check("madvise", 2, _ADVICE, errno.EINVAL),
+        Check("prctl", 0, (*_OPTIONS, _SET_TRACER) if traces else _OPTIONS, errno.EINVAL),
+    ]
+    if private:
+        families = _LOCAL_OR_LOOPBACK if traces else _LOCAL
+        checks.append(Check("socket", 0, families, errno.EAFNOSUPPORT if traces else errno.EPERM))
+    if kind in PROGRAMS:
+        allowed |= {"fcntl"}
+    else:
+        checks.append(Check("fcntl", 1, _DESCRIPTORS, errno.EINVAL, ignored=_LOCKS))
+    if kind == "kernel":
+        checks.append(Check("ioctl", 1, _TERMINALS, errno.ENOTTY))
+    else:
+        allowed |= {"ioctl"}
+    rest = {call: error for call, error in answers.items() if call not in allowed}
+    return Policy(tuple(sorted(allowed)), rest, tuple(checks), _DIRECT[syscalls.name()])

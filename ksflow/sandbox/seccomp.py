@@ -1,0 +1,219 @@
+"""The system call filter: what `policy` lists is allowed, everything else is refused or answered without being made.
+
+NOT covered: what arguments point to (the filter sees numbers only), and what an allowed call reaches by them; that is
+for the other layers.
+
+Starting a process (a thread is none) is asked for: whoever holds the listener that `restrict` returns says yes or no,
+so a box can be told at any time to start no more, and nothing inside can undo that. The same one answers `sysinfo`,
+with what that said before.
+"""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from functools import cache
+
+from ksflow.sandbox import counters, native, syscalls
+from ksflow.sandbox.policy import KINDS, PROGRAMS, Check, policy
+
+_NEW_NAMESPACES = 0x7E020000
+_THREAD = 0x00010000
+
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_ERRNO = 0x00050000
+_ASK = 0x7FC00000
+_LOAD, _EQUAL, _MORE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _EACH_ARGUMENT = 0, 4, 16, 8
+
+_SET_FILTER, _IS_AVAILABLE = 1, 2
+_FULL_SPEED, _LISTENER = 4, 8
+"""Without the brake against speculation that older kernels put on filtered processes; with someone to ask."""
+_RECEIVE, _SEND, _STILL_ASKED = 0xC0502100, 0xC0182101, 0x40082102
+_QUESTION = struct.Struct("=QIIi12xQ40x")
+_ANSWER = struct.Struct("=QqiI")
+_CONTINUE = 1
+
+Program = list[bytes]
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+@cache
+def supported() -> bool:
+    """Whether this machine is known and its kernel filters."""
+    try:
+        native.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ERRNO)))
+    except OSError:
+        return False
+    return True
+
+
+def prepare() -> None:
+    """Write the filters, for the processes that will be forked from this one."""
+    if supported():
+        for private in (True, False):
+            for kind in KINDS:
+                _main(private, _can_ask() and kind not in PROGRAMS, kind)
+
+
+def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int | None:
+    """Filter this process and all that it will start. `private`: it has namespaces of its own. Raises OSError.
+
+    `kind`: one of `policy.KINDS`. `watched`: its starting of processes is asked for; what is returned is the descriptor
+    on which, where this kernel can.
+    """
+    watched = watched and _can_ask()
+    found = _install(_main(private, watched, kind), _FULL_SPEED | (_LISTENER if watched else 0))
+    return found if watched else None
+
+
+def answer(listener: int, allowed: bool) -> None:
+    """Answer one question: about starting a process, or what the machine's memory and load are."""
+    question = bytearray(_QUESTION.size)
+    with contextlib.suppress(OSError):  # whoever asked may be gone
+        fcntl.ioctl(listener, _RECEIVE, question)
+        number, thread, _, call, address = _QUESTION.unpack(question)
+        if [call] == syscalls.numbers("sysinfo"):
+            verdict = _told(listener, number, thread, address)
+        else:
+            verdict = (0, _CONTINUE) if allowed else (-errno.EAGAIN, 0)
+        fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, *verdict))
+
+
+def _told(listener: int, number: int, thread: int, address: int) -> tuple[int, int]:
+    """Write what `sysinfo` once said to where the thread wants it. What to answer it."""
+    with open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
+        fcntl.ioctl(listener, _STILL_ASKED, struct.pack("=Q", number))  # so it is the thread's memory that is open
+        try:
+            os.pwrite(memory.fileno(), counters.system(), address)
+        except (OSError, OverflowError):
+            return -errno.EFAULT, 0
+    return 0, 0
+
+
+@cache
+def _can_ask() -> bool:
+    """Whether the kernel can ask (5.0) and take "go on" for an answer (5.5)."""
+    try:
+        native.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ASK)))
+    except OSError:
+        return False
+    numbers = os.uname().release.split(".")[:2]
+    return all(map(str.isdigit, numbers)) and [int(number) for number in numbers] >= [5, 5]
+
+
+@cache
+def _main(private: bool, watched: bool, kind: str) -> bytes:
+    rules = policy(kind, private)
+    start = _ASK if watched else _ALLOW
+    program = _head()
+    program += _opened("open", 1, rules.direct) + _opened("openat", 2, rules.direct)
+    program += _ranges(sorted(syscalls.numbers(*rules.allowed)))
+    program += _when(syscalls.numbers("fork", "vfork", "sysinfo"), start)
+    program += _clone(start)
+    for check in rules.checks:
+        program += _checked(check)
+    for error in sorted(set(rules.answers.values())):
+        program += _when(
+            syscalls.numbers(*(call for call, other in rules.answers.items() if other == error)), _errno(error)
+        )
+    return b"".join([*program, _step(_RETURN, _errno(errno.EPERM))])
+
+
+def _opened(call: str, argument: int, refused: int) -> Program:
+    """No file is opened with a flag."""
+    numbers = syscalls.numbers(call)
+    return [
+        step
+        for number in numbers
+        for step in (
+            _step(_EQUAL, number, 0, 4),
+            _load(argument),
+            _step(_ANY_BIT, refused, 0, 1),
+            _step(_RETURN, _errno(errno.EINVAL)),
+            _step(_RETURN, _ALLOW),
+        )
+    ]
+
+
+def _ranges(numbers: list[int]) -> Program:
+    """Allow them: most lie side by side."""
+    program: Program = []
+    first = 0
+    for place, number in enumerate(numbers):
+        if number + 1 not in numbers[place + 1 : place + 2]:
+            program += [_step(_AT_LEAST, numbers[first], 0, 2), _step(_MORE, number, 1, 0), _step(_RETURN, _ALLOW)]
+            first = place + 1
+    return program
+
+
+def _clone(start: int) -> Program:
+    """No new namespaces; threads; `start` for processes."""
+    (number,) = syscalls.numbers("clone")
+    return [
+        _step(_EQUAL, number, 0, 6),
+        _load(0),
+        _step(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
+        _step(_RETURN, _errno(errno.EPERM)),
+        _step(_ANY_BIT, _THREAD, 0, 1),
+        _step(_RETURN, _ALLOW),
+        _step(_RETURN, start),
+    ]
+
+
+def _head() -> Program:
+    """Another machine's calls kill; calls that nobody has looked at do not exist. Leaves the call's number loaded."""
+    here = syscalls.machine()
+    assert here is not None
+    program = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, here.audit, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER),
+    ]
+    if here.foreign is not None:
+        program += [_step(_AT_LEAST, here.foreign, 0, 1), _step(_RETURN, _KILL)]
+    return [*program, _step(_AT_LEAST, syscalls.NEWEST + 1, 0, 1), _step(_RETURN, _errno(errno.ENOSYS))]
+
+
+def _when(numbers: list[int], action: int) -> Program:
+    steps = []
+    for number in numbers:
+        steps += [_step(_EQUAL, number, 0, 1), _step(_RETURN, action)]
+    return steps
+
+
+def _checked(check: Check) -> Program:
+    """Decide one call by one argument."""
+    (number,) = syscalls.numbers(check.call)
+    found = {_ALLOW: check.allowed, _errno(0): check.ignored}
+    inside = [_load(check.argument)]
+    for action, values in found.items():
+        for value in values:
+            inside += [_step(_EQUAL, value, 0, 1), _step(_RETURN, action)]
+    inside.append(_step(_RETURN, _errno(check.otherwise)))
+    return [_step(_EQUAL, number, 0, len(inside)), *inside]
+
+
+def _load(argument: int) -> bytes:
+    """The lower half of an argument: what the kernel looks at, where it takes a number of 32 bits."""
+    return _step(_LOAD, _FIRST_ARGUMENT + _EACH_ARGUMENT * argument)
+
+
+def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
+
+
+def _errno(number: int) -> int:
+    return _ERRNO | number
+
+
+def _install(program: bytes, flags: int) -> int:
+    whole = _Filter(len(program) // 8, program)
+    return native.call("seccomp", _SET_FILTER, flags, ctypes.byref(whole))

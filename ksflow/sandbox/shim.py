@@ -1,0 +1,153 @@
+"""The candidate's own process, confined: load the kernel, then call it on the slots the judge names.
+
+Nothing this process says is believed: the judge reads the output bytes and its own clock. Messages from the judge are
+CASE + number + JSON (how the tensors lie) and GO + number + slots; answers are `ready`, DONE + the same number,
+`wrong` + text, `error` + text.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import mmap
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Protocol
+
+LARGEST_TEXT = 4000
+LARGEST_MESSAGE = 1 << 16
+NONCE = 8
+CASE, GO, DONE = b"ca", b"go", b"ok"
+_POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
+
+
+class WrongResult(Exception):
+    """The kernel returned something that is not the result."""
+
+
+class Runner(Protocol):
+    """Knows how to call a kernel of one language."""
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+
+
+def prepare(order: dict[str, Any]) -> None:
+    """Import what calls such a kernel, while whatever goes wrong can still not be the kernel's doing."""
+    mode = order.get("device", {}).get("mode", "")
+    if order["language"] == "triton" and not mode:
+        importlib.import_module("ksflow.sandbox.interpreted")
+    elif order["language"] != "cpp" and mode in ("", "torch"):
+        importlib.import_module("ksflow.sandbox.torch_shim")
+
+
+def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Be the box. `fds`: socket, inputs, outputs, log, and the artefact where there is one."""
+    socket_fd, inputs_fd, outputs_fd, log_fd, *artefact = fds
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    judge = socket.socket(fileno=socket_fd)
+    with answering(judge):
+        inputs = mmap.mmap(inputs_fd, order["inputs_bytes"], _POPULATE)
+        outputs = mmap.mmap(outputs_fd, order["outputs_bytes"], _POPULATE)
+        runner = _runner(order, artefact)
+        judge.send(b"ready")
+        _serve(judge, runner, inputs, outputs)
+    raise AssertionError("a box never returns")
+
+
+@contextlib.contextmanager
+def answering(judge: socket.socket) -> Iterator[None]:
+    """A box's life: however it ends, the judge is told, and the process is over."""
+    status = 1
+    try:
+        yield
+        status = 0
+    except WrongResult as error:
+        _tell(judge, "wrong", str(error))
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:  # noqa: BLE001 - the child's entry: whatever a candidate raises is told
+        _tell(judge, "error", _explain(error))
+    finally:
+        os._exit(status & 0xFF)
+
+
+def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mmap.mmap) -> None:
+    calls: list[Callable[[], None]] = []
+    while message := judge.recv(LARGEST_MESSAGE):
+        word, nonce, body = message[:2], message[2 : 2 + NONCE], message[2 + NONCE :]
+        if word == GO:
+            for slot in body:
+                calls[slot]()
+        else:
+            calls = runner.stage(json.loads(body), inputs, outputs)
+        judge.send(DONE + nonce)
+
+
+def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
+    if order["language"] == "cpp":
+        return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
+    speak()
+    if order["language"] == "triton":
+        from ksflow.sandbox.interpreted import TritonInterpreted
+
+        return TritonInterpreted(order)
+    from ksflow.sandbox.torch_shim import TorchRunner
+
+    return TorchRunner(order["main"])
+
+
+def speak() -> None:
+    """Have what Python code prints in the log line by line: nothing is flushed when a box ends."""
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+class Native:
+    """A shared object with `custom_kernel(pointers..., sizes..., strides)`; without one, a call that does nothing."""
+
+    def __init__(self, library: str | None) -> None:
+        loaded = ctypes.CDLL(library)
+        self.function = loaded.custom_kernel if library else loaded.abs
+        self.function.restype = None
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+        bases = [ctypes.addressof(ctypes.c_char.from_buffer(region)) for region in (inputs, outputs)]
+        strides = [stride for piece in case["pieces"] for stride in piece["strides"]]
+        flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
+        sizes = [ctypes.c_int64(value) for value in case["dims"]]
+        calls = []
+        for slot in range(case["slots"]):
+            pointers = [
+                ctypes.c_void_p(bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"])
+                for piece in case["pieces"]
+            ]
+            calls.append(_bind(self.function, [*pointers, *sizes, flat]))
+        return calls
+
+
+def _bind(function: Callable[..., None], arguments: list[Any]) -> Callable[[], None]:
+    return lambda: function(*arguments)
+
+
+def _explain(error: BaseException) -> str:
+    """The error in one line, then where it came from."""
+    first = f"{type(error).__name__}: {error}".strip()
+    trace = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    return f"{first}\n{trace}"
+
+
+def _tell(judge: socket.socket, kind: str, text: str) -> None:
+    sys.stdout.flush()
+    try:
+        judge.send(f"{kind} {text}".encode("utf-8", "replace")[:LARGEST_TEXT])
+    except OSError:
+        os._exit(1)

@@ -1,0 +1,113 @@
+"""The Python half of the shim: torch tensors over the slots, `custom_kernel(data)`, results back into the slot."""
+
+import ctypes
+import importlib.util
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ksflow.sandbox.foreign import bound
+from ksflow.sandbox.shim import WrongResult
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class TorchRunner:
+    """A module with `custom_kernel(data)`."""
+
+    def __init__(self, main: str) -> None:
+        torch.set_num_threads(1)
+        torch.set_grad_enabled(False)
+        path = os.path.join(os.getcwd(), main)
+        sys.path.insert(0, os.getcwd())
+        spec = importlib.util.spec_from_file_location("kernel", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["kernel"] = module
+        spec.loader.exec_module(module)
+        self._module = module
+        self._function: Callable[[Tensors], object] | None = getattr(module, "custom_kernel", None)
+
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+        return self.over(case, [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)])
+
+    def over(self, case: dict[str, Any], regions: list[torch.Tensor]) -> list[Callable[[], None]]:
+        """The same over bytes that are tensors already."""
+        slots = [tensors(case, regions, slot) for slot in range(case["slots"])]
+        if bind := case.get("bind"):
+            return [*map(bound(self._module, bind, str(regions[0].device)), slots)]
+        count = sum(piece["out"] for piece in case["pieces"])
+        return [self._call(data, count) for data in slots]
+
+    @property
+    def function(self) -> Callable[[Tensors], object]:
+        """The kernel's `custom_kernel`."""
+        if self._function is None:
+            raise AttributeError("the kernel defines no custom_kernel")
+        return self._function
+
+    def _call(self, data: Tensors, outputs: int) -> Callable[[], None]:
+        function = self.function
+        return lambda: _settle(function(data), data[len(data) - outputs :])
+
+
+class DeviceRunner:
+    """The same on a GPU; `where`: what torch calls it."""
+
+    def __init__(self, main: str, where: str) -> None:
+        self._where = where
+        self._runner = TorchRunner(main)
+
+    def stage(self, case: dict[str, Any], inputs: int, outputs: int) -> list[Callable[[], None]]:
+        """One ready call per slot."""
+        sizes = [pitch * case["slots"] for pitch in case["pitch"]]
+        regions = zip((inputs, outputs), sizes, strict=True)
+        return self._runner.over(case, [device_bytes(*region, self._where) for region in regions])
+
+
+class _Bytes:
+    """Device memory, as other libraries offer it."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (pointer, False), "version": 3}
+
+
+def device_bytes(pointer: int, size: int, where: str) -> torch.Tensor:
+    """Memory on the device that somebody else made, as a tensor of bytes."""
+    if where == "cpu":
+        return torch.frombuffer((ctypes.c_ubyte * size).from_address(pointer), dtype=torch.uint8)
+    return torch.as_tensor(_Bytes(pointer, size), device=where)
+
+
+def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
+    found = []
+    for piece in case["pieces"]:
+        start = slot * case["pitch"][piece["out"]] + piece["offset"]
+        dtype = getattr(torch, piece["dtype"])
+        flat = regions[piece["out"]][start : start + piece["bytes"]].view(dtype)
+        found.append(flat.as_strided(piece["sizes"], piece["strides"]))
+    return tuple(found)
+
+
+def _settle(result: object, outputs: Tensors) -> None:
+    """Make sure that the result is in the slot."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    if len(results) != len(outputs):
+        raise WrongResult(f"custom_kernel returned {len(results)} values, expected {len(outputs)}")
+    for got, out in zip(results, outputs, strict=True):
+        if got is out:
+            continue
+        if not isinstance(got, torch.Tensor):
+            raise WrongResult(f"custom_kernel returned {type(got).__name__}, expected a tensor")
+        if got.shape != out.shape or got.dtype != out.dtype:
+            raise WrongResult(
+                f"custom_kernel returned {tuple(got.shape)} {got.dtype}, expected {tuple(out.shape)} {out.dtype}"
+            )
+        if got.data_ptr() != out.data_ptr() or got.stride() != out.stride():
+            out.copy_(got)

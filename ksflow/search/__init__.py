@@ -1,0 +1,1 @@
+"""What designers without a model know: moves over tunables, what was gained where, the choice among plans."""

@@ -1,0 +1,92 @@
+"""Reads `catalogue.yaml`: kinds of tunables with what they are worth, and the moves. Data in, records out."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ksflow.source.tunables import Tunable
+
+HOWS = ("next", "previous", "last", "first", "other", "reference", "favoured")
+WHENS = ("always", "gained", "lost", "stuck")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kind of choice is usually worth."""
+
+    name: str
+    worth_percent: tuple[float, float]
+    risk_percent: float
+    ordered: bool
+    guess: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """A general optimisation: what it changes, why, and what it usually brings."""
+
+    name: str
+    kinds: tuple[str, ...]
+    how: str
+    why: str
+    gain_percent: tuple[float, float]
+    innovation: float
+    scope: str = "one"
+    along: Mapping[str, str] = field(default_factory=dict)
+    when: str = "always"
+
+    def __post_init__(self) -> None:
+        known = self.how in HOWS and self.when in WHENS and self.scope in ("one", "each")
+        if not known or any(how not in HOWS for how in self.along.values()):
+            raise ValueError(f"move {self.name!r}: how {self.how}, scope {self.scope}, when {self.when}")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All kinds and moves, in the order of the file."""
+
+    kinds: Mapping[str, Kind]
+    moves: tuple[Move, ...]
+
+    def kind(self, tunable: Tunable) -> Kind:
+        """The declared kind, or the one its name suggests."""
+        if tunable.kind in self.kinds:
+            return self.kinds[tunable.kind]
+        name = tunable.name.upper()
+        return next(kind for kind in self.kinds.values() if re.search(kind.guess, name))
+
+
+@cache
+def catalogue(path: str = "") -> Catalogue:
+    """The catalogue in `path`, or the one that ships."""
+    source = Path(path) if path else Path(__file__).with_name("catalogue.yaml")
+    data: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
+    kinds = {
+        name: Kind(name, _pair(entry["worth_percent"]), entry["risk_percent"], entry["ordered"], entry["guess"])
+        for name, entry in data["kinds"].items()
+    }
+    return Catalogue(kinds, tuple(_move(entry) for entry in data["moves"]))
+
+
+def _move(entry: dict[str, Any]) -> Move:
+    return Move(
+        entry["name"],
+        tuple(entry["kinds"]),
+        entry["how"],
+        entry["why"],
+        _pair(entry["gain_percent"]),
+        float(entry["innovation"]),
+        entry.get("scope", "one"),
+        entry.get("with", {}),
+        entry.get("when", "always"),
+    )
+
+
+def _pair(values: list[float]) -> tuple[float, float]:
+    lowest, highest = values
+    return float(lowest), float(highest)

@@ -1,0 +1,279 @@
+"""Kernels with other values for some cases: what the timings of single cases promise, and the search within a class.
+
+The cases are told apart by thresholds of the problem's sizes, as a tree with few leaves; each leaf is a class and has
+the configuration that did best on its cases. Only kernels that say how they are launched, and whose tunables are all
+numbers, can have dispatch lines.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from random import Random
+from statistics import median
+
+from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
+from ksflow.source.expressions import calculate
+from ksflow.source.families import Config, Point, Space, family, lines_of, point, values_of
+from ksflow.source.tunables import DISPATCH, constants, number, recipe
+
+CLASSES = 4
+CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
+MARGIN = math.log(1.02)  # promised beyond the best kernel there is
+NOISE = 0.01  # of the logarithm of one case's time
+SHORTLIST = 3  # configurations for each case
+
+_constants = lru_cache(maxsize=4096)(constants)
+
+Key = tuple[str, ...]
+"""The values of the tunables, in their order."""
+Lines = Mapping[str, Mapping[str, str]]
+"""Condition -> tunable -> value; the first that holds decides."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A class of cases, and the configuration for it."""
+
+    when: str
+    cases: tuple[str, ...]
+    key: Key
+
+
+def combined(problem: Problem, population: Population, around: Space) -> Experiment | None:
+    """The dispatching kernel that promises most, where it promises enough and was not judged yet."""
+    table = Table(problem, population, around)
+    if not dispatchable(around) or not table.complete:
+        return None
+    leaves, raw, sure = table.best()
+    if sure < MARGIN or len({leaf.key for leaf in leaves}) < 2 or table.judged(leaves):
+        return None
+    changes = _changes(leaves, around)
+    parts = "; ".join(f"{leaf.when or 'all'}: as measured on {len(leaf.cases)} cases" for leaf in leaves)
+    gains = (round(100 * math.expm1(sure), 1), round(100 * math.expm1(raw), 1))
+    return Experiment(
+        f"Each class of cases gets the values that did best on it ({parts}).",
+        "the source has these dispatch lines; right on every case and faster than every single configuration",
+        gains,
+        60.0,
+        changes,
+    )
+
+
+def dispatchable(around: Space) -> bool:
+    """Whether the base can have dispatch lines."""
+    declared = constants(around.text)
+    named = all(t.name in declared and _numeric(t.options) for t in around.tunables)
+    return named and any(kind == "launch" for kind, _ in recipe(around.text))
+
+
+class Table:
+    """Configuration -> benchmark -> the logarithm of its time, by all kernels that ran the one with the other."""
+
+    def __init__(self, problem: Problem, population: Population, around: Space) -> None:
+        self._cases = {case.name: case for case in problem.benchmarks}
+        self._dims = [d for d in problem.dims if all(_sized(case.params.get(d)) for case in problem.benchmarks)]
+        self._cuts = {dim: _cuts(int(case.params[dim]) for case in problem.benchmarks) for dim in self._dims}
+        self._order = [t.name for t in around.tunables]
+        found: dict[Key, dict[str, list[float]]] = {}
+        self._totals = [math.inf]
+        self._mixes: set[tuple[Key, ...]] = set()
+        for member in family(population, around.text):
+            mix = {name: self._key(member.text, case) for name, case in self._cases.items()}
+            self._mixes.add(tuple(mix.values()))
+            timings = member.trial.evaluation.timings if member.trial.evaluation else ()
+            times = {timing.case: math.log(timing.us) for timing in timings if timing.case in mix}
+            if times and len(times) == len(mix):
+                self._totals.append(sum(times.values()))
+                for name, time in times.items():
+                    found.setdefault(mix[name], {}).setdefault(name, []).append(time)
+        self._logs = {key: {name: median(seen) for name, seen in row.items()} for key, row in found.items()}
+        self._memo: dict[tuple[frozenset[str], int], tuple[float, tuple[Leaf, ...]]] = {}
+
+    @cached_property
+    def complete(self) -> list[Key]:
+        """The configurations that were measured on every case."""
+        return [key for key, row in self._logs.items() if len(row) == len(self._cases)]
+
+    def judged(self, leaves: Sequence[Leaf]) -> bool:
+        """Whether a kernel ran every case with what the leaves give it."""
+        given = {name: leaf.key for leaf in leaves for name in leaf.cases}
+        return tuple(given[name] for name in self._cases) in self._mixes
+
+    def best(self) -> tuple[tuple[Leaf, ...], float, float]:
+        """The leaves, and the log gain over the best kernel there is: as measured, and less what luck explains."""
+        cost, leaves = self._tree(frozenset(self._cases), CLASSES, ())
+        before, count = min(self._totals), len(self._cases)
+        raw = sum(self._logs[leaf.key][name] for leaf in leaves for name in leaf.cases)
+        return leaves, (before - raw) / count, (before - cost) / count
+
+    @cached_property
+    def _single(self) -> Key:
+        return min(self.complete, key=lambda key: sum(self._logs[key].values()))
+
+    @cached_property
+    def _pool(self) -> list[Key]:
+        """The configurations that did best on some case."""
+        pool = {self._single}
+        for name in self._cases:
+            near = sorted((row[name], key) for key, row in self._logs.items() if name in row)
+            pool.update(key for _, key in near[:SHORTLIST])
+        return sorted(pool)
+
+    def _key(self, text: str, case: Case) -> Key:
+        config = effective(text, case.params)
+        return tuple(config[name] for name in self._order)
+
+    def _tree(self, cases: frozenset[str], leaves: int, path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
+        """The cheapest way to serve the cases with so many classes, whichever bounds led to exactly these cases."""
+        known = (cases, leaves)
+        if known not in self._memo:
+            options = [self._leaf(cases, path)]
+            if leaves > 1:
+                for left, right, low, high in self._splits(cases):
+                    for share in range(1, leaves):
+                        one = self._tree(left, share, (*path, low))
+                        two = self._tree(right, leaves - share, (*path, high))
+                        options.append((one[0] + two[0], one[1] + two[1]))
+            self._memo[known] = min(options, key=lambda option: (round(option[0], 9), len(option[1])))
+        return self._memo[known]
+
+    def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
+        """Being the best of many on few cases is partly luck, which is added to the time."""
+        luck = NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
+        costs = []
+        for key in self._pool:
+            row = self._logs[key]
+            if cases <= row.keys():
+                costs.append((sum(row[name] for name in cases) + (0.0 if key == self._single else luck), key))
+        cost, key = min(costs)
+        named = tuple(name for name in self._cases if name in cases)
+        return cost, (Leaf(_condition(path, self._dims), named, key),)
+
+    def _splits(self, cases: frozenset[str]) -> Iterator[tuple[frozenset[str], frozenset[str], str, str]]:
+        for dim in self._dims:
+            sizes = {name: int(self._cases[name].params[dim]) for name in cases}
+            before: frozenset[str] = frozenset()
+            for size in self._cuts[dim]:
+                left = frozenset(name for name in cases if sizes[name] <= size)
+                if left not in (before, cases):
+                    yield left, cases - left, f"{dim} <= {size}", f"{dim} > {size}"
+                before = left
+
+
+@dataclass(frozen=True)
+class ClassSpace(Space):
+    """The space of one class of a dispatching base: its changes leave the other classes as they are."""
+
+    when: str = ""
+    """The class's condition; empty for the cases that no line is for."""
+    lines: Lines = field(default_factory=dict)
+
+    def changes(self, config: Mapping[str, str]) -> Config:
+        """What `config` assigns that the class does not have."""
+        made = super().changes(config)
+        if self.when:
+            return {f"{DISPATCH}{self.when}": _pairs({**self.lines[self.when], **made})}
+        kept = {}
+        for when, pairs in self.lines.items():
+            if left := {name: self.base[name] for name in made if name not in pairs}:
+                kept[f"{DISPATCH}{when}"] = _pairs({**pairs, **left})
+        return {**made, **kept}
+
+
+def classes(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
+    """The spaces to search from a base: of each of its classes, drawn by how many cases they have; or the one."""
+    lines = lines_of(around.text)
+    if not lines or not dispatchable(around):
+        return [around]
+    members: dict[str, list[Case]] = {}
+    for case in problem.benchmarks:
+        members.setdefault(_chosen(around.text, case.params), []).append(case)
+    order = sorted(members, key=lambda when: -(rng.random() ** (1 / len(members[when]))))
+    return [_class_space(population, around, when, members[when]) for when in order]
+
+
+def effective(text: str, params: Mapping[str, Scalar]) -> dict[str, str]:
+    """The values that a source has for a case."""
+    return {**values_of(text), **lines_of(text).get(_chosen(text, params), {})}
+
+
+def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
+    """The condition of the dispatch line for a case; empty where there is none."""
+    lines = lines_of(text)
+    if not lines:
+        return ""
+    known = {**_constants(text), **{name: value for name, value in params.items() if isinstance(value, int | float)}}
+    try:
+        return next((when for when in lines if calculate(when, known)), "")
+    except ValueError:  # the judge has refused such a kernel
+        return ""
+
+
+def _class_space(population: Population, around: Space, when: str, cases: list[Case]) -> Space:
+    """Every kernel of the family that has one configuration on all of the class's cases is a point."""
+    order = [t.name for t in around.tunables]
+    names = {case.name for case in cases}
+    points: list[Point] = []
+    tried: set[Key] = set()
+    for member in family(population, around.text):
+        trial = member.trial
+        config, *others = [effective(member.text, case.params) for case in cases]
+        if any(other != config for other in others):
+            continue
+        tried.add(tuple(config[name] for name in order))
+        made = point(trial, config)
+        times = [t.us for t in trial.evaluation.timings if t.case in names] if trial.evaluation else []
+        if made.failed or (made.score_us and len(times) == len(cases)):
+            points.append(replace(made, score_us=geomean(times) if made.score_us else None, artefact=""))
+    right = {tuple(p.values.items()) for p in points if p.score_us}
+    points = [p for p in points if p.score_us or tuple(p.values.items()) not in right]
+    base = effective(around.text, cases[0].params)
+    return ClassSpace(around.tunables, base, tuple(points), frozenset(tried), around.text, when, lines_of(around.text))
+
+
+def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
+    """Assignments and dispatch lines that make the base's source what the leaves say."""
+    order = [t.name for t in around.tunables]
+    sizes: dict[Key, int] = {}
+    for leaf in leaves:
+        sizes[leaf.key] = sizes.get(leaf.key, 0) + len(leaf.cases)
+    common = max(sizes, key=lambda key: sizes[key])
+    differing = [i for i in range(len(order)) if len({leaf.key[i] for leaf in leaves}) > 1]
+    lines = {leaf.when: _pairs({order[i]: leaf.key[i] for i in differing}) for leaf in leaves if leaf.key != common}
+    gone = {f"{DISPATCH}{when}": "" for when in lines_of(around.text)}
+    made = {f"{DISPATCH}{when}": pairs for when, pairs in lines.items()}
+    return {**around.changes(dict(zip(order, common, strict=True))), **gone, **made}
+
+
+def _cuts(sizes: Iterable[int]) -> list[int]:
+    """All but the largest size, or some of them."""
+    found = sorted(set(sizes))[:-1]
+    return found if len(found) <= CUTS else [found[len(found) * place // CUTS] for place in range(CUTS)]
+
+
+def _condition(path: Sequence[str], dims: Sequence[str]) -> str:
+    """The tightest bounds of each size, in words of the recipe."""
+    bounds: dict[tuple[str, str], float] = {}
+    for step in path:
+        dim, sign, size = step.split()
+        pick = min if sign == "<=" else max
+        bounds[dim, sign] = pick(number(size), bounds.get((dim, sign), number(size)))
+    return " and ".join(
+        f"{dim} {sign} {bounds[dim, sign]}" for dim in dims for sign in (">", "<=") if (dim, sign) in bounds
+    )
+
+
+def _pairs(config: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _numeric(options: Sequence[str]) -> bool:
+    try:
+        return all(number(option) is not None for option in options)
+    except ValueError:
+        return False
+
+
+def _sized(value: Scalar | None) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

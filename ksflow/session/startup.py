@@ -1,0 +1,116 @@
+"""How a session begins: what an earlier one left undone, what has become stale, and the seeds."""
+
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from ksflow import loop
+from ksflow.errors import ConfigError, NothingTried, counted
+from ksflow.home import shipped
+from ksflow.loop import Lab
+from ksflow.records import Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.session import revalidate
+
+_REASON = 200
+"""Letters for each seed that failed."""
+
+
+def place(problem: Problem) -> str:
+    """The user's folder or file that it was read from; empty where it came with ksflow or is not on this machine."""
+    found = Path(problem.origin.get("path") or problem.root)
+    found = found / problem.origin.get("file", "") if found.is_dir() else found
+    return str(found) if found.exists() and not found.is_relative_to(shipped("problems").resolve()) else ""
+
+
+def no_other(problem: Problem, run: str, before: str) -> None:
+    """ConfigError where the run's newest session, of these settings, had a problem that lies elsewhere still.
+
+    One that was moved is the same problem; two that are there share a name alone.
+    """
+    try:
+        known = str((yaml.safe_load(before) or {}).get("place") or "")
+    except yaml.YAMLError:  # where a secret was struck out
+        known = ""
+    if known and (found := place(problem)) not in ("", known) and Path(known).exists():
+        raise ConfigError(
+            f"run={run} of {problem.name} is for {known}, and {found} is another problem of that name: give it a run "
+            "of its own with run=ANOTHER, or another name"
+        )
+
+
+def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) -> None:
+    """Bring the population up to date. Raises ConfigError when there is nothing to start from, NothingTried where that
+    is so because of an interruption.
+    """
+    lineage = lab.lineage
+    lineage.expect(lab.key)
+    lineage.population()
+    _renew(lab, seeds)
+    for trial in (*lineage.unfinished(Origin.SEED), *lineage.again(_lost(lineage.known)), *_planted(lab, seeds)):
+        if not lab.stop():
+            loop.judge(lab, trial)
+    while not lineage.population().ranked and lineage.busy() and not interrupted():
+        time.sleep(0.2)  # another process is judging the seeds
+    if not lineage.known.ranked and interrupted():
+        raise NothingTried("interrupted before a seed was judged")
+    if not lineage.known.ranked:
+        raise ConfigError(no_start(lineage.known))
+
+
+def baselines(lab: Lab, seeds: tuple[Seed, ...]) -> frozenset[str]:
+    """The ids of the trials that are baselines."""
+    digests = {seed.kernel.digest for seed in seeds if seed.baseline}
+    return frozenset(t.id for t in lab.lineage.everything() if t.kernel and t.kernel.digest in digests)
+
+
+def no_start(population: Population) -> str:
+    """Why a search cannot begin."""
+    judged = [trial.evaluation for trial in population.trials if trial.evaluation]
+    if judged and all(evaluation.verdict in (Verdict.UNTIMED, Verdict.COMPILE) for evaluation in judged):
+        return (
+            "nothing was timed, and a search needs times: evaluator=local where the target is, evaluator=spool where "
+            "it is not; `python -m ksflow evaluate KERNEL` shows what the compilers said"
+        )
+    rows = [
+        textwrap.shorten(f"{t.name or t.id}: {t.verdict} {t.evaluation.reason}", _REASON, placeholder=" ...")
+        for t in population.trials
+        if t.evaluation
+    ]
+    return f"no seed is accepted by the judge, so there is nothing to start from ({'; '.join(rows) or 'no seeds'})"
+
+
+def _lost(population: Population) -> list[Trial]:
+    """Trials that the judge could say nothing about."""
+    return [t for t in population.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
+
+
+def _planted(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
+    """Those seeds that the lineage does not have yet, in it now."""
+    lineage = lab.lineage
+    while not lineage.store.claim(lineage.branch_of("seeds")):
+        time.sleep(0.1)
+    known = {trial.kernel.digest for trial in lineage.everything() if trial.kernel}
+    new = [seed for seed in seeds if seed.kernel.digest not in known]
+    planted = lineage.plant([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new])
+    lineage.store.release(lineage.branch_of("seeds"))
+    return planted
+
+
+def _renew(lab: Lab, seeds: tuple[Seed, ...]) -> None:
+    """Judge again what has become stale and matters; the rest stays stale."""
+    stale, lineage = lab.lineage.known.stale, lab.lineage
+    due = {trial.id: trial for trial in revalidate.due(lineage.known, {seed.kernel.digest for seed in seeds})}
+    if due:
+        changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
+        lab.watch(
+            f"stale: {counted(len(stale), 'result')} from before a change ({changed}); "
+            f"judged again first, seeds and leaders: {len(due)} of them",
+            None,
+        )
+    for trial in lineage.again(due.values()):
+        was = due[trial.id].evaluation
+        if was and not lab.stop():
+            loop.judge(lab, trial, {"renewed": revalidate.before(was)})

@@ -1,0 +1,55 @@
+"""A kernel's files with another main file, and what a new main file must be."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ksflow.records import DEVICE_LANGUAGES, Kernel, language
+from ksflow.source.tunables import recipe
+
+_NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
+
+
+def with_main(kernel: Kernel, text: str) -> dict[str, str]:
+    """The kernel's files, the main one replaced."""
+    main, *others = kernel.files
+    return {main: text, **{name: kernel.files[name] for name in others}}
+
+
+def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
+    """The kernel with another main file, under the name that its first line may give: `// file: gemm.cu`.
+
+    The name's ending and the text tell the language; the other files stay where the ending does. ValueError where it is
+    none of `languages`.
+    """
+    (main, _), *others = kernel.files.items()
+    match = _NAMED.fullmatch(text.partition("\n")[0])
+    name = match[1] if match else main
+    found = language(name, text)
+    if found not in (*languages, kernel.language):
+        raise ValueError(f"code: {name} is {found or 'of no known language'}; the task takes: {', '.join(languages)}")
+    kept = others if _ending(name) == _ending(main) else []
+    if name in dict(kept):
+        raise ValueError(f"code: {name} is the name of another file of the kernel")
+    return Kernel(found, {name: text, **dict(kept)}, report)
+
+
+def _ending(name: str) -> str:
+    return name[name.rfind(".") :]
+
+
+def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:
+    """ValueError if its main file is too long, lacks `entry`, or is that of a known kernel with other blanks."""
+    code = new.main
+    if (size := len(code.encode("utf-8"))) > max_kb * 1000:
+        raise ValueError(f"code: {size} bytes are more than {max_kb} kB")
+    if entry not in code and not _launched(new):
+        strong = " and has no `launch:` line" if new.language in DEVICE_LANGUAGES else f" ({new.language})"
+        raise ValueError(f"code: it does not define {entry}{strong}")
+    words = code.split()
+    if any(words == kernel.main.split() for kernel in known):
+        raise ValueError("code: it is the code that was given, unchanged")
+
+
+def _launched(kernel: Kernel) -> bool:
+    """Whether it is device code with a recipe that says how it is launched."""
+    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in recipe(kernel.main))

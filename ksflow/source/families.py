@@ -1,0 +1,237 @@
+"""Kernels that declare the same tunables are a family: what of it was tried, what came of that, and what is left.
+
+The one notion of it: selectors, designers and digesters all ask here. A kernel belongs to a family by the names of its
+tunables alone. Times are compared among its members with the same dispatch lines: others are judged for something else
+than their values. Values and populations in, values out.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import permutations
+from math import prod
+from random import Random
+
+from ksflow.records import Population, Trial, Verdict, base_of
+from ksflow.source.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
+
+_PATIENCE = 9  # points without a gain before a search counts as stuck
+_STRUCTURE = {"form", "pack", "decode", "precision", "fuse"}
+_WORDS = 4000  # characters of a failure's evidence that are read
+_ENUMERATED = 4096  # configurations that are looked at one by one; of more, some are drawn
+
+Config = Mapping[str, str]
+"""Tunable -> value."""
+
+declared = lru_cache(maxsize=4096)(tunables)
+values_of = lru_cache(maxsize=4096)(values)
+lines_of = lru_cache(maxsize=4096)(dispatches)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trial of a family."""
+
+    trial: Trial
+    text: str
+    """The source it stands for; of one that was never written, what it should have been."""
+
+    @property
+    def values(self) -> Config:
+        """What the source assigns."""
+        return values_of(self.text)
+
+    @property
+    def lines(self) -> Mapping[str, Config]:
+        """Its dispatch lines."""
+        return lines_of(self.text)
+
+
+def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]:
+    """The names of the tunables that were declared -> the trials that declare them, in the order of their ids."""
+    grouped: dict[frozenset[str], list[Member]] = {}
+    for trial in population.trials:
+        text = _source(trial, population)
+        if names := frozenset(values_of(text)):
+            grouped.setdefault(names, []).append(Member(trial, text))
+    return {names: tuple(group) for names, group in grouped.items()}
+
+
+def family(population: Population, text: str) -> tuple[Member, ...]:
+    """The trials that declare the same tunables as a source."""
+    return families(population).get(frozenset(values_of(text)), ())
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration of the family and what became of it."""
+
+    id: str
+    values: Mapping[str, str]
+    score_us: float | None
+    failed: bool
+    """The kernel was at fault: wrong, crashed, too slow, not compiled. A broken harness says nothing."""
+    named: frozenset[str] = frozenset()
+    """Tunables that the compiler's or the judge's words mention."""
+    stated: frozenset[tuple[str, str]] = frozenset()
+    """What those words give as the cause: `FORM = amx needs AMX` states FORM=amx, and a value it lacks counts too."""
+    artefact: str = ""
+    """Names what the compiler made of it, where the judge says so."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The configurations that a base can have: where it stands, and what became of those that were tried, in order."""
+
+    tunables: tuple[Tunable, ...]
+    base: Mapping[str, str]
+    points: tuple[Point, ...]
+    tried: frozenset[tuple[str, ...]]
+    """Configurations that were judged, or could not be written."""
+    text: str = ""
+    """The base's source."""
+
+    def key(self, config: Mapping[str, str]) -> tuple[str, ...]:
+        """Names `config`, whatever values tunables without an effect in it have."""
+        idle = self._idle.get(self._structure(config), frozenset())
+        return tuple("" if t.name in idle else config[t.name] for t in self.tunables)
+
+    def untried(self, config: Mapping[str, str]) -> bool:
+        """Whether it is new, and no `require` line of the base rules it out."""
+        return self.key(config) not in self._known and not self.ruled_out(config)
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether something is left to try: no search from this base comes to its end before this is false."""
+        if self.size <= _ENUMERATED:
+            return any(map(self.untried, self._all()))
+        return bool(self.strangers(Random(0), 1))
+
+    def ruled_out(self, config: Mapping[str, str]) -> bool:
+        """Whether a `require` line of the base forbids it for every case."""
+        return ruled_out(*self._rules, config)
+
+    @cached_property
+    def _rules(self) -> tuple[tuple[str, ...], Mapping[str, int | float]]:
+        return requires(self.text), constants(self.text)
+
+    @cached_property
+    def _known(self) -> frozenset[tuple[str, ...]]:
+        names = [tunable.name for tunable in self.tunables]
+        return frozenset(self.key(dict(zip(names, tried, strict=True))) for tried in self.tried)
+
+    @cached_property
+    def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
+        """Structure -> the tunables that the compiler made nothing of: different values, the same artefact."""
+        first: dict[tuple[tuple[str, ...], str], Point] = {}
+        found: dict[tuple[str, ...], frozenset[str]] = {}
+        for point in self.points:
+            if point.artefact:
+                structure = self._structure(point.values)
+                twin = first.setdefault((structure, point.artefact), point)
+                differing = {name for name, value in point.values.items() if twin.values[name] != value}
+                found[structure] = found.get(structure, frozenset()) | differing
+        return found
+
+    def _structure(self, config: Config) -> tuple[str, ...]:
+        """The values that decide which other tunables have an effect."""
+        return tuple(config[t.name] for t in self.tunables if t.kind in _STRUCTURE)
+
+    def changes(self, config: Mapping[str, str]) -> Config:
+        """What `config` assigns that the base does not."""
+        return {name: value for name, value in config.items() if self.base[name] != value}
+
+    @cached_property
+    def steps(self) -> Mapping[tuple[str, str, str], tuple[float, ...]]:
+        """(tunable, from, to) -> log gains of accepted kernels that differ in nothing else."""
+        found: dict[tuple[str, str, str], tuple[float, ...]] = {}
+        for tunable in self.tunables:
+            groups: dict[frozenset[tuple[str, str]], list[tuple[str, float]]] = {}
+            for point in self.points:
+                if point.score_us:
+                    rest = frozenset(item for item in point.values.items() if item[0] != tunable.name)
+                    groups.setdefault(rest, []).append((point.values[tunable.name], point.score_us))
+            for group in groups.values():
+                for (one, before), (two, after) in permutations(group, 2):
+                    key = (tunable.name, one, two)
+                    found[key] = (*found.get(key, ()), math.log(before / after))
+        return found
+
+    @cached_property
+    def stuck(self) -> bool:
+        """None of the last points was the best so far."""
+        times = [point.score_us or math.inf for point in self.points]
+        return len(times) > _PATIENCE and min(times[:-_PATIENCE]) <= min(times)
+
+    @property
+    def size(self) -> int:
+        return prod(len(tunable.options) for tunable in self.tunables)
+
+    def draw(self, rng: Random) -> Config:
+        """A configuration by chance."""
+        return {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
+
+    def strangers(self, rng: Random, count: int) -> list[Config]:
+        """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
+        if self.size <= _ENUMERATED:
+            left = [config for config in self._all() if self.untried(config)]
+            return rng.sample(left, min(count, len(left)))
+        found: dict[tuple[str, ...], Config] = {}
+        for _ in range(50 * count):
+            config = self.draw(rng)
+            if len(found) < count and self.untried(config):
+                found.setdefault(self.key(config), config)
+        return list(found.values())
+
+    def _all(self) -> Iterator[Config]:
+        for index in range(self.size):
+            config: dict[str, str] = {}
+            for tunable in self.tunables:
+                index, digit = divmod(index, len(tunable.options))
+                config[tunable.name] = tunable.options[digit]
+            yield config
+
+
+def space(text: str, members: tuple[Member, ...]) -> Space:
+    """The space around a source that declares tunables, as these members of its family have explored it."""
+    own = declared(text)
+    known = {(t.name, option) for t in own for option in t.options}
+    judged = [member for member in members if member.trial.evaluation and member.values.items() <= known]
+    points = tuple(point(member.trial, member.values) for member in judged)
+    tried = frozenset(tuple(member.values[t.name] for t in own) for member in members)
+    return Space(own, values_of(text), points, tried | {tuple(t.value for t in own)}, text)
+
+
+def point(trial: Trial, config: Config) -> Point:
+    """What became of `config`, by the trial that had it."""
+    evaluation = trial.evaluation
+    if evaluation is None or evaluation.verdict is Verdict.HARNESS:
+        return Point(trial.id, config, None, False)
+    if evaluation.accepted:
+        artefact = str(evaluation.evidence.get("artefact", ""))
+        return Point(trial.id, config, evaluation.score_us, False, artefact=artefact)
+    words = f"{evaluation.reason} {evaluation.evidence}"[:_WORDS]
+    named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
+    return Point(trial.id, config, None, True, named, _stated(evaluation.reason, config))
+
+
+def _stated(reason: str, config: Config) -> frozenset[tuple[str, str]]:
+    """The assignments that a failure's one line is about, when it is about any of this configuration's."""
+    said = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", reason) if name in config}
+    if not any(config[name] == value for name, value in said.items()):
+        return frozenset()
+    return frozenset((name, config[name]) for name in said)
+
+
+def _source(trial: Trial, population: Population) -> str:
+    if trial.kernel:
+        return trial.kernel.main
+    parent = base_of(trial, population.by_id)
+    if parent is None or parent.kernel is None or trial.experiment is None:
+        return ""
+    try:
+        return assign(parent.kernel.main, trial.experiment.changes)
+    except ValueError:
+        return ""

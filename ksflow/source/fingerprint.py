@@ -1,0 +1,57 @@
+"""What a kernel's text comes to when layout and comments are taken away: two of one form are the same code.
+
+A cheap, lexical notion: names, order and numbers count, and so does what stands in strings. The worst that can happen
+is that a repeat goes unnoticed.
+"""
+
+import hashlib
+import re
+
+from ksflow.records import Kernel
+from ksflow.source.tunables import recipe
+
+# What is not closed ends with the text or the line: every match succeeds, so hostile text takes no longer than other.
+_TEXT = r""""(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
+_C_LIKE = re.compile(
+    rf"""(?P<text>R"(?P<end>[^()\\\s"]{{0,16}})\((?:.*?\)(?P=end)"|.*)|{_TEXT})"""
+    r"""|(?P<layout>(?:\s|//(?:\\\r?\n|[^\n])*|/\*(?:.*?\*/|.*))+)""",
+    re.DOTALL,
+)
+_LONG = "|".join(rf"{quotes}(?:\\.|[^\\])*?(?:{quotes}|\Z)" for quotes in ('"""', "'''"))
+_PYTHON = re.compile(
+    rf"(?P<text>{_LONG}|{_TEXT})"
+    r"|(?P<blank>[ \t\f]+(?=[^\s#]))|(?P<rest>[ \t\f]*(?:\#[^\n]*)?(?:\r?\n|\Z))(?P<indent>[ \t]*)",
+    re.DOTALL,
+)
+
+
+def form(kernel: Kernel) -> str:
+    """Names the code: 16 hexadecimal digits. Files that are comments and nothing else keep their texts.
+
+    The lines of a launch recipe are comments that count.
+    """
+    bare = _python if kernel.language in ("python", "triton") else _c_like
+    parts = [kernel.language]
+    for name, body in kernel.files.items():
+        parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in recipe(body))]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _c_like(text: str) -> str:
+    """Strings stay; layout is a blank, or a line end where it holds one: the preprocessor reads lines."""
+    return _C_LIKE.sub(lambda found: found["text"] or ("\n" if "\n" in found["layout"] else " "), text).strip()
+
+
+def _python(text: str) -> str:
+    """Strings and indentation stay; empty lines and comments go, other blanks are one."""
+    lines: list[list[str]] = [[]]
+    end = 0
+    for found in _PYTHON.finditer(text):
+        lines[-1].append(text[end : found.start()])
+        end = found.end()
+        if found["rest"] is None:
+            lines[-1].append(found["text"] or " ")
+        else:
+            lines.append([found["indent"]])
+    lines[-1].append(text[end:])
+    return "\n".join(filter(str.strip, map("".join, lines)))

@@ -1,0 +1,174 @@
+"""What the lines of a recipe say, one by one: sizes stay expressions, which are known to be well formed."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ksflow.source.expressions import expression
+from ksflow.source.tunables import NUMBER
+
+ITEM_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1,
+    "float8_e5m2fnuz": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
+"""dtype of a workspace -> bytes of one element."""
+_WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
+_DISPATCH = re.compile(r"if\s+([^:]+):\s*(.+)")
+_PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Device memory that is allocated once per case; its contents are arbitrary at first and kept between calls."""
+
+    name: str
+    dtype: str
+    elements: str
+    """Expression."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch, its sizes as expressions."""
+
+    line: str
+    kernel: str
+    grid: tuple[str, ...]
+    args: tuple[str, ...]
+    block: tuple[str, ...] = ()
+    """Threads; empty for Triton."""
+    shared: str = "0"
+    """Bytes of dynamic shared memory; Triton's compiler knows its own."""
+    warps: str = ""
+    stages: str = ""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Triton's constexpr parameters."""
+    when: str = ""
+    """Left out for a case where this is false; empty for always."""
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """Other values of constants for the cases where a condition holds."""
+
+    when: str
+    values: Mapping[str, str]
+
+
+def _launch(rest: str) -> Launch:
+    """`NAME [GRID] [BLOCK] shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
+    head, _, when = _cut(rest, "if")
+    head = head.rstrip()
+    if not head.endswith(")"):
+        raise ValueError("ends without a list of arguments: (a, b, ...)")
+    opening = _opening(head)
+    sizes, inner = head[:opening].strip(), head[opening + 1 : -1]
+    name = _WORD.match(sizes)
+    if name is None:
+        raise ValueError("begins without the name of a function")
+    grid, sizes = _bracketed(sizes[name.end() :].strip(), "grid")
+    parts = _parts(inner)
+    pairs = [match for match in map(_PAIR.fullmatch, parts) if match]
+    plain = [part for part in parts if not _PAIR.fullmatch(part)]
+    found = {match[1]: expression(match[2]) for match in pairs}
+    common = (rest, name[0], grid, tuple(map(expression, plain)))
+    condition = expression(when) if when else ""
+    if sizes.startswith("["):
+        if found:
+            raise ValueError(f"{next(iter(found))}=... is for Triton's constexpr parameters")
+        block, sizes = _bracketed(sizes, "block")
+        word, _, shared = sizes.partition(" ")
+        if word not in ("", "shared"):
+            raise ValueError(f"{word!r} after the block; `shared EXPR` may stand there")
+        return Launch(*common, block, expression(shared) if word else "0", when=condition)
+    warps, between, stages = _cut(sizes.removeprefix("warps"), "stages")
+    if not sizes.startswith("warps") or not between:
+        raise ValueError("after the grid comes a block, [threads], or for Triton `warps EXPR stages EXPR`")
+    return Launch(*common, warps=expression(warps), stages=expression(stages), constants=found, when=condition)
+
+
+def _workspace(rest: str) -> Workspace:
+    match = _WORKSPACE.fullmatch(rest)
+    if match is None:
+        raise ValueError("is not `NAME DTYPE ELEMENTS`")
+    if match[2] not in ITEM_BYTES:
+        raise ValueError(f"{match[2]!r} is no dtype; those are: {', '.join(ITEM_BYTES)}")
+    return Workspace(match[1], match[2], expression(match[3]))
+
+
+def _dispatch(rest: str) -> Dispatch:
+    match = _DISPATCH.fullmatch(rest)
+    if match is None:
+        raise ValueError("is not `if CONDITION: NAME=VALUE ...`")
+    pairs = re.findall(rf"([A-Za-z_]\w*)\s*=\s*({NUMBER})(?=[\s,]|$)", match[2])
+    if not pairs or re.sub(r"[\s,]", "", match[2]) != "".join(f"{name}={value}" for name, value in pairs):
+        raise ValueError("after the condition come pairs NAME=NUMBER")
+    return Dispatch(expression(match[1]), dict(pairs))
+
+
+def _cut(text: str, word: str) -> tuple[str, str, str]:
+    """What comes before and after the first `word` outside of all brackets."""
+    depth = 0
+    for match in re.finditer(r"[(\[]|[)\]]|\w+", text):
+        depth += (match[0] in "([") - (match[0] in ")]")
+        if depth == 0 and match[0] == word:
+            return text[: match.start()], word, text[match.end() :]
+    return text, "", ""
+
+
+def _opening(text: str) -> int:
+    """Where the bracket opens that closes at the end."""
+    depth = 0
+    for index in reversed(range(len(text))):
+        depth += (text[index] == ")") - (text[index] == "(")
+        if depth == 0:
+            return index
+    raise ValueError("a bracket is closed that was never opened")
+
+
+def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
+    """The one to three expressions in the brackets that come first, and what follows them."""
+    end = text.find("]")
+    parts = _parts(text[1:end]) if text.startswith("[") and end > 0 else []
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(f"the {what} is not a list of one to three sizes: [x, y, z]")
+    return tuple(map(expression, parts)), text[end + 1 :].strip()
+
+
+def _parts(text: str) -> list[str]:
+    """What commas outside of brackets separate."""
+    found, rest = [], text
+    while rest.strip():
+        depth = 0
+        for index, letter in enumerate(f"{rest},"):
+            depth += (letter in "([") - (letter in ")]")
+            if letter == "," and depth == 0:
+                found.append(rest[:index].strip())
+                rest = rest[index + 1 :]
+                break
+        else:
+            raise ValueError("a bracket is not closed")
+    return found
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "workspace": _workspace,
+    "launch": _launch,
+    "require": expression,
+    "dispatch": _dispatch,
+}
+"""Kind of line -> what reads the rest of it. ValueError says what is wrong."""

@@ -1,0 +1,228 @@
+"""The launch recipe of a GPU kernel in strong mode: which device functions run, in what order, how large, on what.
+
+    // workspace: at uint8 m * k
+    // launch: transpose [cdiv(m, 64), cdiv(k, 64)] [256] (a, at, m, k)
+    // launch: gemm [cdiv(n, BN), cdiv(m, BM)] [256] shared 4 * (BM + BN) * 128 (at, b, c, m, n, k) if k >= 512
+    // require: 4 * (BM + BN) * 128 <= 232448
+    // dispatch: if m <= 1024 and k >= 4096: BM=64 BN=128
+
+With `#` for Triton, where `warps EXPR stages EXPR` stands for the block and `NAME=EXPR` is a constexpr parameter.
+Expressions are over a case's numbers and the numbers that the source declares at top level. Text in, records out:
+nothing is run. Not covered: whether the functions exist, which only a compiler can tell.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ksflow.records import Scalar
+from ksflow.source.expressions import LARGEST, Number, calculate, size
+from ksflow.source.launch_lines import ITEM_BYTES, READERS, Dispatch, Launch, Workspace
+from ksflow.source.tunables import constants, number, redeclared
+from ksflow.source.tunables import recipe as lines
+
+__all__ = [
+    "Dispatch",
+    "Launch",
+    "Plan",
+    "Recipe",
+    "Room",
+    "Step",
+    "Workspace",
+    "assigned",
+    "parse",
+    "plans",
+]
+
+Triple = tuple[int, int, int]
+
+_LARGEST_GRID = (2**31 - 1, 65535, 65535)
+_MOST_THREADS, _MOST_WARPS = 1024, 32
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All recipe lines of a source, in their order."""
+
+    constants: Mapping[str, Number]
+    """What the source declares."""
+    workspaces: tuple[Workspace, ...]
+    launches: tuple[Launch, ...]
+    requires: tuple[str, ...]
+    dispatches: tuple[Dispatch, ...]
+
+
+# -- what it comes to for a case -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Room:
+    """A workspace of one case."""
+
+    name: str
+    dtype: str
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.elements * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch of one case. Plain data: `dataclasses.asdict` gives what JSON can hold."""
+
+    kernel: str
+    grid: Triple
+    block: Triple
+    """(0, 0, 0) for Triton."""
+    shared: int
+    warps: int
+    """0 but for Triton, like `stages`."""
+    stages: int
+    args: tuple[tuple[str, int], ...]
+    """("arg", index into the problem's), ("workspace", index) or ("int", value)."""
+    constants: Mapping[str, Number]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs for one case."""
+
+    variant: int
+    """Index into the values that `plans` returns."""
+    workspaces: tuple[Room, ...]
+    launches: tuple[Step, ...]
+
+
+def parse(text: str) -> Recipe | None:
+    """The recipe of a source; None where it has no launch line. ValueError names the bad line and why."""
+    found: dict[str, list[Any]] = {kind: [] for kind in READERS}
+    declared = constants(text)
+    for kind, rest in lines(text):
+        try:
+            found[kind].append(READERS[kind](rest))
+        except ValueError as error:
+            raise ValueError(f"{kind}: {rest}: {error}") from error
+    if not found["launch"]:
+        return None
+    for dispatch in found["dispatch"]:
+        if unknown := dispatch.values.keys() - declared.keys():
+            raise ValueError(
+                f"dispatch: if {dispatch.when}: {min(unknown)} is no number that the source declares at top level; "
+                f"those are: {', '.join(declared) or 'none'}"
+            )
+    return Recipe(declared, *(tuple(found[kind]) for kind in READERS))
+
+
+def assigned(text: str, values: Mapping[str, str]) -> str:
+    """The source with other values where it declares constants, and blank lines for its recipe."""
+    return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
+
+
+def plans(
+    recipe: Recipe, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
+) -> tuple[list[dict[str, str]], dict[str, Plan]]:
+    """The distinct sets of values (`assigned` takes them), and a plan for each case by its name.
+
+    `cases`: a case's name -> its parameters; `args`: the names of the problem's tensors. ValueError where something
+    cannot be computed or a `require` does not hold.
+    """
+    variants: list[dict[str, str]] = []
+    made: dict[str, Plan] = {}
+    for name, params in cases.items():
+        numbers = {key: value for key, value in params.items() if isinstance(value, int | float)}
+        if hidden := numbers.keys() & recipe.constants.keys():
+            raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
+        values = _values(recipe, numbers)
+        if values not in variants:
+            variants.append(values)
+        known = {**recipe.constants, **{key: number(value) for key, value in values.items()}, **numbers}
+        _check(recipe, values, known, name)
+        made[name] = _plan(recipe, variants.index(values), known, args)
+    return variants, made
+
+
+# -- computing -------------------------------------------------------------------------------------
+
+
+def _values(recipe: Recipe, numbers: Mapping[str, Number]) -> dict[str, str]:
+    """What the first dispatch that matches a case assigns, beside what is declared anyway."""
+    known = {**recipe.constants, **numbers}
+    for dispatch in recipe.dispatches:
+        try:
+            if calculate(dispatch.when, known):
+                return {
+                    name: value for name, value in dispatch.values.items() if number(value) != recipe.constants[name]
+                }
+        except ValueError as error:
+            raise ValueError(f"dispatch: if {dispatch.when}: {error}") from error
+    return {}
+
+
+def _check(recipe: Recipe, values: Mapping[str, str], known: Mapping[str, Number], case: str) -> None:
+    for require in recipe.requires:
+        try:
+            held = calculate(require, known)
+        except ValueError as error:
+            raise ValueError(f"require: {error}") from error
+        if not held:
+            used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in recipe.constants]
+            shown = [f"{name}={values.get(name, recipe.constants[name])}" for name in used]
+            raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {case}'])})")
+
+
+def _plan(recipe: Recipe, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> Plan:
+    places = {name: ("arg", index) for index, name in enumerate(args)}
+    rooms = []
+    for index, space in enumerate(recipe.workspaces):
+        if space.name in places:
+            raise ValueError(f"workspace: {space.name} is the name of something else already")
+        places[space.name] = ("workspace", index)
+        try:
+            rooms.append(Room(space.name, space.dtype, size(space.elements, known, 1, LARGEST)))
+        except ValueError as error:
+            raise ValueError(f"workspace: {space.name}: {error}") from error
+    steps = []
+    for launch in recipe.launches:
+        try:
+            if not launch.when or calculate(launch.when, known):
+                steps.append(_step(launch, known, places))
+        except ValueError as error:
+            raise ValueError(f"launch: {launch.line}: {error}") from error
+    if not steps:
+        raise ValueError(f"no launch is left for {', '.join(f'{name}={value}' for name, value in known.items())}")
+    return Plan(variant, tuple(rooms), tuple(steps))
+
+
+def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]]) -> Step:
+    grid = _triple(launch.grid, known, _LARGEST_GRID)
+    block: Triple = (0, 0, 0)
+    warps = stages = 0
+    if launch.block:
+        block = _triple(launch.block, known, (_MOST_THREADS,) * 3)
+        if block[0] * block[1] * block[2] > _MOST_THREADS:
+            raise ValueError(f"a block has at most {_MOST_THREADS} threads, not {block[0] * block[1] * block[2]}")
+    else:
+        warps = size(launch.warps, known, 1, _MOST_WARPS)
+        stages = size(launch.stages, known, 0, _MOST_THREADS)
+        if warps & (warps - 1):
+            raise ValueError(f"the number of warps is a power of two, not {warps}")
+    return Step(
+        launch.kernel,
+        grid,
+        block,
+        size(launch.shared, known, 0, LARGEST),
+        warps,
+        stages,
+        tuple(places.get(arg) or ("int", size(arg, known, -LARGEST, LARGEST)) for arg in launch.args),
+        {name: calculate(value, known) for name, value in launch.constants.items()},
+    )
+
+
+def _triple(sizes: Sequence[str], known: Mapping[str, Number], most: Triple) -> Triple:
+    x, y, z = (size(length, known, 1, largest) for length, largest in zip((*sizes, "1", "1"), most, strict=False))
+    return x, y, z

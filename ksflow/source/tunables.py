@@ -1,0 +1,211 @@
+"""Tunables: numbers a kernel declares where it assigns them, in any language.
+
+    constexpr int MR = 8;         // tune: 4 6 8 12 | tile: rows of the register tile
+    #define STAGES 2              // tune: 1 2 3
+    BLOCK_M: tl.constexpr = 64    # tune: 32 64 128
+
+The value is what is assigned; the list is what may be; after `|` come the kind and its meaning, both optional.
+
+A GPU kernel that says how it is launched can take other values for some cases, and rule values out:
+
+    // launch: gemm [cdiv(m, BM)] [256] (a, b, c, m, n, k)
+    // dispatch: if m <= 1024 and k > 512: BM=64 STAGES=4
+    // require: STAGES * BM * 128 <= 232448
+
+Text in, text out: nothing is run, and everything but the assigned values is left as it is, byte for byte.
+"""
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ksflow.source.expressions import Number, calculate, expression
+
+_LINE = re.compile(
+    r"""(?P<head>\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
+               | [^=]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
+        (?P<value>[\w.+-]+)
+        (?P<tail>\s*;?\s*(?://|\#)\s*tune:\s*(?P<options>[\w.+\-\s,]+?)
+            (?:\|\s*(?P<kind>\w+)\s*(?::\s*(?P<doc>.*?))?)?\s*)""",
+    re.VERBOSE,
+)
+_LONGEST = 300  # characters: a declaration is a short line, and the pattern backtracks on long ones
+NUMBER = (
+    r"-?(?:0[xX][0-9a-fA-F]+|(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)[fF]?|(?:0|[1-9]\d*)[uUlL]*)|[tT]rue|[fF]alse"
+)
+"""A literal, as a source assigns it."""
+_CONSTANT = re.compile(
+    rf"""(?P<head>\s*\#\s*define\s+(?P<macro>[A-Za-z_]\w*)\s+
+                | (?!\s)[\w\s:<>,.]*?\b(?P<name>[A-Za-z_]\w*)(?:\s*:[^=]+?)?\s*=\s*)
+         (?P<value>{NUMBER})
+         (?P<tail>\s*;?\s*(?:(?://|\#).*)?)""",
+    re.VERBOSE,
+)
+_RECIPE = re.compile(r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch):(?P<rest>.*)")
+_DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
+DISPATCH = "dispatch: if "
+"""How the name of a change begins that sets values for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`."""
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """One declared choice."""
+
+    name: str
+    value: str
+    options: tuple[str, ...]
+    kind: str = ""
+    """form, decode, pack, tile, block, vector, unroll, prefetch, precision, fuse, memory, compiler or nothing."""
+    doc: str = ""
+
+
+def tunables(text: str) -> tuple[Tunable, ...]:
+    """What `text` declares, in order. A value outside its own list counts as one of its options."""
+    found: dict[str, Tunable] = {}
+    for match in filter(None, map(_declaration, text.split("\n"))):
+        name, value = match["name"] or match["macro"], match["value"]
+        options = tuple(dict.fromkeys(re.split(r"[\s,]+", match["options"].strip(" \t,"))))
+        if value not in options:
+            options = (value, *options)
+        if name not in found:
+            found[name] = Tunable(name, value, options, match["kind"] or "", match["doc"] or "")
+    return tuple(found.values())
+
+
+def values(text: str) -> dict[str, str]:
+    """Tunable -> the value `text` assigns."""
+    return {tunable.name: tunable.value for tunable in tunables(text)}
+
+
+def dispatches(text: str) -> dict[str, dict[str, str]]:
+    """Condition -> tunable -> the value for the cases where it holds. The first that holds decides.
+
+    Lines that cannot be read are left out; the judge refuses them.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for kind, rest in recipe(text):
+        match = _DISPATCH.fullmatch(rest) if kind == "dispatch" else None
+        with contextlib.suppress(ValueError):
+            if match:
+                found.setdefault(match["when"].strip(), _pairs(match["values"]))
+    return found
+
+
+def requires(text: str) -> tuple[str, ...]:
+    """The expressions that `text` says must hold."""
+    return tuple(rest for kind, rest in recipe(text) if kind == "require")
+
+
+def recipe(text: str) -> tuple[tuple[str, str], ...]:
+    """(launch, workspace, require or dispatch; what it says) of every line that is one, in order."""
+    matches = (_RECIPE.fullmatch(line) for line in text.split("\n"))
+    return tuple((match["kind"], match["rest"].strip()) for match in matches if match)
+
+
+def constants(text: str) -> dict[str, Number]:
+    """The numbers that a source declares at top level, one per line; of several with a name the first."""
+    found: dict[str, Number] = {}
+    for match in filter(None, map(_constant, text.split("\n"))):
+        found.setdefault(match["name"] or match["macro"], number(match["value"]))
+    return found
+
+
+def redeclared(line: str, values: Mapping[str, str]) -> str:
+    """A line of a source, with another value where it declares one of these constants."""
+    match = _constant(line) if values else None
+    value = values.get(match["name"] or match["macro"]) if match else None
+    return f"{match['head']}{value}{match['tail']}" if match and value is not None else line
+
+
+def _constant(line: str) -> re.Match[str] | None:
+    return _CONSTANT.fullmatch(line) if len(line) <= _LONGEST else None
+
+
+def number(literal: str) -> Number:
+    """What a literal of any of the languages means; true is 1. ValueError where it is no number."""
+    plain = literal.lower()
+    if plain in ("true", "false"):
+        return int(plain == "true")
+    if "x" in plain:
+        return int(plain, 16)
+    plain = plain.rstrip("ulf")
+    return float(plain) if "." in plain or "e" in plain else int(plain)
+
+
+def ruled_out(rules: tuple[str, ...], known: Mapping[str, Number], config: Mapping[str, str]) -> bool:
+    """Whether one of a source's `requires` forbids `config` whatever the case; `known`: the source's `constants`.
+
+    What depends on the case is left to the judge.
+    """
+    return any(_broken(rule, known, config) for rule in rules)
+
+
+def _broken(rule: str, known: Mapping[str, Number], config: Mapping[str, str]) -> bool:
+    try:
+        return not calculate(rule, {**known, **{name: number(config[name]) for name in known.keys() & config.keys()}})
+    except ValueError:
+        return False
+
+
+def assign(text: str, changes: Mapping[str, str]) -> str:
+    """`text` with other values, everywhere or (`dispatch: if ...`) for some cases; "" takes such a line away.
+
+    Raises ValueError for an unknown tunable, a value outside its list, or a condition that is none.
+    """
+    declared = {tunable.name: tunable for tunable in tunables(text)}
+    lines = {name.removeprefix(DISPATCH): value for name, value in changes.items() if name.startswith(DISPATCH)}
+    plain = {name: value for name, value in changes.items() if not name.startswith(DISPATCH)}
+    _check(plain, declared)
+    for when, pairs in lines.items():
+        expression(when)
+        _check(_pairs(pairs), declared)
+    if lines and not any(kind == "launch" for kind, _ in recipe(text)):
+        raise ValueError("dispatch lines need launch lines: the kernel's own host code decides what it launches")
+    text = "\n".join(_rewrite(line, plain) for line in text.split("\n"))
+    return _dispatched(text, lines) if lines else text
+
+
+def _check(changes: Mapping[str, str], declared: Mapping[str, Tunable]) -> None:
+    for name, value in changes.items():
+        if name not in declared:
+            raise ValueError(f"no tunable {name}; declared: {', '.join(declared) or 'none'}")
+        if value not in declared[name].options:
+            raise ValueError(f"{name} can be {' '.join(declared[name].options)}, not {value}")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`BM=64 STAGES=4` as names and values. ValueError where it is something else."""
+    pairs = [pair.partition("=") for pair in re.sub(r"\s*=\s*", "=", text).replace(",", " ").split()]
+    if wrong := [name for name, sign, value in pairs if not (name and sign and value)]:
+        raise ValueError(f"dispatch: {wrong[0]!r} is not NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _dispatched(text: str, changes: Mapping[str, str]) -> str:
+    """The dispatch lines changed in their places, new ones before the first launch line."""
+    lines: list[str] = []
+    left = dict(changes)
+    at, mark = -1, ""
+    for line in text.split("\n"):
+        rule = _RECIPE.fullmatch(line)
+        match = _DISPATCH.fullmatch(rule["rest"].strip()) if rule and rule["kind"] == "dispatch" else None
+        if rule and rule["kind"] == "launch" and at < 0:
+            at, mark = len(lines), rule["mark"]
+        when = match["when"].strip() if match else ""
+        if rule is None or when not in changes:
+            lines.append(line)
+        elif pairs := left.pop(when, ""):
+            lines.append(f"{rule['mark']}{DISPATCH}{when}: {pairs}")
+    new = [f"{mark}{DISPATCH}{when}: {pairs}" for when, pairs in left.items() if pairs]
+    return "\n".join([*lines[:at], *new, *lines[at:]])
+
+
+def _declaration(line: str) -> re.Match[str] | None:
+    return _LINE.fullmatch(line) if "tune:" in line and len(line) <= _LONGEST else None
+
+
+def _rewrite(line: str, changes: Mapping[str, str]) -> str:
+    match = _declaration(line)
+    value = changes.get(match["name"] or match["macro"]) if match else None
+    return f"{match['head']}{value}{match['tail']}" if match and value is not None else line
