@@ -19,7 +19,6 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from ksflow.sandbox.driver import Driver, Pointer, open_driver, torch_device
@@ -30,7 +29,7 @@ FIRST = struct.Struct("=I")
 """The number of an order's first call."""
 TIME = struct.Struct("=d")
 GATE_BYTES = 4096
-_PRELUDE_BYTES = 64
+_SCRATCH_BYTES = 64
 FLAG = 64
 """Where in the shared page the box's word is; the judge's is at 0."""
 
@@ -78,7 +77,7 @@ class Gate:
         self._page = mmap.mmap(fd, GATE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
         self.word = driver.show(address, GATE_BYTES)
-        self._prelude = partial(driver.clear, driver.allocate(_PRELUDE_BYTES), _PRELUDE_BYTES)
+        self._scratch = driver.allocate(_SCRATCH_BYTES)
         self._events: list[tuple[Any, Any]] = []
 
     def queue(self, first: int, calls: Sequence[Call]) -> None:
@@ -87,7 +86,7 @@ class Gate:
             self._events.append((self.driver.event(), self.driver.event()))
         for number, (call, (before, after)) in enumerate(zip(calls, self._events, strict=False), first):
             self.driver.wait(self.word, number)
-            self.driver.submit(self._prelude)  # meanwhile the device fetches what follows
+            self.driver.clear(self._scratch, _SCRATCH_BYTES)  # meanwhile the device fetches what follows
             self.driver.record(before)
             self.driver.submit(call)
             self.driver.record(after)

@@ -54,6 +54,12 @@ class Emulated(Driver):
         self._maps[pointer] = found
         return pointer
 
+    def allocate(self, size: int) -> Pointer:
+        found = mmap.mmap(-1, size)
+        pointer = ctypes.addressof(ctypes.c_char.from_buffer(found))
+        self._maps[pointer] = found
+        return pointer
+
     def leave(self, pointer: Pointer, size: int) -> None:
         del self._maps[pointer]
 

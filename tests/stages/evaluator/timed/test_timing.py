@@ -171,7 +171,7 @@ def test_large_outputs_are_checked_at_a_sample(evaluator: LocalEvaluator, proble
 
 def test_this_process_stays_light() -> None:
     code = (
-        "import sys; from ksflow import target; from ksflow.stages.evaluator.local import LocalEvaluator;"
+        "import sys; from ksflow.hardware import target; from ksflow.stages.evaluator.local import LocalEvaluator;"
         "LocalEvaluator(target.detect()); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, timeout=600, check=False)
