@@ -329,7 +329,8 @@ def test_no_kernel_is_blamed_for_the_null_kernels_end(problem: Problem) -> None:
 @pytest.mark.slow
 def test_judge_dies_with_this_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from ksflow.hardware import target; from ksflow.stages.evaluator.local import LocalEvaluator;"
+        "import sys, time; from ksflow.hardware import target\n"
+        "from ksflow.stages.evaluator.local import LocalEvaluator\n"
         "made = LocalEvaluator(target.detect()); print(made._judge.pid, flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
