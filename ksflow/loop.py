@@ -11,7 +11,7 @@ from typing import Any
 
 from ksflow import evaluation as judging
 from ksflow.errors import StageError, boundary, made
-from ksflow.lineage import Lineage, Turn, repeats
+from ksflow.lineage import Lineage, Round, repeats
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes.knowledge import doubted
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
@@ -51,7 +51,7 @@ class Lab:
     write: Writer
     evaluate: Evaluator
     digest: Digester
-    handbook: tuple[Note, ...] = ()
+    initial_notes: tuple[Note, ...] = ()
     """Notes that came with the target, shown before what was learnt."""
     repairs: int = 0
     repeats: str = "show"
@@ -61,9 +61,9 @@ class Lab:
     """Told of every step: `select`, `design`, `write`, `evaluate`, `done`, `digest`."""
     stop: Callable[[], bool] = lambda: False
     """Asked before each trial, and between the steps of a round."""
-    room: Callable[[int], int] = lambda wanted: wanted
+    reserve_slots: Callable[[int], int] = lambda wanted: wanted
     """How many of so many experiments the budget has room for; they count as dispatched."""
-    together: Callable[[Callable[[Any], None], Iterable[Any]], None] = one_by_one
+    map_parallel: Callable[[Callable[[Any], None], Iterable[Any]], None] = one_by_one
     """Does something for several trials, at once where that is possible."""
     device: AbstractContextManager[object] = field(default_factory=nullcontext)
     """Held while the judge is at work: the queue for the device."""
@@ -74,11 +74,11 @@ class Lab:
         return judging.key(self.problem, self.evaluate)
 
 
-def round_(lab: Lab, turn: Turn, learning: bool = False) -> None:
+def run_round(lab: Lab, turn: Round, learning: bool = False) -> None:
     """One turn of the loop. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
     with lab.transcript.about(f"round {turn.name}", turn.sample) as spent:
         learnt = learn(lab, turn) if learning else turn.notes
-        notes, known = lab.handbook + learnt, turn.known.closing(learnt)
+        notes, known = lab.initial_notes + learnt, turn.known.closing(learnt)
         lab.watch("select", None)
         with boundary("selector"):
             choice = made(Choice, lab.select(lab.problem, known))
@@ -88,8 +88,8 @@ def round_(lab: Lab, turn: Turn, learning: bool = False) -> None:
         lab.watch("design", None)
         with boundary("designer"):
             plan = made(Plan, lab.design(lab.problem, known, choice, notes))
-    trials = lab.lineage.dispatch(_drafts(choice, plan), plan, turn.name, lab.room, spent.cost)
-    lab.together(lambda trial: attempt(lab, trial, notes), trials)
+    trials = lab.lineage.dispatch(_drafts(choice, plan), plan, turn.name, lab.reserve_slots, spent.cost)
+    lab.map_parallel(lambda trial: attempt(lab, trial, notes), trials)
 
 
 def attempt(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> None:
@@ -104,13 +104,13 @@ def attempt(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> No
                 return
             (trial,) = again
     finally:
-        lab.lineage.leave(trial)
+        lab.lineage.release(trial)
 
 
 def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Trial:
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
     lab.watch("write", trial)
-    notes = lab.handbook + lab.lineage.notes() if notes is None else notes
+    notes = lab.initial_notes + lab.lineage.notes() if notes is None else notes
     with lab.transcript.about(trial.id) as spent:
         try:
             with boundary("writer"):
@@ -145,7 +145,7 @@ def verdict(lab: Lab, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
     return judging.verdict(lab.problem, lab.evaluate, kernel, against)
 
 
-def learn(lab: Lab, turn: Turn) -> tuple[Note, ...]:
+def learn(lab: Lab, turn: Round) -> tuple[Note, ...]:
     """Digest the run so far; the notes that hold from now on."""
     lab.watch("digest", None)
     try:
@@ -175,7 +175,7 @@ def _again(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
         return ()
     shown = bool(trial.repeats) and lab.repeats == "show" and times <= lab.repairs
     failed = not trial.repeats and trial.score_us is None and times < lab.repairs
-    return lab.lineage.dispatch([_repair(trial)], cause=trial.id, room=lab.room) if shown or failed else ()
+    return lab.lineage.dispatch([_repair(trial)], cause=trial.id, reserve=lab.reserve_slots) if shown or failed else ()
 
 
 def _drafts(choice: Choice, plan: Plan) -> list[Trial]:

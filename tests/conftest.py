@@ -66,7 +66,7 @@ def plant(lineage: Lineage, text: str, us: float) -> Trial:
     """A judged seed."""
     from dataclasses import replace
 
-    (seed,) = lineage.plant([Trial("", Origin.SEED, kernel=kernel(text), name="seed.cpp")])
+    (seed,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel(text), name="seed.cpp")])
     done = replace(seed, evaluation=accepted(us))
     lineage.evaluate(done)
     return done

@@ -31,7 +31,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lineage that has a session to be replayed."""
     path = tmp_path_factory.mktemp("recorded") / "lineage.git"
     lineage = Lineage(path, "fp8_gemm")
-    lineage.session("")
+    lineage.open_session("")
     lineage.close()
     return path
 

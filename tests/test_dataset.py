@@ -322,7 +322,7 @@ def test_what_says_nothing_of_the_kernel_has_no_worth() -> None:
 
 def grow(lineage: Lineage, base: Trial, text: str, said: Evaluation, answer_: str) -> Trial:
     """A trial of a round of its own, with the writer's call."""
-    turn = lineage.begin()
+    turn = lineage.begin_round()
     lineage.select(lineage.population().choose(base.id, base.id, "it is fast"), turn.name)
     experiment = Experiment("unroll", "it is unrolled", (1.0, 5.0), 10.0)
     (trial,) = lineage.dispatch([draft(base.id)], Plan(("a",), (experiment,), (0,)), turn.name)
@@ -340,13 +340,13 @@ def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lineage
     """A run of the problem `toy` with one seed."""
     monkeypatch.chdir(tmp_path)
     made = Lineage(tmp_path / "runs/lineage.git", "toy", clock=lambda: 1_700_000_000)
-    made.session("")
+    made.open_session("")
     yield made
     made.close()
 
 
 def seed(lineage: Lineage, text: str) -> Trial:
-    (planted,) = lineage.plant([Trial("", Origin.SEED, kernel=kernel(text), name="seed.cpp")])
+    (planted,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel(text), name="seed.cpp")])
     planted = replace(planted, evaluation=replace(accepted(100), judge="j", problem="p"))
     lineage.evaluate(planted)
     return planted

@@ -12,7 +12,7 @@ from conftest import accepted, draft, kernel, plant
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.chronicle import Chronicle
+from ksflow.lineage.history import Chronicle
 from ksflow.lm.render import outcomes
 from ksflow.optimize.division import PARTS, divide
 from ksflow.optimize.examples import Source, gather
@@ -30,14 +30,14 @@ def lineage(tmp_path: Path) -> Iterator[Lineage]:
     """A run that takes a second for each commit."""
     ticks = iter(range(1_700_000_000, 1_800_000_000))
     made = Lineage(tmp_path / "lineage.git", "softmax", clock=lambda: next(ticks))
-    made.session("")
+    made.open_session("")
     yield made
     made.close()
 
 
 def run_round(lineage: Lineage, base: str, us: float, idea: str = "unroll the loop") -> Trial:
     """A round with one experiment on a base, written and judged."""
-    turn = lineage.begin()
+    turn = lineage.begin_round()
     lineage.select(lineage.population().choose(base, base, "it is fast"), turn.name)
     experiment = Experiment(idea, "it is done", (1.0, 5.0), 10.0)
     (trial,) = lineage.dispatch([draft(base, idea=idea)], Plan(("a",), (experiment,), (0,)), turn.name)
@@ -171,7 +171,7 @@ def test_after_a_change_of_the_judge_the_old_trials_are_stale_and_the_seeds_judg
     seed = plant(lineage, "seed", 100.0)
     old = run_round(lineage, seed.id, 50.0)
     lineage.evaluate(replace(seed, evaluation=by("judge-2", 101.0)))
-    turn = lineage.begin()
+    turn = lineage.begin_round()
     lineage.select(lineage.population().choose(seed.id, seed.id, "again"), turn.name)
     history = read(lineage)
     for known in (history.final, history.moments[-1].known):

@@ -66,7 +66,7 @@ def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lin
         "notes of toy/main that come along: 3 of 5",
     )
     new = Lineage(tmp_path / "other.git", "softmax")
-    (planted,) = new.plant([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name)])
+    (planted,) = new.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name)])
     judged = replace(planted, evaluation=replace(accepted(80.0), target="here"))
     new.evaluate(judged)
     said = new.store.told(new.commit_of(planted.id))[2]

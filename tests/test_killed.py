@@ -66,7 +66,7 @@ def at_work(path: str, journal: str, begun: Event) -> None:
     lineage = Lineage(path, "toy")
     lineage.population()
     begun.set()
-    lineage.session("made: by a test\n")
+    lineage.open_session("made: by a test\n")
     done("session")
     for trial in lineage.unfinished():
         finish(lineage, trial.id if trial.kernel else "", done)
@@ -75,7 +75,7 @@ def at_work(path: str, journal: str, begun: Event) -> None:
     number = 0
     while True:
         number += 1
-        turn = lineage.begin()
+        turn = lineage.begin_round()
         lineage.select(turn.known.choose("00001", "00001", "the first"), turn.name)
         said = f"{os.getpid()}.{number}"
         lineage.record(Call("designer", "m", (), said))
@@ -97,7 +97,7 @@ def write(lineage: Lineage, trial, done) -> None:  # type: ignore[no-untyped-def
 
 def finish(lineage: Lineage, name: str, done) -> None:  # type: ignore[no-untyped-def]
     if name:
-        trial = next(t for t in lineage.everything() if t.id == name)
+        trial = next(t for t in lineage.all_trials() if t.id == name)
         lineage.evaluate(replace(trial, evaluation=accepted(9.0)))
         done("evaluated", name)
 
@@ -133,7 +133,7 @@ def lines(journal: Path) -> list[list[str]]:
 
 def lost(lineage: Lineage, journal: Path) -> list[list[str]]:
     """What was reported done of a kernel and is not there."""
-    known = {t.id: t.verdict for t in lineage.everything()}
+    known = {t.id: t.verdict for t in lineage.all_trials()}
     wanted = {"written": ("written", "accept"), "evaluated": ("accept",)}
     return [words for words in lines(journal) if words[0] in wanted and known.get(words[1]) not in wanted[words[0]]]
 
@@ -207,7 +207,7 @@ def test_a_run_killed_at_random_goes_on(tmp_path: Path) -> None:
         killed(tmp_path, [*words, "loop.evaluations=100000"], dice, 1.0)
     finished(tmp_path, *words, "loop.evaluations=3")
     done = Lineage(tmp_path / "runs/lineage.git", "softmax", "dry")
-    trials = done.everything()
+    trials = done.all_trials()
     assert [t.id for t in trials] == [f"{n:05d}" for n in range(1, len(trials) + 1)]
     done.close()
 

@@ -310,7 +310,7 @@ def test_what_a_run_learnt_can_be_doubted_and_passed_on(tmp_path: Path) -> None:
     assert two.returncode == 0, two.stderr
     assert "inherited as a seed: softmax/dry/000" in " ".join(two.stderr.split())
     lineage = Lineage(tmp_path / "runs/lineage.git", "softmax", "two", create=False)
-    heirs = [trial for trial in lineage.everything() if trial.name.startswith("softmax/dry/")]
+    heirs = [trial for trial in lineage.all_trials() if trial.name.startswith("softmax/dry/")]
     assert len(heirs) == 1
     assert heirs[0].evaluation
     assert heirs[0].evaluation.accepted

@@ -24,7 +24,7 @@ def by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lineage
     """A run of the problem `toy`, of which nobody knows the reference here."""
     monkeypatch.chdir(tmp_path)
     made = Lineage(tmp_path / "runs/lineage.git", "toy", clock=lambda: 1_700_000_000)
-    made.session("")
+    made.open_session("")
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ def test_the_card_of_a_mixed_set_does_not_claim_one_licence(by_hand: Lineage, tm
 
 def test_the_reference_that_a_writer_read_has_its_say(by_hand: Lineage, tmp_path: Path) -> None:
     base, reference = licensed(by_hand, MIT), licensed(by_hand, GPL, 90.0)
-    turn = by_hand.begin()
+    turn = by_hand.begin_round()
     by_hand.select(by_hand.population().choose(base.id, reference.id, "two of them"), turn.name)
     experiment = Experiment("merge them", "they are merged", (1.0, 5.0), 10.0)
     (trial,) = by_hand.dispatch([draft(base.id, reference.id)], Plan(("a",), (experiment,), (0,)), turn.name)

@@ -55,14 +55,14 @@ def push(lineage: Lineage, name: str, **files: bytes) -> None:
 def test_a_lock_that_a_dead_process_left_is_removed_and_no_verdict_is_lost(
     lineage: Lineage, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (seed,) = lineage.plant([Trial("", Origin.SEED, kernel=kernel("int a;"), name="seed.cpp")])
+    (seed,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel("int a;"), name="seed.cpp")])
     (opened,) = lineage.dispatch([draft("00001")])
     lock = left_behind(lineage, name, age_s=5)  # younger than any transaction could be, but nobody is at work
     lineage.evaluate(replace(seed, evaluation=accepted(20.0)))
     lineage.write(replace(opened, kernel=kernel("int b;")))  # takes its open id away, for which git packs
     lineage.store.maintain(force=True)
     fresh = again(lineage)
-    assert [(t.id, t.verdict) for t in fresh.everything()] == [("00001", "accept"), ("00002", "written")]
+    assert [(t.id, t.verdict) for t in fresh.all_trials()] == [("00001", "accept"), ("00002", "written")]
     fresh.close()
     if lock.name != "packed-refs.new":  # which git makes anew each time
         assert not lock.exists()
@@ -117,7 +117,7 @@ def test_a_verdict_on_a_kernel_that_is_gone_is_left_out_and_said(
     assert pushed.kernel.main == "int mine;"
     git(lineage.store.path, "branch", "-D", "toy/main/00001")
     lineage.evaluate(replace(pushed, evaluation=accepted(1.0)))
-    assert lineage.everything() == ()
+    assert lineage.all_trials() == ()
 
 
 def test_a_branch_that_grew_by_another_verdict_takes_this_one_too(lineage: Lineage) -> None:
@@ -136,7 +136,7 @@ def test_an_id_that_a_person_pushed_meanwhile_keeps_both_kernels(lineage: Lineag
     push(lineage, "00002", kernel_cpp=b"int mine;")
     kept = lineage.write(replace(opened, kernel=kernel("int paid;")))
     assert kept.id == "00003"
-    texts = {t.id: t.kernel.main for t in lineage.everything() if t.kernel}
+    texts = {t.id: t.kernel.main for t in lineage.all_trials() if t.kernel}
     assert texts == {"00001": "int a;", "00002": "int mine;", "00003": "int paid;"}
     assert not git(lineage.store.path, "for-each-ref", "refs/ksflow/toy/main/open/")
 

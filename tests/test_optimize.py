@@ -23,7 +23,7 @@ from test_cli import DRY, ksflow
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.past import Past
+from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.lm.answers import answer, draw
 from ksflow.lm.teaching import School
 from ksflow.optimize import metrics, optimize
@@ -249,7 +249,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     problem, notes = compose.build(cfg.problem), compose.build(cfg.knowledge)(target=compose.build(cfg.target))
     open_ = partial(Lineage, recorded / "runs/lineage.git")
     (history,) = histories(open_, problem)
-    calls = Past(lambda: open_(problem="softmax", run="dry"), "dry").calls()
+    calls = RecordedRun(lambda: open_(problem="softmax", run="dry"), "dry").calls()
     judge = Judge(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED))
     for name in ("selector", "designer", "writer"):
         stage = compose.build(cfg[name])

@@ -9,8 +9,8 @@ from test_cli import ksflow
 
 from ksflow.errors import BudgetError, ConfigError, LineageError
 from ksflow.lineage import Lineage
-from ksflow.lineage.past import Past
-from ksflow.lineage.steps import Replayed, Step
+from ksflow.lineage.commit_order import RecordedCommit, ReplayedOrder
+from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.notes.knowledge import write
 from ksflow.records import Note
 
@@ -74,7 +74,7 @@ def test_recorded_kernels_are_judged_anew(tmp_path: Path) -> None:
 
     def kernels(run: str) -> dict[str, tuple[object, ...]]:
         lineage = Lineage(tmp_path / "runs/lineage.git", "softmax", run)
-        trials = lineage.everything()
+        trials = lineage.all_trials()
         lineage.close()
         return {t.id: (t.kernel, t.parents, t.cost, t.score_us) for t in trials if t.origin.value == "experiment"}
 
@@ -95,15 +95,15 @@ def test_without_a_recording_it_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: Lineage) -> None:
-    steps = Replayed([Step(1, "tree", "first\n", 5), Step(2, "tree", "second\n", 6)], {})
+    steps = ReplayedOrder([RecordedCommit(1, "tree", "first\n", 5), RecordedCommit(2, "tree", "second\n", 6)], {})
     changed = lineage._changed
     with changed:
         assert steps.turn("tree", "first\n", changed) == (1, 5)
         with pytest.raises(BudgetError, match="the recording ends before 'third'"):
             steps.turn("tree", "third\n", changed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ksflow.lineage.steps._LOOK_S", 0.01)
-            patch.setattr("ksflow.lineage.steps._ASTRAY_S", 0.05)
+            patch.setattr("ksflow.lineage.commit_order._LOOK_S", 0.01)
+            patch.setattr("ksflow.lineage.commit_order._ASTRAY_S", 0.05)
             with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the stages"):
                 steps.turn("tree", "second\n", changed)
     assert steps.missing == "first"
@@ -111,14 +111,14 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: L
 
 def test_a_recording_whose_branch_was_removed_lacks_that_kernel_and_no_other(lineage: Lineage) -> None:
     """As the advice on a branch that cannot be read says: `git branch -D`."""
-    lineage.session("arguments:\n- a=b\n")
+    lineage.open_session("arguments:\n- a=b\n")
     for text, us in (("int a;", 20.0), ("int b;", 10.0)):
         trial = plant(lineage, text, us)
         assert trial.evaluation
-        lineage.heard(trial, trial.evaluation)
+        lineage.record_verdict(trial, trial.evaluation)
     remove = ["git", "-C", lineage.store.path, "branch", "-q", "-D", "toy/main/00002"]
     subprocess.run(remove, check=True)
-    past = Past(lambda: Lineage(lineage.store.path, "toy"), "run main")
+    past = RecordedRun(lambda: Lineage(lineage.store.path, "toy"), "run main")
     assert [said.score_us for _, said in past.evaluations()] == [20.0, 20.0]
     with pytest.raises(ConfigError, match="has lost commits, so it cannot be replayed exactly"):
         past.exactly(1)

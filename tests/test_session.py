@@ -278,7 +278,7 @@ def test_ctrl_c_finishes_what_has_begun_and_the_next_run_the_rest(lineage: Linea
     assert outcome.judged == 0
     assert ("interrupt", "") in run.events
     assert [t.id for t in lineage.unfinished()] == ["00003", "00004", "00005"]  # the plan is kept
-    lineage.let_go()
+    lineage.release_all()
     again = Run(lineage)(evaluations=1)
     assert again.judged == 1  # of those that were left, as many as there is room for
     again = Run(lineage)(evaluations=2)

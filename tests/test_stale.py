@@ -54,7 +54,7 @@ def test_another_judge_makes_old_results_stale_and_judges_seeds_and_leaders_agai
     assert all(map(current(new), outcome.population.trials))
     assert [t.id for t in outcome.baselines] == ["00001"]
     assert outcome.best in outcome.population.trials
-    marked = {t.id: t.stale for t in lineage.everything() if t.stale}
+    marked = {t.id: t.stale for t in lineage.all_trials() if t.stale}
     assert set(marked.values()) == {"judge"}
     assert all(t.verdict == "stale" and t.score_us is None and t.evaluation for t in outcome.population.stale)
     run.events.clear()
@@ -81,7 +81,7 @@ def test_two_machines_with_one_lineage_each_see_their_own_results(lineage: Linea
     here.judged.clear()
     run = Run(lineage, evaluate=here)
     outcome = run(evaluations=2, confirm=False)
-    theirs = [t.id for t in lineage.everything() if t.stale]
+    theirs = [t.id for t in lineage.all_trials() if t.stale]
     assert theirs == []  # the three that only the other had judged are among the leaders: judged here, once
     assert len(here.judged) == 3 + 2
     assert len([what for what, _ in run.events if what.startswith("stale")]) == 1

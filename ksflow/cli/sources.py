@@ -98,7 +98,7 @@ class Sources:
             return Finding(source, None, f"no lineage of {problem}/{run} here")
         name = f"{problem}/{run}"
         if name not in self._trials:
-            self._trials[name] = {trial.id: trial for trial in lineage.everything()}
+            self._trials[name] = {trial.id: trial for trial in lineage.all_trials()}
         trial = self._trials[name].get(found["id"])
         if trial is None:
             return Finding(source, False, f"no trial {found['id']} in {name}")

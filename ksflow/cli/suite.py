@@ -303,7 +303,7 @@ def _judged(member: Member) -> int:
     except LineageError:
         return 0
     try:
-        return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.everything())
+        return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
     finally:
         lineage.close()
 

@@ -18,7 +18,7 @@ from ksflow.export import hand_over
 from ksflow.export.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
-from ksflow.lineage.past import Past
+from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.optimize import optimize
@@ -53,7 +53,7 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
     if hasattr(evaluate, "start"):
         evaluate.start()
     problem: Problem = compose.build(cfg.problem)
-    recorded: Past | None = compose.build(cfg.recorded) if cfg.recorded else None
+    recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
         no_other(problem, lineage.run, lineage.settings)
@@ -69,7 +69,7 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
             write=compose.build(cfg.writer),
             evaluate=evaluate,
             digest=compose.build(cfg.digester),
-            handbook=(
+            initial_notes=(
                 *compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name),
                 *left.notes,
             ),
@@ -118,7 +118,7 @@ def _heritage(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> Heritag
 def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
     problem, lineage = lab.problem, lab.lineage
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
-    lineage.put_forward(outcome.best.id)
+    lineage.set_default_branch(outcome.best.id)
     folder = lineage.store.path.parent / "best" / problem.name / lineage.run
     commit = lineage.commit_of(outcome.best.id)
     target = compose.build(cfg.target)
@@ -154,7 +154,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
     try:
         tree.expect_as_recorded()
-        trials = {trial.id: trial for trial in tree.everything()}
+        trials = {trial.id: trial for trial in tree.all_trials()}
         if not trials:
             raise ConfigError(
                 f"no trial of problem={found.name} run={cfg.run} in {cfg.lineage.path}; runs: {tree.runs()}"

@@ -57,7 +57,7 @@ def verify(words: list[str], overrides: list[str]) -> int:
         trial = lineage.at(place.trial, place.commit)
         if trial.evaluation is None or trial.kernel is None:
             raise ConfigError(f"commit {place.commit[:12]} of {place.branch} holds no verdict; name a later one")
-        known = {other.id: other for other in lineage.everything()}
+        known = {other.id: other for other in lineage.all_trials()}
     finally:
         lineage.close()
     rivals = tuple(known[row["id"]] for row in trial.evaluation.evidence.get("against", ()) if row["id"] in known)
@@ -92,7 +92,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
     cfg, problem, lineage, place = _committed(word, rest)
     try:
         expect(lineage, judging.key(problem, compose.build(cfg.evaluator)))
-        trial = next(trial for trial in lineage.everything() if trial.id == place.trial)
+        trial = next(trial for trial in lineage.all_trials() if trial.id == place.trial)
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
@@ -113,7 +113,7 @@ def cache(cfg: Any) -> Cache | None:
 
 def expect(lineage: Lineage, key: Key) -> None:
     """Have a lineage tell what is stale. A run of another evaluator (a dry run) is measured by its own newest."""
-    newest = next((t.evaluation for t in reversed(lineage.everything()) if t.evaluation), None)
+    newest = next((t.evaluation for t in reversed(lineage.all_trials()) if t.evaluation), None)
     if newest and newest.judge.partition("-")[0] not in ("", key.judge.partition("-")[0]):
         key = replace(key, judge=newest.judge, target=newest.target)
     lineage.expect(key)

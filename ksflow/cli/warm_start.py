@@ -63,7 +63,7 @@ def inherit(
         raise ConfigError(f"inherit={name} is the run itself; name another, or go on with it by run={run}")
     lineage = opened(problem=source, run=branch, create=False)
     try:
-        trials = {trial.id: trial for trial in lineage.everything()}
+        trials = {trial.id: trial for trial in lineage.all_trials()}
         commits = {trial: lineage.commit_of(trial) for trial in trials}
         origin = _Origin(f"{source}/{branch}", trials, commits, fingerprint or target.fingerprint)
         heir = _chosen(lineage, origin, wanted)

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 from ksflow.dataset.licences import joined, named
 from ksflow.lineage.branches import Branches
-from ksflow.lineage.chronicle import Chronicle, Kind, Place
+from ksflow.lineage.history import Chronicle, Kind, Place
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial, base_of, schema
 

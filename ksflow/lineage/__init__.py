@@ -4,6 +4,6 @@ import os
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # that git is missing is said in one line, where it is needed
 
-from ksflow.lineage.lineage import Lineage, Recorded, Turn
+from ksflow.lineage.lineage import Lineage, Recorded, Round
 
-__all__ = ["Lineage", "Recorded", "Turn"]
+__all__ = ["Lineage", "Recorded", "Round"]

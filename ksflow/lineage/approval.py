@@ -1,7 +1,7 @@
 """A person's last word on a kernel: an annotated tag on its branch, made with the person's own git identity."""
 
 from ksflow.errors import ConfigError
-from ksflow.lineage import Lineage, message
+from ksflow.lineage import Lineage, commit_message
 from ksflow.records import Approval, Trial
 
 
@@ -27,7 +27,7 @@ def approve(lineage: Lineage, trial: Trial, note: str = "", sign: bool = False, 
         "Judge": evaluation.judge,
         "Problem": evaluation.problem,
     }
-    text = message.plain(f"approve {branch}: {evaluation.score_us:.4g} µs", note, trailers)
+    text = commit_message.plain(f"approve {branch}: {evaluation.score_us:.4g} µs", note, trailers)
     lineage.store.tag(f"{_prefix(lineage)}{trial.id}", lineage.commit_of(trial.id), text, sign, force)
     return approvals(lineage)[trial.id]
 

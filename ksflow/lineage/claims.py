@@ -12,11 +12,11 @@ class Claims:
     def __init__(self, store: Store, prefix: str) -> None:
         self._store, self._prefix = store, prefix
 
-    def take(self, name: str) -> bool:
+    def acquire(self, name: str) -> bool:
         """Claim it. False when another process has it."""
         return self._store.claim(f"{self._prefix}{name}")
 
-    def give(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Give it back."""
         self._store.release(f"{self._prefix}{name}")
 
@@ -26,8 +26,8 @@ class Claims:
 
     def taken(self, name: str) -> bool:
         """Whether another process has it."""
-        free = self.take(name)
-        self.give(name)
+        free = self.acquire(name)
+        self.release(name)
         return not free
 
     def free(self, count: int, used: Iterable[str]) -> list[str]:
@@ -36,13 +36,13 @@ class Claims:
         while len(free) < count:
             top += 1
             name = f"{top:05d}"
-            if not self.mine(name) and self.take(name):
+            if not self.mine(name) and self.acquire(name):
                 free.append(name)
         return free
 
     def recorded(self, ids: Sequence[str]) -> Sequence[str]:
         """The ids of a recording, claimed. LineageError."""
-        if not all(map(self.take, ids)):
+        if not all(map(self.acquire, ids)):
             run = self._prefix.rstrip("/").rpartition("/")[2]
             raise LineageError(f"{self._store.path}: another process replays run {run}; name another with run=")
         return ids

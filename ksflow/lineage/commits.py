@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ksflow.errors import LineageError
-from ksflow.lineage import message
-from ksflow.lineage.steps import Live, Replayed
+from ksflow.lineage import commit_message
+from ksflow.lineage.commit_order import LiveOrder, ReplayedOrder
 from ksflow.lineage.store import ZERO, Ref, Store
 from ksflow.records import Trial, schema
 
@@ -20,7 +20,7 @@ TRIES = 100
 class Commits:
     """Of one session at a time. `side`: where the chains are. `changed`: the caller has its lock."""
 
-    def __init__(self, store: Store, side: str, steps: Live | Replayed, changed: threading.Condition) -> None:
+    def __init__(self, store: Store, side: str, steps: LiveOrder | ReplayedOrder, changed: threading.Condition) -> None:
         self._store, self._side, self._changed = store, side, changed
         self.steps = steps
         self.session = 0
@@ -29,7 +29,7 @@ class Commits:
         self._recent: dict[bytes, str] = {}
         self._empty = ""
 
-    def begin(self, session: int, steps: Live | Replayed) -> None:
+    def begin(self, session: int, steps: LiveOrder | ReplayedOrder) -> None:
         """From now on commits are this session's."""
         self.session, self.steps = session, steps
 
@@ -48,7 +48,7 @@ class Commits:
         if trial.evaluation:
             entries["evaluation.json"] = self._store.blob(schema.dump("evaluation", trial.evaluation))
         tree = self._tree(entries)
-        text, date = self._step(tree, message.describe(trial, label))
+        text, date = self._step(tree, commit_message.describe(trial, label))
         return self._store.commit(tree, parents, text, date)
 
     def append(
@@ -79,7 +79,7 @@ class Commits:
         if self.closed:
             raise LineageError(f"{self._store.path} is closed")
         number, date = self.steps.turn(tree, text, self._changed)
-        return (message.with_step(text, f"{self.session}.{number}") if self.session else text), date
+        return (commit_message.with_step(text, f"{self.session}.{number}") if self.session else text), date
 
     def _blob(self, data: bytes) -> str:
         """A file's blob; written once, though a kernel's first two commits both hold it."""

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
-from ksflow.lineage import message
+from ksflow.lineage import commit_message
 from ksflow.lineage.claims import Claims
+from ksflow.lineage.commit_order import LiveOrder, ReplayedOrder
 from ksflow.lineage.commits import TRIES, Commits
-from ksflow.lineage.memory import Memory, finished
-from ksflow.lineage.steps import Live, Replayed
 from ksflow.lineage.store import ZERO, Ref, Store
+from ksflow.lineage.trial_index import TrialIndex, finished
 from ksflow.notes import lessons
 from ksflow.records import (
     RESERVED_NAMES,
@@ -58,11 +58,11 @@ _LOG = logging.getLogger("ksflow.lineage")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
-Recorded = tuple[Live | Replayed, str, bytes]
+Recorded = tuple[LiveOrder | ReplayedOrder, str, bytes]
 """Of a session on record: its steps, its settings, and as JSON the notes that it was made with (b"" for none)."""
 
 
-class Turn(NamedTuple):
+class Round(NamedTuple):
     """A round that has begun."""
 
     name: str
@@ -107,12 +107,12 @@ class Lineage:
         self._heads = f"refs/heads/{problem}/{run}/"
         self._side = f"refs/ksflow/{problem}/{run}/"
         self._claims = Claims(self.store, f"{problem}/{run}/")
-        self._commits = Commits(self.store, self._side, Live(clock), self._changed)
-        self._memory = Memory(self.store, self._heads, f"{self._side}open/")
+        self._commits = Commits(self.store, self._side, LiveOrder(clock), self._changed)
+        self._index = TrialIndex(self.store, self._heads, f"{self._side}open/")
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
         self._spent = "", NOTHING
         """The newest model call that was read, and the cost of all of them."""
-        self.handbook: tuple[Note, ...] = ()
+        self.initial_notes: tuple[Note, ...] = ()
         """Notes that the session was made with."""
 
     # -- reading ---------------------------------------------------------------------------------
@@ -120,36 +120,36 @@ class Lineage:
     @_alone
     def expect(self, key: Key) -> None:
         """From now on a verdict under another key is stale. Without this every verdict holds."""
-        self._memory.expect(key)
+        self._index.expect(key)
 
     @_alone
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
-        found = [trial for trial in self.everything() if trial.evaluation]
-        dated = [(self.store.told(self._memory.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
+        found = [trial for trial in self.all_trials() if trial.evaluation]
+        dated = [(self.store.told(self._index.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
         if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
             self.expect(Key(newest.problem, newest.judge, newest.target))
 
     @_alone
     def population(self) -> Population:
         """Every finished trial, other processes' and pushed ones included."""
-        self._memory.refresh()
+        self._index.refresh()
         return self.known
 
     @property
     def known(self) -> Population:
         """The population as last read, with what this process wrote since. Does not wait for whoever is writing."""
-        return self._memory.known or self._ranked()
+        return self._index.known or self._ranked()
 
     @_alone
     def _ranked(self) -> Population:
-        return self._memory.population()
+        return self._index.population()
 
     @_alone
-    def everything(self) -> tuple[Trial, ...]:
+    def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, finished or not, as it stands now."""
-        self._memory.refresh()
-        return self._memory.everything()
+        self._index.refresh()
+        return self._index.all_trials()
 
     @_alone
     def unfinished(self, *origins: Origin) -> tuple[Trial, ...]:
@@ -159,36 +159,36 @@ class Lineage:
         """
         others = [
             name
-            for name, trial in self._memory.undone().items()
+            for name, trial in self._index.undone().items()
             if not self._claims.mine(name) and (not origins or trial.origin in origins)
         ]
-        mine = [name for name in others if self._claims.take(name)]
-        undone = self._memory.undone() if mine else {}  # again: it may have been finished before the claim
+        mine = [name for name in others if self._claims.acquire(name)]
+        undone = self._index.undone() if mine else {}  # again: it may have been finished before the claim
         for name in mine:
             if name not in undone:
-                self._claims.give(name)
+                self._claims.release(name)
         return tuple(undone[name] for name in mine if name in undone)
 
     @_alone
-    def again(self, trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    def reclaim(self, trials: Iterable[Trial]) -> tuple[Trial, ...]:
         """Those that no other process is at work on, claimed and without their verdicts: to be judged once more."""
-        return tuple(replace(t, evaluation=None, stale="") for t in trials if self._claims.take(t.id))
+        return tuple(replace(t, evaluation=None, stale="") for t in trials if self._claims.acquire(t.id))
 
     @_alone
-    def busy(self) -> bool:
+    def others_at_work(self) -> bool:
         """Whether another process is at work on a trial of this run."""
-        return bool(self._memory.undone()) or any(self._claims.taken(trial.id) for trial in self.known.stale)
+        return bool(self._index.undone()) or any(self._claims.taken(trial.id) for trial in self.known.stale)
 
     @_alone
-    def same(self, trial: Trial) -> tuple[str, ...]:
+    def earlier_with_same_code(self, trial: Trial) -> tuple[str, ...]:
         """The trials of the same form that were written before this one."""
-        names = self._memory.same.get(trial.form, [])
+        names = self._index.same.get(trial.form, [])
         return tuple(names[: names.index(trial.id)] if trial.id in names else names)
 
-    def settled(self, trial: str) -> Trial | None:
+    def wait_finished(self, trial: str) -> Trial | None:
         """A trial once this process has done with it; None where it is unfinished then."""
         with self._changed:
-            while (found := self._memory.trials.get(trial)) and not finished(found):
+            while (found := self._index.trials.get(trial)) and not finished(found):
                 if not self._claims.mine(trial):
                     return None
                 self._changed.wait()
@@ -196,12 +196,12 @@ class Lineage:
 
     def commit_of(self, trial: str) -> str:
         """The newest commit of a trial's branch."""
-        return self._memory.at[trial]
+        return self._index.at[trial]
 
     @_alone
     def at(self, trial: str, commit: str) -> Trial:
         """A trial as one commit of its branch has it, whatever its verdict holds for. Raises LineageError."""
-        return self._memory.branches.load(trial, commit)
+        return self._index.branches.load(trial, commit)
 
     def branch_of(self, trial: str) -> str:
         """The branch's short name."""
@@ -210,7 +210,7 @@ class Lineage:
     @_alone
     def diff(self, first: str, second: str) -> str:
         """How the kernel's files changed from one trial to another."""
-        return self.store.diff(self._memory.at[first], self._memory.at[second], RESERVED_NAMES)
+        return self.store.diff(self._index.at[first], self._index.at[second], RESERVED_NAMES)
 
     @property
     def prefixes(self) -> tuple[str, str]:
@@ -267,7 +267,7 @@ class Lineage:
     # -- writing ---------------------------------------------------------------------------------
 
     @_alone
-    def plant(self, seeds: Iterable[Trial]) -> tuple[Trial, ...]:
+    def add_seeds(self, seeds: Iterable[Trial]) -> tuple[Trial, ...]:
         """Commit kernels that come from outside (each with no id yet); those with their ids, claimed."""
         planted = []
         for seed in seeds:
@@ -276,54 +276,54 @@ class Lineage:
                 if self._written(trial, ()):
                     planted.append(trial)
                     break
-                self._claims.give(trial.id)
-                self._memory.refresh()
+                self._claims.release(trial.id)
+                self._index.refresh()
         return tuple(planted)
 
     @_alone
-    def session(
-        self, settings: str, handbook: tuple[Note, ...] = (), again: Callable[[int], Recorded] | None = None
-    ) -> Replayed | None:
+    def open_session(
+        self, settings: str, initial_notes: tuple[Note, ...] = (), again: Callable[[int], Recorded] | None = None
+    ) -> ReplayedOrder | None:
         """Open a session with the settings and the notes it is made with; `again` gives those of a recorded one.
 
-        Returns the steps where they are the recorded ones. The notes are `handbook` from then on.
+        Returns the steps where they are the recorded ones. The notes are `initial_notes` from then on.
         """
-        while not self._claims.take("sessions"):
+        while not self._claims.acquire("sessions"):
             time.sleep(0.05)
         head = self.store.ref(f"{self._side}sessions")
         session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else 1, 0
-        data = schema.dump("notes", handbook) if handbook else b""
+        data = schema.dump("notes", initial_notes) if initial_notes else b""
         steps = self._commits.steps
         if again:
             steps, settings, data = again(session)
-        self.handbook = schema.load("notes", data, tuple) if data else handbook
+        self.initial_notes = schema.load("notes", data, tuple) if data else initial_notes
         self._commits.begin(session, steps)
         number = str(session)
-        text = message.plain(f"session {number}", "", {"Session": number})
+        text = commit_message.plain(f"session {number}", "", {"Session": number})
         files = {"session.yaml": settings.encode(), **({"handbook.json": data} if data else {})}
         self._commits.append("sessions", files, text)
-        self._claims.give("sessions")
-        return steps if isinstance(steps, Replayed) else None
+        self._claims.release("sessions")
+        return steps if isinstance(steps, ReplayedOrder) else None
 
     @_alone
-    def begin(self) -> Turn:
+    def begin_round(self) -> Round:
         """Begin a round: what it knows is what is known now. BudgetError where a recording has no more of them."""
         if self._rounds >= self._commits.steps.rounds:
             raise BudgetError(f"the recording has {self._rounds} rounds")
         self._rounds += 1
         name = f"{self._commits.session}.{self._rounds}"
-        self._commits.append("rounds", {}, message.plain(f"round {name}", "", {"Round": name}))
+        self._commits.append("rounds", {}, commit_message.plain(f"round {name}", "", {"Round": name}))
         known = self.known
         self._begun[len(known.trials)] += 1
-        notes = lessons.held(self.notes(), known, self._memory.at, self.at)
-        return Turn(name, known, notes, self._begun[len(known.trials)] - 1)
+        notes = lessons.held(self.notes(), known, self._index.at, self.at)
+        return Round(name, known, notes, self._begun[len(known.trials)] - 1)
 
     @_alone
     def select(self, choice: Choice, turn: str = "") -> None:
         """Keep a selection, before it is acted on."""
         picks = {"Base": choice.base.id, "Reference": choice.reference.id, "Round": turn}
         subject = f"select {choice.base.id} with {choice.reference.id}"
-        self._commits.append("rounds", {}, message.plain(subject, choice.rationale, picks))
+        self._commits.append("rounds", {}, commit_message.plain(subject, choice.rationale, picks))
 
     @_alone
     def dispatch(
@@ -331,18 +331,18 @@ class Lineage:
         drafts: Sequence[Trial],
         plan: Plan | None = None,
         cause: str = "",
-        room: Callable[[int], int] = int,
+        reserve: Callable[[int], int] = int,
         cost: Cost = NOTHING,
     ) -> tuple[Trial, ...]:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed.
 
-        `cause`: the round's name, or the trial that is repaired. `room`: how many of so many may be taken. `cost`: of
-        the selection and the plan; those that are taken share it.
+        `cause`: the round's name, or the trial that is repaired. `reserve`: how many of so many may be taken.
+        `cost`: of the selection and the plan; those that are taken share it.
         """
         files = {"plan.json": schema.dump("plan", plan)} if plan else {}
         body = "\n".join(plan.avenues) if plan else ""
         given = self._commits.steps.ids(cause)
-        count = room(len(drafts) if given is None else min(len(given), len(drafts)))
+        count = reserve(len(drafts) if given is None else min(len(given), len(drafts)))
         for _ in range(TRIES if count else 0):
             ids = self._free(count) if given is None else self._claims.recorded(given[:count])
             taken = zip(drafts, ids, cost.split(len(ids)), strict=False)
@@ -350,13 +350,13 @@ class Lineage:
             files["trials.json"] = schema.dump("trials", trials)
             opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
             unused = [(f"{self._heads}{name}", "", ZERO) for name in ids]
-            text = message.plain(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
+            text = commit_message.plain(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
             if self._commits.append("rounds", files, text, opened, unused):
-                self._memory.open |= dict.fromkeys(ids, "")
+                self._index.open |= dict.fromkeys(ids, "")
                 return trials
             for name in ids:
-                self._claims.give(name)
-            self._memory.refresh()
+                self._claims.release(name)
+            self._index.refresh()
         if not count:
             return ()
         raise LineageError(f"{self.store.path}: no id could be taken in {TRIES} tries")
@@ -380,13 +380,13 @@ class Lineage:
         """Commit a trial whose branch exists already under the next free id."""
         self._settle(trial.id)
         for _ in range(TRIES):
-            self._memory.refresh()
+            self._index.refresh()
             made = replace(trial, id=self._free(1)[0])
             if self._written(made, closing):
                 _LOG.warning("branch %s was pushed meanwhile: its experiment is %s", self.branch_of(trial.id), made.id)
-                self._memory.open.pop(trial.id, None)
+                self._index.open.pop(trial.id, None)
                 return made
-            self._claims.give(made.id)
+            self._claims.release(made.id)
         raise LineageError(f"{self.branch_of(trial.id)} was written by somebody else; run again")
 
     @_alone
@@ -399,7 +399,7 @@ class Lineage:
         assert trial.evaluation is not None
         for _ in range(TRIES):
             if not self._holds(trial):
-                self._memory.refresh()
+                self._index.refresh()
             if not self._holds(trial):
                 _LOG.warning(
                     "the verdict %s on %s is left out: its branch is gone, or holds another kernel",
@@ -407,22 +407,24 @@ class Lineage:
                     self.branch_of(trial.id),
                 )
                 break
-            head = self._memory.at[trial.id]
+            head = self._index.at[trial.id]
             commit = self._commits.trial(trial, (head,), label)
             if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
                 self._commits.stepped()
-                self._memory.keep(trial, commit)
+                self._index.keep(trial, commit)
                 break
-            self._memory.refresh()
+            self._index.refresh()
         else:
             raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
         self._settle(trial.id)
         self.store.maintain()
 
     @_alone
-    def heard(self, trial: Trial, evaluation: Evaluation) -> None:
+    def record_verdict(self, trial: Trial, evaluation: Evaluation) -> None:
         """Keep what the judge said when it was asked about a kernel again, before it is acted on."""
-        text = message.plain(f"{trial.id} again: {evaluation.verdict.value}", evaluation.reason, {"Trial": trial.id})
+        text = commit_message.plain(
+            f"{trial.id} again: {evaluation.verdict.value}", evaluation.reason, {"Trial": trial.id}
+        )
         self._commits.append("verdicts", {"evaluation.json": schema.dump("evaluation", evaluation)}, text)
 
     @_alone
@@ -432,26 +434,28 @@ class Lineage:
         New ones cite their trials at the commits that are the newest now; old ones that were contradicted are refuted.
         """
         before = self.notes()
-        after = lessons.held(before, self.known, self._memory.at, self.at)
+        after = lessons.held(before, self.known, self._index.at, self.at)
         old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
-        notes = tuple(old.get(note) or lessons.cited(note, self._memory.at, before) for note in notes)
+        notes = tuple(old.get(note) or lessons.cited(note, self._index.at, before) for note in notes)
         text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in notes)
         files = {"notes.json": schema.dump("notes", notes), "notes.md": text.encode()}
-        self._commits.append("notes", files, message.plain(counted(len(notes), "note"), "", {"Trials": str(trials)}))
+        self._commits.append(
+            "notes", files, commit_message.plain(counted(len(notes), "note"), "", {"Trials": str(trials)})
+        )
         return notes
 
     @_alone
-    def leave(self, trial: Trial) -> None:
+    def release(self, trial: Trial) -> None:
         """Have nothing more to do with a trial, finished or not."""
         self._settle(trial.id)
 
     @_alone
-    def put_forward(self, trial: str) -> None:
+    def set_default_branch(self, trial: str) -> None:
         """Have a `git clone` of the repository check out this trial's kernel."""
         self.store.point_head(self.branch_of(trial))
 
     @_alone
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Give every claim back: whoever comes next may take up what is unfinished."""
         self.store.release_all()
 
@@ -459,7 +463,7 @@ class Lineage:
     def record(self, call: Call) -> None:
         """Keep a model call, before its answer is used."""
         body = call.error or call.answer[:200]
-        text = message.plain(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
+        text = commit_message.plain(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
         self._commits.append("calls", {"call.json": schema.dump("call", call)}, text)
 
     @_alone
@@ -474,24 +478,24 @@ class Lineage:
 
     def _free(self, count: int) -> list[str]:
         """The next ids nobody is known to have or to be working on, claimed."""
-        return self._claims.free(count, self._memory.used)
+        return self._claims.free(count, self._index.used)
 
     def _holds(self, trial: Trial) -> bool:
         """Whether the trial's branch is there and has the trial's kernel, as last read."""
-        known = self._memory.trials.get(trial.id)
+        known = self._index.trials.get(trial.id)
         return bool(known and known.kernel and trial.kernel and known.kernel.files == trial.kernel.files)
 
     def _settle(self, trial: str) -> None:
         """This process has done with it."""
-        self._claims.give(trial)
+        self._claims.release(trial)
         self._changed.notify_all()
 
     def _written(self, trial: Trial, closing: Sequence[Ref]) -> bool:
-        parents = [self._memory.at[name] for name in dict.fromkeys(trial.parents) if name in self._memory.at]
+        parents = [self._index.at[name] for name in dict.fromkeys(trial.parents) if name in self._index.at]
         commit = self._commits.trial(trial, parents, "written")
         done = self.store.move([(f"{self._heads}{trial.id}", commit, ZERO), *closing])
         if done:
             self._commits.stepped()
-            self._memory.keep(trial, commit)
-            self._memory.open.pop(trial.id, None)
+            self._index.keep(trial, commit)
+            self._index.open.pop(trial.id, None)
         return done

@@ -11,8 +11,8 @@ _RATIOS = ("against", "claim", "renewed", "unconfirmed")
 
 def on_record(lineage: Lineage, trial: Trial) -> Evaluation | None:
     """What was said of a trial of the same form; one that is being judged right now is waited for."""
-    for name in lineage.same(trial):
-        other = lineage.settled(name)
+    for name in lineage.earlier_with_same_code(trial):
+        other = lineage.wait_finished(name)
         said = other.evaluation if other and not other.stale else None
         if said and said.lasting:
             evidence = {key: value for key, value in said.evidence.items() if key not in _RATIOS}

@@ -7,7 +7,7 @@ from pathlib import Path
 import git
 
 from ksflow.errors import LineageError
-from ksflow.lineage.helpers import Repository
+from ksflow.lineage.git_processes import Repository
 
 
 def opened(path: Path, create: bool) -> git.Repo:

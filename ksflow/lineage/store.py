@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import git
 
 from ksflow.errors import ConfigError, LineageError
-from ksflow.lineage.helpers import Helpers, open_or_raise
+from ksflow.lineage.git_processes import GitProcesses, open_or_raise
 from ksflow.lineage.locks import clear_lock, lock_in
 from ksflow.lineage.repository import opened
 
@@ -54,7 +54,7 @@ class Store:
     def __init__(self, path: Path, create: bool = True) -> None:
         self.path = path
         self._repo = opened(path, create)
-        self._helpers = Helpers(path, self._repo)
+        self._processes = GitProcesses(path, self._repo)
         self._claims = os.open(path / "ksflow" / "claims", os.O_RDWR | os.O_CREAT, 0o644)
         self._held: set[str] = set()
         self.damaged: set[str] = set()
@@ -64,18 +64,18 @@ class Store:
 
     def blob(self, data: bytes) -> str:
         """Write a blob; its id."""
-        return self._helpers.hashed("blob", data)
+        return self._processes.hashed("blob", data)
 
     def tree(self, entries: Mapping[str, str]) -> str:
         """Write a tree of blobs (name -> blob id); its id."""
         lines = "".join(f"100644 blob {blob}\t{name}\n" for name, blob in entries.items())
-        return self._helpers.ask("mktree", f"{lines}\n".encode())
+        return self._processes.ask("mktree", f"{lines}\n".encode())
 
     def commit(self, tree: str, parents: Iterable[str], message: str, when: int) -> str:
         """Write a commit (`when`: seconds since 1970, UTC); its id."""
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        return self._helpers.hashed("commit", "\n".join([*lines, "", message]).encode())
+        return self._processes.hashed("commit", "\n".join([*lines, "", message]).encode())
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
@@ -169,7 +169,7 @@ class Store:
             f"update {name} {new} {old}\n" if new else f"verify {name} {old}\n" for name, new, old in changes
         )
         for _ in range(_LOCKED_TRIES):
-            problem = self._helpers.update(lines)
+            problem = self._processes.update(lines)
             if problem is None:
                 return True
             lock = lock_in(problem)
@@ -273,8 +273,8 @@ class Store:
 
         Packing is a comfort: where it fails, that is logged and the repository stays as it is.
         """
-        if self._helpers.written >= (1 if force else _PACK_EVERY):
-            self._helpers.written = 0
+        if self._processes.written >= (1 if force else _PACK_EVERY):
+            self._processes.written = 0
             try:
                 self._git("pack-refs", "--all")
                 self._git("repack", "-d", "-l", "-q")
@@ -283,7 +283,7 @@ class Store:
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
-        self._helpers.close()
+        self._processes.close()
         self._repo.close()
         if self._claims >= 0:
             os.close(self._claims)

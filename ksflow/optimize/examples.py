@@ -26,7 +26,7 @@ class Source:
     name: str
     """Of the stage: selector, designer, writer, digester."""
     stage: Any
-    handbook: tuple[Note, ...] = ()
+    initial_notes: tuple[Note, ...] = ()
     """Notes that came with the target."""
     judge: Judge | None = None
     """Needed for writers, and to measure designs live."""
@@ -48,7 +48,7 @@ class Source:
 
     def _designer(self, moment: Moment) -> Iterator[Asked]:
         if moment.choice:
-            notes = self.handbook + moment.notes
+            notes = self.initial_notes + moment.notes
             ask = partial(self.stage.question, moment.problem, moment.known, moment.choice, notes)
             yield ask, _grading(self._measured, moment)
 
@@ -61,7 +61,7 @@ class Source:
         for trial in moment.trials:
             if moment.choice and trial.experiment and trial.origin is Origin.EXPERIMENT:
                 grader = metrics.writer(moment, moment.choice, self.judge)
-                notes = self.handbook + moment.notes
+                notes = self.initial_notes + moment.notes
                 ask = partial(self.stage.question, moment.problem, moment.choice, trial.experiment, notes)
                 yield ask, _whatever(grader)
 

@@ -1,6 +1,6 @@
 """What a stage saw when it was asked, read back from a lineage: rounds with what was known, chosen, planned and learnt.
 
-Commits carry the order in which they were made (`lineage.chronicle`), so the population at a round is every trial whose
+Commits carry the order in which they were made (`lineage.history`), so the population at a round is every trial whose
 verdict came before it. What it does not do: render prompts, grade answers, call a model.
 """
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.chronicle import Chronicle, Commit, Kind
+from ksflow.lineage.history import Chronicle, Commit, Kind
 from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of, schema
 
 Open = Callable[..., Lineage]

@@ -161,7 +161,7 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
             f"{cfg.stage}={type(stage).__name__} has a program and no question(...), which gives what it would ask "
             "without asking; see docs/prompts.md"
         )
-    handbook = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
+    initial_notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
     live = cfg.stage == "designer" and settings.measure == "live"
     judge = None
     if live or cfg.stage == "writer":
@@ -170,6 +170,6 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
             evaluate.start()
         judge = Judge(evaluate, verify.cache(cfg), settings.evaluations)
     write = compose.build(cfg.writer) if live else None
-    return Source(cfg.stage, stage, handbook, judge, write), settings.school(
+    return Source(cfg.stage, stage, initial_notes, judge, write), settings.school(
         program=program, teacher=settings.lm or None
     )

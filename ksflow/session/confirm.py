@@ -79,7 +79,7 @@ def _asked(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
     assert trial.kernel is not None
     with lab.device:
         said = loop.verdict(lab, trial.kernel, against)
-    lab.lineage.heard(trial, said)
+    lab.lineage.record_verdict(trial, said)
     return said
 
 

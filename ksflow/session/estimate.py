@@ -47,7 +47,7 @@ def estimate(lab: Lab, experiments: int | None) -> Estimate:
         return Estimate((), experiments)
     choice = known.choose(ranked[0].id, ranked[-1].id, "")
     idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
-    notes = lab.handbook + lab.lineage.notes()
+    notes = lab.initial_notes + lab.lineage.notes()
     asked: list[Question] = []
     with _asking(asked, "selector"):
         lab.select(lab.problem, known)

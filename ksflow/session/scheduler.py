@@ -39,7 +39,7 @@ class Job:
         self._told(self)
 
 
-def together(do: Callable[[T], None], items: Iterable[T]) -> None:
+def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:
     """For all items at once. Waits for all of them, then raises the first error there was."""
     jobs = [Job(lambda item=item: do(item)) for item in items]  # type: ignore[misc]
     for job in jobs:

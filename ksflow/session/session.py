@@ -17,9 +17,9 @@ from types import FrameType
 
 from ksflow import loop
 from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
-from ksflow.lineage import Turn
-from ksflow.lineage.past import Past
-from ksflow.lineage.steps import Replayed
+from ksflow.lineage import Round
+from ksflow.lineage.commit_order import ReplayedOrder
+from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.loop import Lab
 from ksflow.protocols import SIGN_OF_LIFE, Answerer, metered_by, transcribe
 from ksflow.records import Origin, Population, Seed, Trial
@@ -40,8 +40,8 @@ _LOOK_S = 0.2
 class Session:
     """One call of a run: its counters, its budgets, its way out. `show` is told of every step.
 
-    past: a recorded run to be replayed. models: those that the stages call; each is asked for a sign of life before the
-    seeds are judged, and what the search may cost is estimated.
+    recorded: a recorded run to be replayed. models: those that the stages call; each is asked for a sign of life before
+    the seeds are judged, and what the search may cost is estimated.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Session:
         schedule: Schedule,
         lab: Lab,
         show: Callable[[str, Trial | None, "Session"], None],
-        past: Past | None = None,
+        recorded: RecordedRun | None = None,
         models: Sequence[Answerer] = (),
     ) -> None:
-        self.schedule, self.past, self.models = schedule, past, models
+        self.schedule, self.recorded, self.models = schedule, recorded, models
         self.device = scheduler.Queue(getattr(lab.evaluate, "devices", 1))
         self.lab = replace(
             lab,
@@ -60,8 +60,8 @@ class Session:
             repeats=schedule.repeats,
             watch=self._watch,
             stop=self._stop,
-            room=self._room,
-            together=scheduler.together,
+            reserve_slots=self._reserve_slots,
+            map_parallel=scheduler.map_parallel,
             device=self.device,
         )
         self.meter = Meter(lab.transcript, schedule.caps, self._stop)
@@ -82,7 +82,7 @@ class Session:
         self._interrupts = 0
         self._searching = False
         self._baselines: frozenset[str] = frozenset()
-        self._exact: Replayed | None = None
+        self._exact: ReplayedOrder | None = None
         self._running: list[Job] = []
         self._planning = self._dispatched = self._barren = self._seen = 0
         self._judging_s, self._ended = 0.0, ""
@@ -93,7 +93,7 @@ class Session:
 
         settings: what is kept with the session, for whoever wants to repeat it.
         """
-        with self.interruptible(), metered_by(self.meter.admit if self.past is None else None):
+        with self.interruptible(), metered_by(self.meter.admit if self.recorded is None else None):
             self._open(settings)
             self._greet()
             self._baselines = startup.baselines(self.lab, seeds)
@@ -105,7 +105,7 @@ class Session:
             busy = (self.device.busy_s - before) / max(ended - began, 1e-9)
             if self.schedule.confirm and (self._exact is None or self._exact.missing):
                 confirm.confirm(self.lab, lambda: self.baselines, self._interrupted.is_set)
-            self.lab.lineage.let_go()
+            self.lab.lineage.release_all()
         best = self.known.best
         if best is None:
             raise ConfigError(startup.no_start(self.known))
@@ -156,13 +156,13 @@ class Session:
 
     def _open(self, settings: str) -> None:
         lineage = self.lab.lineage
-        if self.past is None:
-            lineage.session(settings, self.lab.handbook)
+        if self.recorded is None:
+            lineage.open_session(settings, self.lab.initial_notes)
         elif getattr(self.lab.evaluate, "recorded", False):
-            self._exact = lineage.session(settings, self.lab.handbook, self.past.exactly)
+            self._exact = lineage.open_session(settings, self.lab.initial_notes, self.recorded.exactly)
         else:
-            lineage.session(settings, self.lab.handbook, self.past.judged_anew)
-        self.lab = replace(self.lab, handbook=lineage.handbook)
+            lineage.open_session(settings, self.lab.initial_notes, self.recorded.judged_anew)
+        self.lab = replace(self.lab, initial_notes=lineage.initial_notes)
 
     def _greet(self) -> None:
         """Have every model give a sign of life, so that no seed is judged for a run that can try nothing.
@@ -170,11 +170,11 @@ class Session:
         NothingTried where one does not answer; ConfigError where it cannot be as configured.
         """
         with self.lab.transcript.about(SIGN_OF_LIFE):
-            if self._exact and self.past:
-                for call in self.past.calls():
+            if self._exact and self.recorded:
+                for call in self.recorded.calls():
                     if call.stage == SIGN_OF_LIFE:
                         transcribe(call)
-            for model in self.models if self.past is None else ():
+            for model in self.models if self.recorded is None else ():
                 try:
                     with suppress(BudgetError):  # too dear: the estimate says what would be needed
                         model.greet()
@@ -193,7 +193,7 @@ class Session:
 
     def _estimate(self) -> None:
         """Say what the search may cost, and that the caps can be kept. ConfigError."""
-        if self.models and self.past is None:
+        if self.models and self.recorded is None:
             most = self.schedule.caps.get("evaluations")
             found = estimate(self.lab, None if most is None else int(most))
             for question in found.questions:
@@ -210,14 +210,14 @@ class Session:
                     self._changed.wait(_LOOK_S)
                 return bool(self._running)
         if left := self.lab.lineage.unfinished():
-            room = self._room(len(left))
+            room = self._reserve_slots(len(left))
             for trial in left[:room]:
                 self._begin(partial(loop.attempt, self.lab, trial))
             for trial in left[room:]:
-                self.lab.lineage.leave(trial)
+                self.lab.lineage.release(trial)
             return True
         try:
-            turn = self.lab.lineage.begin()
+            turn = self.lab.lineage.begin_round()
         except BudgetError as error:  # a recording that has no more rounds
             self._ended = str(error)
             return True
@@ -244,16 +244,16 @@ class Session:
     def _begin(self, work: Callable[[], None]) -> None:
         self._running.append(Job(work, self._over))
 
-    def _round(self, turn: Turn, learning: bool) -> None:
+    def _round(self, turn: Round, learning: bool) -> None:
         planned = threading.Event()
 
-        def together(do: Callable[[Trial], None], trials: Iterable[Trial]) -> None:
+        def map_parallel(do: Callable[[Trial], None], trials: Iterable[Trial]) -> None:
             self._planned(planned)
-            scheduler.together(do, trials)
+            scheduler.map_parallel(do, trials)
 
         before = self.judged
         try:
-            loop.round_(replace(self.lab, together=together), turn, learning)
+            loop.run_round(replace(self.lab, map_parallel=map_parallel), turn, learning)
         except StageError as error:
             if error.stage == "evaluator":
                 raise
@@ -274,7 +274,7 @@ class Session:
     def _count(self, fruitful: bool) -> None:
         with self._changed:
             self._barren = 0 if fruitful else self._barren + 1
-            if self._barren >= _BARREN_ROUNDS * self.schedule.rounds_in_flight and self.past is None:
+            if self._barren >= _BARREN_ROUNDS * self.schedule.rounds_in_flight and self.recorded is None:
                 self._ended = self._ended or f"{self._barren} rounds in a row brought no trial"
 
     def _over(self, job: Job) -> None:
@@ -294,7 +294,7 @@ class Session:
         most = self.schedule.caps.get("evaluations")
         return math.inf if most is None or self._exact is not None else max(most - self._dispatched, 0)
 
-    def _room(self, wanted: int) -> int:
+    def _reserve_slots(self, wanted: int) -> int:
         """How many of so many experiments may be dispatched; they are counted from here on."""
         with self._changed:
             granted = int(min(self._left(), wanted))

@@ -49,10 +49,10 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
     lineage.expect(lab.key)
     lineage.population()
     _renew(lab, seeds)
-    for trial in (*lineage.unfinished(Origin.SEED), *lineage.again(_lost(lineage.known)), *_planted(lab, seeds)):
+    for trial in (*lineage.unfinished(Origin.SEED), *lineage.reclaim(_lost(lineage.known)), *_planted(lab, seeds)):
         if not lab.stop():
             loop.judge(lab, trial)
-    while not lineage.population().ranked and lineage.busy() and not interrupted():
+    while not lineage.population().ranked and lineage.others_at_work() and not interrupted():
         time.sleep(0.2)  # another process is judging the seeds
     if not lineage.known.ranked and interrupted():
         raise NothingTried("interrupted before a seed was judged")
@@ -63,7 +63,7 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
 def baselines(lab: Lab, seeds: tuple[Seed, ...]) -> frozenset[str]:
     """The ids of the trials that are baselines."""
     digests = {seed.kernel.digest for seed in seeds if seed.baseline}
-    return frozenset(t.id for t in lab.lineage.everything() if t.kernel and t.kernel.digest in digests)
+    return frozenset(t.id for t in lab.lineage.all_trials() if t.kernel and t.kernel.digest in digests)
 
 
 def no_start(population: Population) -> str:
@@ -92,9 +92,9 @@ def _planted(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     lineage = lab.lineage
     while not lineage.store.claim(lineage.branch_of("seeds")):
         time.sleep(0.1)
-    known = {trial.kernel.digest for trial in lineage.everything() if trial.kernel}
+    known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
     new = [seed for seed in seeds if seed.kernel.digest not in known]
-    planted = lineage.plant([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new])
+    planted = lineage.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new])
     lineage.store.release(lineage.branch_of("seeds"))
     return planted
 
@@ -110,7 +110,7 @@ def _renew(lab: Lab, seeds: tuple[Seed, ...]) -> None:
             f"judged again first, seeds and leaders: {len(due)} of them",
             None,
         )
-    for trial in lineage.again(due.values()):
+    for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
         if was and not lab.stop():
             loop.judge(lab, trial, {"renewed": revalidate.before(was)})

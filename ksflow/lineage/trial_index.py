@@ -11,7 +11,7 @@ from ksflow.records import Key, Population, Trial, schema
 _LOG = logging.getLogger("ksflow.lineage")
 
 
-class Memory:
+class TrialIndex:
     """The trials whose branches begin with `heads`, and the ids given out below `opened`. Not for two threads at once,
     except to read `known`.
     """
@@ -86,14 +86,14 @@ class Memory:
             self.same.setdefault(trial.form, []).append(trial.id)
         self.trials[trial.id], self.at[trial.id] = trial, commit
 
-    def everything(self) -> tuple[Trial, ...]:
+    def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, by its id."""
         return tuple(self.trials[name] for name in sorted(self.trials))
 
     def population(self) -> Population:
         """The finished trials, and the stale ones."""
         if self.known is None:
-            trials = self.everything()
+            trials = self.all_trials()
             done = (trial for trial in trials if not trial.stale and finished(trial))
             self.known = Population(tuple(done), tuple(trial for trial in trials if trial.stale))
         return self.known

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage import Lineage, Recorded, message
-from ksflow.lineage.steps import Remade, Replayed, Step
+from ksflow.lineage import Lineage, Recorded, commit_message
+from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Problem, Trial, schema
 
 _JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
 """Commits that rest on verdicts which are on record by themselves."""
-_KNOWN: dict[tuple[Path, str, str], "Past"] = {}
+_KNOWN: dict[tuple[Path, str, str], "RecordedRun"] = {}
 
 
 class _Commit(NamedTuple):
@@ -27,7 +27,7 @@ class _Commit(NamedTuple):
     text: str
 
 
-class Past:
+class RecordedRun:
     """The sessions of a run. `session` is the one that is being replayed; 0 stands for all of them."""
 
     def __init__(self, open_: Callable[[], Lineage], name: str) -> None:
@@ -41,22 +41,22 @@ class Past:
             raise ConfigError(f"{name} has no session on record; name a run that has one with recorded.run=")
 
     def __repr__(self) -> str:
-        return f"Past({self._name})"
+        return f"RecordedRun({self._name})"
 
     def exactly(self, session: int) -> Recorded:
         """The steps of a session as they were, its settings and notes. ConfigError when it is not on record."""
         self.anew = False
-        settings, handbook = self._settings(session)
-        steps = [Step(c.number, c.tree, c.text, c.date) for c in self._of(session)]
+        settings, initial_notes = self._settings(session)
+        steps = [RecordedCommit(c.number, c.tree, c.text, c.date) for c in self._of(session)]
         if [step.number for step in steps] != list(range(1, len(steps) + 1)):
             raise ConfigError(f"session {session} of {self._name} has lost commits, so it cannot be replayed exactly")
-        return Replayed(steps, self._ids(session), _arguments(settings)), settings, handbook
+        return ReplayedOrder(steps, self._ids(session), _arguments(settings)), settings, initial_notes
 
     def judged_anew(self, session: int) -> Recorded:
         """Steps as they come, with the ids of a recorded session, and its settings and notes."""
-        self.anew, (settings, handbook) = True, self._settings(session)
+        self.anew, (settings, initial_notes) = True, self._settings(session)
         rounds = sum(c.text.startswith(f"round {session}.") for c in self._of(session))
-        return Remade(time.time, self._ids(session), rounds), settings, handbook
+        return RecordedIds(time.time, self._ids(session), rounds), settings, initial_notes
 
     def calls(self) -> tuple[Call, ...]:
         """The model calls of the session, in their order."""
@@ -84,7 +84,7 @@ class Past:
     def _trials(self) -> tuple[Trial, ...]:
         lineage = self._open()
         try:
-            return lineage.everything()
+            return lineage.all_trials()
         finally:
             lineage.close()
 
@@ -129,14 +129,14 @@ class Past:
             lineage.close()
 
 
-def past(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -> Past:
+def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -> RecordedRun:
     """The recorded run of a problem; the same object for all who ask in this process. ConfigError, LineageError."""
     opened = lineage(problem=problem.name, run=run, create=False)
     key = (opened.store.path.resolve(), problem.name, run)
     opened.close()
     if key not in _KNOWN:
         name = f"run {run} of {problem.name} in {opened.store.path}"
-        _KNOWN[key] = Past(lambda: lineage(problem=problem.name, run=run, create=False), name)
+        _KNOWN[key] = RecordedRun(lambda: lineage(problem=problem.name, run=run, create=False), name)
     return _KNOWN[key]
 
 
@@ -149,7 +149,7 @@ def _arguments(settings: str) -> str:
 def _commits(store: Store, prefixes: tuple[str, str]) -> Iterator[_Commit]:
     for name in store.history(*prefixes):
         tree, date, said = store.told(name)
-        text, step = message.without_step(said)
+        text, step = commit_message.without_step(said)
         if step:
             session, number = map(int, step.split("."))
             yield _Commit(session, number, name, tree, date, text)

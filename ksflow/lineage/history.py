@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from ksflow.lineage import message
+from ksflow.lineage import commit_message
 from ksflow.lineage.store import Store
 from ksflow.records import Evaluation, schema
 
@@ -105,7 +105,7 @@ class Chronicle:
 
     def _commit(self, kind: Kind, name: str) -> Commit:
         _, date, said = self._store.told(name)
-        text, step = message.without_step(said)
+        text, step = commit_message.without_step(said)
         session, _, number = step.partition(".")
         return Commit((int(session), int(number)) if step else (0, 0), kind, name, date, text)
 

@@ -44,7 +44,7 @@ class Repository(git.Repo):
     GitCommandWrapperType = Git
 
 
-class Helpers:
+class GitProcesses:
     """Those of one repository. Each is started when it is first needed, and again when it has died."""
 
     def __init__(self, path: Path, repo: git.Repo) -> None:

@@ -21,7 +21,7 @@ _ASTRAY_S = 3.0
 """The same where something was made that is not on record."""
 
 
-class Step(NamedTuple):
+class RecordedCommit(NamedTuple):
     """One commit of a session as it was recorded."""
 
     number: int
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     date: int
 
 
-class Live:
+class LiveOrder:
     """Steps as they come. `clock` gives the dates (seconds since 1970)."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -49,7 +49,7 @@ class Live:
         return None
 
 
-class Remade(Live):
+class RecordedIds(LiveOrder):
     """Steps as they come, with the rounds and the ids of a recorded session: its kernels are judged anew."""
 
     def __init__(self, clock: Callable[[], float], ids: Mapping[str, tuple[str, ...]], rounds: int) -> None:
@@ -62,15 +62,17 @@ class Remade(Live):
         return self._ids.get(cause, ())
 
 
-class Replayed:
+class ReplayedOrder:
     """Steps in the order and with the dates of a recorded session."""
 
-    def __init__(self, steps: Iterable[Step], ids: Mapping[str, tuple[str, ...]], made_with: str = "") -> None:
+    def __init__(
+        self, steps: Iterable[RecordedCommit], ids: Mapping[str, tuple[str, ...]], made_with: str = ""
+    ) -> None:
         """`ids`: the ids that each round (by its name) and each repair (by the failed trial) took. `made_with`: the
         arguments of the recorded session.
         """
         self._ids, self._made_with = ids, made_with or "no arguments"
-        self._left: dict[tuple[str, str], deque[Step]] = defaultdict(deque)
+        self._left: dict[tuple[str, str], deque[RecordedCommit]] = defaultdict(deque)
         self._text: dict[int, str] = {}
         for step in sorted(steps):
             self._left[step.tree, step.text].append(step)
