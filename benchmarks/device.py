@@ -31,7 +31,7 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 from corpus.device.specimens import CATEGORIES, Specimen, plain, problems, specimens  # noqa: E402
 
-from ksflow.hardware.target import here  # noqa: E402
+from ksflow.hardware.target import default_target  # noqa: E402
 from ksflow.records import (  # noqa: E402
     DEVICE_LANGUAGES,
     Arg,
@@ -61,7 +61,7 @@ class Court:
     """An evaluator for this machine's GPU, and the times of plain kernels."""
 
     def __init__(self) -> None:
-        self.evaluator = LocalEvaluator(here())
+        self.evaluator = LocalEvaluator(default_target())
         self.problems = problems()
         self.plain: dict[tuple[str, str], Evaluation] = {}
 
@@ -144,7 +144,7 @@ def corpus(category: str, text: str) -> bool:
 
 def seeds(problem: Problem, kernels: dict[str, Kernel]) -> bool:
     """Verdict, geomean and every case's time of each kernel, on all GPUs that are visible."""
-    judge = LocalEvaluator(here())
+    judge = LocalEvaluator(default_target())
     fine = True
 
     def judged(kernel: Kernel) -> tuple[Evaluation, float]:
@@ -173,7 +173,7 @@ def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
     cold, as they are between the judge's calls. A time agrees when it is within 3 % of what lies between the two, or
     within 5 % below 10 us. `added` is what the judge's own clock put on top of the kernel's events.
     """
-    judge = LocalEvaluator(here())
+    judge = LocalEvaluator(default_target())
     fine = True
     for name, kernel in kernels.items():
         result = judge(problem, kernel, ())
@@ -200,7 +200,7 @@ def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
 
 def discern(times: int) -> bool:
     """A kernel against one with 3 % more work, and against itself: how often it is called faster."""
-    judge = LocalEvaluator(here(), control="always", sanitize=False)
+    judge = LocalEvaluator(default_target(), control="always", sanitize=False)
     problem = problems()["norm"]
     problem = replace(problem, benchmarks=problem.benchmarks[:1], digest="discern")
     fine = True
@@ -238,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 def repeat(problem: Problem, kernels: dict[str, Kernel], times: int) -> bool:
     """The spread of each kernel's score over judgements in a row."""
-    judge = LocalEvaluator(here())
+    judge = LocalEvaluator(default_target())
     fine = True
     for name, kernel in kernels.items():
         results = [judge(problem, kernel, ()) for _ in range(times)]

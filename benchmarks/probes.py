@@ -18,7 +18,7 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
-from ksflow.hardware.target import here  # noqa: E402
+from ksflow.hardware.target import default_target  # noqa: E402
 from ksflow.notes import figures, probes  # noqa: E402
 from ksflow.notes.probes import Probe  # noqa: E402
 from ksflow.records import Evaluation, Verdict  # noqa: E402
@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--times", type=int, default=3)
     given = parser.parse_args()
-    target = here()
+    target = default_target()
     bench = Bench(target)
     print(f"{target.chip}, {target.march}")
     fine = True

@@ -13,7 +13,7 @@ from ksflow import evaluation as judging
 from ksflow.errors import StageError, boundary, made
 from ksflow.lineage import Lineage, Round, repeats
 from ksflow.lineage.transcript import Transcript
-from ksflow.notes.knowledge import doubted
+from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
@@ -154,7 +154,7 @@ def learn(lab: Lab, turn: Round) -> tuple[Note, ...]:
     except StageError as error:
         lab.watch(f"no notes: {error}", None)
         return turn.notes
-    return lab.lineage.learn(doubted(notes, lab.lineage.notes()), len(turn.known.trials))
+    return lab.lineage.learn(keep_challenges(notes, lab.lineage.notes()), len(turn.known.trials))
 
 
 def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ksflow.notes.calibration import FEW, advice, bets, calibrations, share
+from ksflow.notes.calibration import FEW, advice, calibrations, predictions, share
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Population, Timing, Trial, Verdict
 from ksflow.report import show_calibration
 
@@ -40,7 +40,7 @@ def world(*trials: Trial) -> Population:
 
 
 def gains(*trials: Trial) -> list[float | None]:
-    return [None if bet.gain_percent is None else round(bet.gain_percent, 6) for bet in bets(world(*trials))]
+    return [None if one.gain_percent is None else round(one.gain_percent, 6) for one in predictions(world(*trials))]
 
 
 def test_a_gain_is_what_was_timed_side_by_side_else_what_the_scores_say() -> None:
@@ -59,8 +59,8 @@ def test_what_failed_has_no_gain_and_what_nobody_knows_does_not_count() -> None:
 
 
 def test_a_repaired_experiment_counts_once_against_its_own_base() -> None:
-    found = bets(world(trial(1, 10, 30, WRONG), repair(2, 1, WRONG), repair(3, 2, timed(80.0))))
-    assert [(bet.trial, bet.gain_percent, bet.held) for bet in found] == [("00001", 25.0, True)]
+    found = predictions(world(trial(1, 10, 30, WRONG), repair(2, 1, WRONG), repair(3, 2, timed(80.0))))
+    assert [(one.trial, one.gain_percent, one.held) for one in found] == [("00001", 25.0, True)]
 
 
 def test_stale_trials_do_not_count() -> None:
@@ -90,7 +90,9 @@ def test_figures_say_how_far_ranges_are_off() -> None:
     assert found.rank_correlation is not None
     assert found.rank_correlation[0] == pytest.approx(1.0)
     moved = [
-        abs(bet.gain_percent + 20 - bet.middle) for bet in bets(world(*record(20))) if bet.gain_percent is not None
+        abs(one.gain_percent + 20 - one.middle)
+        for one in predictions(world(*record(20)))
+        if one.gain_percent is not None
     ]
     inside = sum(off <= 2 * found.width_factor + 1e-9 for off in moved)
     assert inside / len(moved) >= 0.8

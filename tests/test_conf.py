@@ -121,7 +121,7 @@ def test_a_folder_of_configs_may_follow_an_equals_sign(tmp_path: Path) -> None:
 def test_a_part_of_ones_own_that_lacks_a_setting_names_it(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "mine.yaml").write_text(
-        "_target_: ksflow.hardware.target.known\nname: mine\nmarch: sm_90a\n"
+        "_target_: ksflow.hardware.target.from_data_sheet\nname: mine\nmarch: sm_90a\n"
     )
     with pytest.raises(
         ConfigError, match=r"target lacks chip, peaks, which ksflow\.hardware\.target\.known needs; valid: name, chip"

@@ -20,7 +20,7 @@ from ksflow.cli.digest import Shelf
 from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
 from ksflow.notes import documents, knowledge
-from ksflow.notes.knowledge import Entry
+from ksflow.notes.knowledge import StoredNote
 from ksflow.records import Note, schema
 
 TASK = ["problem=softmax", "target=h100", "model.name=gpt-5", "llm=openai_compatible"]
@@ -189,7 +189,7 @@ def test_documents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
         file.write_text(fact)
         Shelf(shelf, documents.find([file])).keep(name, (Note(name, f"{fact} [1].", ("README.md",), quotes=(fact,)),))
     sources = Sources(lambda **place: None, "softmax", "main")
-    entries = [Entry(knowledge.read(shelf / f"{name}.md"), "", shelf / f"{name}.md") for name in "ab"]
+    entries = [StoredNote(knowledge.read(shelf / f"{name}.md"), "", shelf / f"{name}.md") for name in "ab"]
     assert [found.holds for entry in entries for found in sources.of(entry)] == [True, True]
     lie = replace(entries[0].note, quotes=("A tile has twelve rows.",))
     assert [found.holds for found in sources.of(replace(entries[0], note=lie))] == [False]

@@ -55,7 +55,7 @@ def test_reports_are_plain() -> None:
     level, layers = doctor.isolation()
     assert level in ("none", "rlimits", "landlock", "userns", "full")
     assert all(isinstance(what, str) for what in layers.values())
-    assert all(isinstance(name, str) for name in target.gpus())
+    assert all(isinstance(name, str) for name in target.gpu_names())
     assert all(version for version in executables.compilers().values())
 
 
@@ -88,4 +88,4 @@ def test_a_program_that_is_missing_or_broken_has_no_version(folder: Path) -> Non
     install(folder, "broken", "echo 'version 3.1'; exit 1")
     install(folder, "quiet", "exit 0")
     assert [executables.version(name) for name in ("missing", "broken", "quiet")] == [""] * 3
-    assert target.gpus() == ()
+    assert target.gpu_names() == ()

@@ -17,7 +17,7 @@ from ksflow.cli.sources import Finding, Sources
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.notes import knowledge
-from ksflow.notes.knowledge import Entry
+from ksflow.notes.knowledge import StoredNote
 from ksflow.records import Note, Status, Target
 
 Verb = Callable[..., tuple[int, str]]
@@ -91,7 +91,7 @@ def test_a_broken_file_is_named_in_one_line(tmp_path: Path, text: str, reason: s
     folder.mkdir(parents=True)
     (folder / "bad.md").write_text(text)
     with pytest.raises(ConfigError) as caught:
-        knowledge.handbook(CPU, lineage=str(tmp_path / "lineage.git"))
+        knowledge.initial_notes(CPU, lineage=str(tmp_path / "lineage.git"))
     assert reason in str(caught.value)
     assert str(folder / "bad.md") in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -123,29 +123,33 @@ def test_notes_fit_their_targets_and_their_family(targets: tuple[str, ...], fits
 
 
 def test_the_users_notes_join_the_shipped_ones_and_replace_them(tmp_path: Path) -> None:
-    shipped = {note.title: note for note in knowledge.handbook(CPU, lineage=str(tmp_path / "lineage.git"))}
+    shipped = {note.title: note for note in knowledge.initial_notes(CPU, lineage=str(tmp_path / "lineage.git"))}
     title = next(title for title in shipped if title.startswith("Softmax"))
-    mine = knowledge.own(tmp_path / "lineage.git")
+    mine = knowledge.user_folder(tmp_path / "lineage.git")
     assert mine == tmp_path / "knowledge"
     knowledge.write(replace(shipped[title], text="Better."), mine / "cpu")
     knowledge.write(NOTE, mine / "cpu")
     knowledge.write(replace(NOTE, title="Elsewhere", targets=("h100",)), mine / "h100")
-    found = {note.title: note for note in knowledge.handbook(CPU, "softmax", lineage=str(tmp_path / "lineage.git"))}
+    found = {
+        note.title: note for note in knowledge.initial_notes(CPU, "softmax", lineage=str(tmp_path / "lineage.git"))
+    }
     assert found[title].text == "Better."
     assert NOTE.title in found
     assert found.keys() == shipped.keys() | {NOTE.title}
-    assert NOTE.title not in {n.title for n in knowledge.handbook(CPU, "other", lineage=str(tmp_path / "lineage.git"))}
+    assert NOTE.title not in {
+        n.title for n in knowledge.initial_notes(CPU, "other", lineage=str(tmp_path / "lineage.git"))
+    }
 
 
 def test_a_rewritten_note_keeps_the_doubt() -> None:
-    assert knowledge.doubted([replace(NOTE, text="new", challenge="")], [NOTE])[0].challenge == "I saw 128"
-    assert knowledge.doubted([replace(NOTE, title="new", challenge="")], [NOTE])[0].challenge == ""
+    assert knowledge.keep_challenges([replace(NOTE, text="new", challenge="")], [NOTE])[0].challenge == "I saw 128"
+    assert knowledge.keep_challenges([replace(NOTE, title="new", challenge="")], [NOTE])[0].challenge == ""
 
 
 # -- sources ---------------------------------------------------------------------------------------
 
 
-def looked_up(lineage: Lineage, one: Entry) -> tuple[Finding, ...]:
+def looked_up(lineage: Lineage, one: StoredNote) -> tuple[Finding, ...]:
     """By somebody who has not looked before."""
     sources = Sources(partial(Lineage, lineage.store.path), "toy", "main")
     try:
@@ -154,9 +158,9 @@ def looked_up(lineage: Lineage, one: Entry) -> tuple[Finding, ...]:
         sources.close()
 
 
-def entry(*names: str, folder: Path | None = None, quotes: tuple[str, ...] = (), program: str = "") -> Entry:
+def entry(*names: str, folder: Path | None = None, quotes: tuple[str, ...] = (), program: str = "") -> StoredNote:
     note = Note("t", "x", names, quotes=quotes, program=program)
-    return Entry(note, "here", folder / "t.md" if folder else None)
+    return StoredNote(note, "here", folder / "t.md" if folder else None)
 
 
 def test_trials_hold_as_long_as_the_judge_says_the_same(lineage: Lineage) -> None:
@@ -235,7 +239,7 @@ def test_a_shipped_note_is_doubted_in_a_copy_and_upheld(verb: Verb, tmp_path: Pa
     shown = verb("show", file.stem)[1]
     assert "assumed, challenged; runs/knowledge/cpu" in shown
     assert "challenged: I saw one pass" in shown
-    assert doubted in knowledge.handbook(CPU, "softmax")
+    assert doubted in knowledge.initial_notes(CPU, "softmax")
     assert verb("uphold", file.stem)[0] == 0
     assert (knowledge.read(file).status, knowledge.read(file).challenge) == (Status.CITED, "")
     with pytest.raises(ConfigError, match="nobody challenges"):

@@ -7,7 +7,7 @@ import pytest
 from conftest import accepted, draft, kernel, plant, rejected
 
 from ksflow.lineage import Lineage
-from ksflow.notes.lessons import held, trial_of
+from ksflow.notes.lessons import refute_contradicted, trial_of
 from ksflow.records import Evaluation, Key, Material, Note, Problem, Status, Trial, Verdict
 from ksflow.stages.digester.rules import Rules
 
@@ -173,7 +173,7 @@ def test_a_commit_that_is_gone_does_not_stop_a_run(lineage: Lineage) -> None:
     tried(lineage, "int b;", accepted(10.0))
     (kept,) = lineage.learn((measured("00002"),))
     gone = (replace(kept, sources=("00002@0123456789",)),)
-    assert held(gone, lineage.known, {"00002": lineage.commit_of("00002")}, lineage.at) == gone
+    assert refute_contradicted(gone, lineage.known, {"00002": lineage.commit_of("00002")}, lineage.at) == gone
 
 
 def test_rules_keep_a_move_that_turned_as_refuted_once(lineage: Lineage) -> None:

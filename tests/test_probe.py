@@ -8,7 +8,7 @@ import pytest
 from ksflow.cli import probe as verb
 from ksflow.cli.probe import ask, settle
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import detect, known, label
+from ksflow.hardware.target import detect, from_data_sheet, label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Figure, Probe
 from ksflow.records import Evaluation, Kernel, Note, Status, Target, Timing, Verdict
@@ -73,9 +73,9 @@ def test_an_answer_becomes_a_note_with_its_program_and_is_known_the_next_time(be
 
 
 def test_a_gpu_that_was_found_has_the_name_of_its_data_sheet_in_notes():
-    found = known("auto", "NVIDIA H200", "sm_90a", {})
+    found = from_data_sheet("auto", "NVIDIA H200", "sm_90a", {})
     assert label(found) == "h200"
-    assert label(known("auto", "NVIDIA Unheard 5", "sm_89", {})) == "sm_89"
+    assert label(from_data_sheet("auto", "NVIDIA Unheard 5", "sm_89", {})) == "sm_89"
     assert label(replace(found, name="mine")) == "mine"
 
 
@@ -128,7 +128,7 @@ def test_what_the_chip_lacks_is_skipped_with_the_reason(tmp_path):
 
 @pytest.mark.slow
 def test_the_layout_of_mfma_is_right_in_the_emulator_and_waits_for_the_chip(tmp_path):
-    bench = Bench(known("mi300x", "AMD Instinct MI300X", "gfx942", {}))
+    bench = Bench(from_data_sheet("mi300x", "AMD Instinct MI300X", "gfx942", {}))
     one = next(one for one in probes.ready() if one.name == "mfma-layout")
     answer = only(ask((one,), bench, tmp_path))
     assert (answer.state, answer.line) == ("waits", "for the chip; right in the emulator")

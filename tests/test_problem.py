@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import known
+from ksflow.hardware.target import from_data_sheet
 from ksflow.home import shipped
 from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Problem, Target
@@ -146,7 +146,7 @@ def test_a_kernel_of_ones_own(tmp_path: Path) -> None:
 
 def test_languages_seeds_and_variant_follow_the_target() -> None:
     def of(march: str) -> Problem:
-        return load("fp8_gemm", target=known("some", "some GPU", march, {"bytes": 1e12}))
+        return load("fp8_gemm", target=from_data_sheet("some", "some GPU", march, {"bytes": 1e12}))
 
     hopper, cdna3, cdna4 = of("sm_90a"), of("gfx942"), of("gfx950")
     assert hopper.languages == ("python", "triton", "cuda")

@@ -7,7 +7,7 @@ from conftest import accepted, draft, kernel, rejected
 
 from ksflow.lm import render
 from ksflow.lm.views import tried
-from ksflow.notes.calibration import bets
+from ksflow.notes.calibration import predictions
 from ksflow.optimize import metrics
 from ksflow.optimize.history import History, Moment
 from ksflow.problem.loader import load
@@ -110,7 +110,7 @@ def test_everybody_gives_the_paired_answer() -> None:
     faster = replace(judged("00002", 50, ("00001", 1.5, 1.45, 1.55)), by="designer=llm")
     known = Population((SEED, faster))
     assert "+50.0 %" in render.outcome(faster, known)
-    assert [bet.gain_percent for bet in bets(known)] == [50.0]
+    assert [one.gain_percent for one in predictions(known)] == [50.0]
     assert metrics.gain(SEED, faster) == 50.0
     assert [row.gain_percent for row in improvements(known)] == [50.0]
     assert over_baselines(faster, (SEED,)) == 1.5

@@ -45,7 +45,7 @@ def test_what_a_note_quotes_stands_there_and_what_it_does_not_quote_it_does_not_
         assert all(quotes)
     own = [source.startswith(("problems/", "seeds/", "benchmarks/")) for source in note.sources]
     assert [bool(quote) for quote in quotes] == own, "documents that are in the project are quoted"
-    findings = Sources(no_lineage, "softmax", "main").of(knowledge.Entry(note, "shipped", file, True))
+    findings = Sources(no_lineage, "softmax", "main").of(knowledge.StoredNote(note, "shipped", file, True))
     assert [found.holds for found in findings] == [True if quote else None for quote in quotes]
 
 
@@ -56,7 +56,7 @@ def no_lineage(**names):
 def test_a_changed_document_is_found_out():
     file = ROOT / "hopper" / "memory.md"
     note = replace(knowledge.read(file), quotes=("", "", "", "", "The driver gives 50 MB of L2."))
-    (*_, last) = Sources(no_lineage, "softmax", "main").of(knowledge.Entry(note, "shipped", file, True))
+    (*_, last) = Sources(no_lineage, "softmax", "main").of(knowledge.StoredNote(note, "shipped", file, True))
     assert (last.holds, last.said) == (False, "benchmarks/GPU.md does not say there: The driver gives 50 MB of L2.")
 
 
@@ -95,7 +95,10 @@ def test_an_index_lists_the_folder_s_notes(folder):
 def test_a_chip_gets_the_notes_that_name_it_and_no_others(tmp_path, folder, name):
     sheet = yaml.safe_load(shipped("conf", "target", f"{name}.yaml").read_text())
     sheet.pop("_target_")
-    given = {note.title for note in knowledge.handbook(target.known(**sheet), lineage=str(tmp_path / "lineage.git"))}
+    given = {
+        note.title
+        for note in knowledge.initial_notes(target.from_data_sheet(**sheet), lineage=str(tmp_path / "lineage.git"))
+    }
     notes = {file: knowledge.read(file) for file in NOTES}
     assert {note.title for file, note in notes.items() if file.parent.name == folder} <= given
     assert {note.title for note in notes.values() if name not in note.targets}.isdisjoint(given)

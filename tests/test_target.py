@@ -70,10 +70,10 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str
 
 def test_nvidia_gpu_is_the_target_with_its_data_sheets_figures(tools: Callable[[str, str], None]) -> None:
     tools("nvidia-smi", NVIDIA.format(name="NVIDIA H200", capability="9.0"))
-    found = target.here()
+    found = target.default_target()
     assert (found.kind, found.chip, found.march) == ("gpu", "NVIDIA H200", "sm_90a")
     assert (found.peaks, found.sizes) == figures("h200")
-    assert target.gpus() == ("NVIDIA H200",)
+    assert target.gpu_names() == ("NVIDIA H200",)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_nvidia_gpu_is_the_target_with_its_data_sheets_figures(tools: Callable[[
     ],
 )
 def test_data_sheet_is_that_of_the_chip_and_not_of_one_with_a_like_name(name: str, option: str) -> None:
-    assert target.options([name]) == ((option,) if option else ())
+    assert target.shipped_targets([name]) == ((option,) if option else ())
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_another_variant_has_none_of_the_data_sheets_figures(
     tools: Callable[[str, str], None], name: str, capability: str, figures: bool
 ) -> None:
     tools("nvidia-smi", NVIDIA.format(name=name, capability=capability))
-    assert bool(target.here().peaks) is bool(target.here().sizes) is figures
-    assert target.without_figures(name) is not figures
+    assert bool(target.default_target().peaks) is bool(target.default_target().sizes) is figures
+    assert target.is_unlisted_variant(name) is not figures
 
 
 def test_gpu_that_nobody_has_figures_for_has_no_peaks(tools: Callable[[str, str], None]) -> None:
     tools("nvidia-smi", NVIDIA.format(name="NVIDIA T4", capability="7.5"))
-    found = target.here()
+    found = target.default_target()
     assert (found.kind, found.chip, found.march) == ("gpu", "NVIDIA T4", "sm_75")
     assert not found.peaks
     assert not found.sizes
@@ -141,15 +141,15 @@ def test_only_the_gpus_that_are_shown_count(
     tools("nvidia-smi", "#!/bin/sh\n" + "\n".join(f"echo '{row}'" for row in rows))
     if shown is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-    assert [gpu.march for gpu in target.visible()] == marches
-    assert target.here().march == next(iter(marches), "native")
+    assert [gpu.march for gpu in target.visible_gpus()] == marches
+    assert target.default_target().march == next(iter(marches), "native")
 
 
 def test_a_process_for_one_of_the_gpus_sees_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-3333, 1")
-    assert target.only(0)["CUDA_VISIBLE_DEVICES"] == "GPU-3333"
-    assert target.only(1) == {
+    assert target.single_gpu_environment(0)["CUDA_VISIBLE_DEVICES"] == "GPU-3333"
+    assert target.single_gpu_environment(1) == {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "1",
         "HIP_VISIBLE_DEVICES": "1",
@@ -173,13 +173,13 @@ def test_amd_gpus_that_are_shown(
     tools("rocm_agent_enumerator", "#!/bin/sh\necho gfx000; echo gfx942; echo gfx950; echo gfx90a\n")
     for variable, words in shown.items():
         monkeypatch.setenv(variable, words)
-    assert target.here().march == march
+    assert target.default_target().march == march
 
 
 def test_amd_gpu_is_the_target(tools: Callable[[str, str], None]) -> None:
     tools("rocm_agent_enumerator", "#!/bin/sh\necho gfx000; echo gfx942; echo gfx942\n")
     tools("rocm-smi", "#!/bin/sh\necho device,Card Series; echo card0,AMD Instinct MI300X\n")
-    found = target.here()
+    found = target.default_target()
     assert (found.kind, found.march) == ("gpu", "gfx942")
     assert "MI300X" in found.chip
     assert (found.peaks, found.sizes) == figures("mi300x")
@@ -190,8 +190,8 @@ def test_amd_gpu_is_known_by_rocminfo_alone(tools: Callable[[str, str], None]) -
     agent = "  Name:          {}\n  Uuid:          {}\n  Marketing Name:     {}\n  Vendor Name:  AMD\n"
     words = agent.format("AMD EPYC", "CPU-1", "AMD EPYC 9534") + agent.format("gfx942", "GPU-2", "AMD Instinct MI300X")
     tools("rocminfo", f"#!/bin/sh\ncat <<END\n{words}END\n".replace("cat", "/bin/cat"))
-    assert target.gpus() == ("AMD Instinct MI300X",)
-    assert target.fits(target.known("mi300x", "AMD Instinct MI300X", "gfx942", {}), target.here())
+    assert target.gpu_names() == ("AMD Instinct MI300X",)
+    assert target.fits(target.from_data_sheet("mi300x", "AMD Instinct MI300X", "gfx942", {}), target.default_target())
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_torch_that_cannot_use_the_gpu_is_told(
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    said = target.torch_for(march)
+    said = target.torch_mismatch(march)
     assert (
         (f"torch {version} is not a build for this GPU: pip install" in said and index in said) if index else not said
     )
@@ -224,12 +224,12 @@ def test_what_is_no_gpus_architecture_is_a_sentence(march: str) -> None:
     with pytest.raises(
         ConfigError, match=r"^target.march=.* is no GPU's architecture; they are called sm_90a or gfx942"
     ):
-        target.known("h200", "NVIDIA H200", march, {})
-    assert target.known("mi300x", "AMD", "gfx942:sramecc+:xnack-", {}).march == "gfx942:sramecc+:xnack-"
+        target.from_data_sheet("h200", "NVIDIA H200", march, {})
+    assert target.from_data_sheet("mi300x", "AMD", "gfx942:sramecc+:xnack-", {}).march == "gfx942:sramecc+:xnack-"
 
 
 @pytest.mark.parametrize("text", ["#!/bin/sh\necho 'No devices were found'\nexit 6\n", "#!/bin/sh\n"])
 def test_tool_without_a_gpu_leaves_the_cpu(tools: Callable[[str, str], None], text: str) -> None:
     tools("nvidia-smi", text)
     tools("rocm_agent_enumerator", "#!/bin/sh\necho gfx000\n")
-    assert target.here().kind == "cpu"
+    assert target.default_target().kind == "cpu"

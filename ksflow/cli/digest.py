@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ksflow import home, report
 from ksflow.cli.sources import RECORD, Row, recorded
-from ksflow.cli.task import errand
+from ksflow.cli.task import recorded_task
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
 from ksflow.hardware.target import label
@@ -41,11 +41,11 @@ def digest(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     problem: Problem = compose.build(cfg.problem)
     target: Target = compose.build(cfg.target)
-    folder = knowledge.own(cfg.lineage.path) / label(target)
+    folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     read = _read(words, console)
     notes = _known(compose.build(cfg.knowledge)(target=target, problem=problem.name), folder)
     shelf = Shelf(folder, [file for file, _ in read])
-    with errand(cfg, problem, "digest") as transcript:
+    with recorded_task(cfg, problem, "digest") as transcript:
         show = Show(console, shelf, transcript)
         reader.watch, reader.done = show, shelf.done  # type: ignore[attr-defined]
         material = Material(tuple(document for _, document in read), notes=notes)
@@ -85,10 +85,10 @@ def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]
     return found
 
 
-def _known(handbook: tuple[Note, ...], folder: Path) -> tuple[Note, ...]:
-    """The handbook and what the folder holds, which may be about other problems; the folder's counts."""
+def _known(initial_notes: tuple[Note, ...], folder: Path) -> tuple[Note, ...]:
+    """The initial_notes and what the folder holds, which may be about other problems; the folder's counts."""
     own = [knowledge.read(file) for file in sorted(folder.glob("*.md")) if file.name != knowledge.INDEX]
-    return tuple({note.title: note for note in (*handbook, *own)}.values())
+    return tuple({note.title: note for note in (*initial_notes, *own)}.values())
 
 
 class Shelf:

@@ -63,7 +63,7 @@ def show(console: Console) -> int:
     add = _adding(table)
     add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
     add("one core", _rates(here) or "peak rates unknown: no floor for times")
-    add("gpus", _gpus(targets.gpus()) or "none: kernels run on the CPU (python, cpp)")
+    add("gpus", _gpus(targets.gpu_names()) or "none: kernels run on the CPU (python, cpp)")
     for name, remedy in _REMEDIES.items():
         add(name, compilers.get(name, f"not found: {remedy}"))
     for name, remedy in _TOOLS.items():
@@ -78,8 +78,8 @@ def show(console: Console) -> int:
     for package in _PACKAGES:
         lost = package in _KERNELS and package not in seen and _version(package)[:1].isdigit()
         add(package, _version(package) + (_LOST if lost else ""))
-    gpu = targets.here()
-    if gpu.kind == "gpu" and (why := targets.torch_for(gpu.march)):
+    gpu = targets.default_target()
+    if gpu.kind == "gpu" and (why := targets.torch_mismatch(gpu.march)):
         add("torch on the GPU", why)
     present = [name for name in _KEYS if os.environ.get(name)]
     add(
@@ -103,10 +103,10 @@ def _rates(target: Target) -> str:
 
 
 def _gpus(names: tuple[str, ...]) -> str:
-    known = targets.options(names)
+    known = targets.shipped_targets(names)
     rows = [row.split(", ") for row in executables.output(*_NVIDIA).splitlines()]
     found = {row[0]: f", driver {row[1]}, {row[2]}" for row in rows if len(row) == 3}
-    lines = [f"{name}{found.get(name, '')}{_VARIANT if targets.without_figures(name) else ''}" for name in names]
+    lines = [f"{name}{found.get(name, '')}{_VARIANT if targets.is_unlisted_variant(name) else ''}" for name in names]
     return "\n".join([*lines, *([f"known as target={', '.join(known)}"] if known else [])])
 
 

@@ -20,12 +20,12 @@ from rich.text import Text
 from ksflow import evaluation, report
 from ksflow.cli import probe, verify
 from ksflow.cli.sources import Finding, Sources
-from ksflow.cli.task import errand
+from ksflow.cli.task import recorded_task
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError, counted
 from ksflow.hardware.target import label
 from ksflow.notes import knowledge
-from ksflow.notes.knowledge import Entry
+from ksflow.notes.knowledge import StoredNote
 from ksflow.records import Note, Problem, Status
 
 _USAGE = (
@@ -46,7 +46,7 @@ class _Desk:
     sources: Sources
     folder: Path
     """The user's own."""
-    entries: tuple[Entry, ...]
+    entries: tuple[StoredNote, ...]
     broken: tuple[str, ...]
 
     @property
@@ -67,11 +67,11 @@ def show_knowledge(words: list[str], overrides: list[str]) -> int:
             case ["check"]:
                 return _check(desk)
             case ["show", *title] if title:
-                return _show(desk, knowledge.named(desk.entries, " ".join(title)))
+                return _show(desk, knowledge.find_note(desk.entries, " ".join(title)))
             case ["challenge", *title] if title:
-                return _challenge(desk, knowledge.named(desk.entries, " ".join(title)), why)
+                return _challenge(desk, knowledge.find_note(desk.entries, " ".join(title)), why)
             case ["uphold", *title] if title:
-                return _uphold(desk, knowledge.named(desk.entries, " ".join(title)))
+                return _uphold(desk, knowledge.find_note(desk.entries, " ".join(title)))
         raise ConfigError(f"no command 'knowledge {' '.join(words)}'; commands: {_USAGE}")
     finally:
         desk.sources.close()
@@ -82,18 +82,18 @@ def _desk(overrides: list[str]) -> _Desk:
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     options = compose.build(cfg.knowledge).keywords
-    shelf = knowledge.shelf(**options)
+    shelf = knowledge.stored_notes(**options)
     sources = Sources(compose.build(cfg.lineage), problem.name, str(cfg.run))
     lineage = sources.lineage(problem.name, str(cfg.run))
     where = f"run {problem.name}/{cfg.run}"
-    entries = (*shelf.entries, *(Entry(note, where) for note in (lineage.notes() if lineage else ())))
+    entries = (*shelf.entries, *(StoredNote(note, where) for note in (lineage.notes() if lineage else ())))
     named = {item.lstrip("+").partition("=")[0].partition(".")[0] for item in overrides}
     if "target" in named:
         target = compose.build(cfg.target)
         entries = tuple(entry for entry in entries if knowledge.fits(entry.note, target))
     if "problem" in named:
         entries = tuple(e for e in entries if not e.note.problems or problem.name in e.note.problems)
-    folder = knowledge.own(options.get("lineage", knowledge.LINEAGE))
+    folder = knowledge.user_folder(options.get("lineage", knowledge.LINEAGE))
     return _Desk(report.console(), cfg, problem, sources, folder, entries, shelf.broken)
 
 
@@ -116,7 +116,7 @@ def _list(desk: _Desk) -> int:
     return _name_broken(desk)
 
 
-def _show(desk: _Desk, entry: Entry) -> int:
+def _show(desk: _Desk, entry: StoredNote) -> int:
     note = entry.note
     quotes = note.quotes or ("",) * len(note.sources)
     rows = [
@@ -164,7 +164,7 @@ def _expect(desk: _Desk) -> None:
             verify.expect(lineage, evaluation.key(desk.problem, compose.build(desk.cfg.evaluator)))
 
 
-def _worth(found: Finding, entry: Entry) -> bool:
+def _worth(found: Finding, entry: StoredNote) -> bool:
     """What ships comes without the documents; saying so for each of its sources would hide the rest."""
     return found.holds is None and not entry.shipped
 
@@ -172,7 +172,7 @@ def _worth(found: Finding, entry: Entry) -> bool:
 # -- doubting --------------------------------------------------------------------------------------
 
 
-def _challenge(desk: _Desk, entry: Entry, why: str) -> int:
+def _challenge(desk: _Desk, entry: StoredNote, why: str) -> int:
     """Show what the sources say; keep the doubt; have a probe settle it where one can."""
     _expect(desk)
     note = entry.note
@@ -192,14 +192,14 @@ def _challenge(desk: _Desk, entry: Entry, why: str) -> int:
     return _probed(desk, replace(entry, note=kept, **_placed(where)))
 
 
-def _probed(desk: _Desk, entry: Entry) -> int:
+def _probed(desk: _Desk, entry: StoredNote) -> int:
     """Have a probe measure what the note claims, where one can."""
     target = compose.build(desk.cfg.target)
     folder = entry.file.parent if entry.file else desk.folder / label(target)
     notes: tuple[Note, ...] = compose.build(desk.cfg.knowledge)(target=target, problem=desk.problem.name)
     prober: probe.Prober = compose.build(desk.cfg.prober)
     try:
-        with errand(desk.cfg, desk.problem, "challenge") if prober.most else nullcontext():
+        with recorded_task(desk.cfg, desk.problem, "challenge") if prober.most else nullcontext():
             settled = probe.settle(entry.note, prober, desk.problem, notes, folder)
     except (StageError, BudgetError) as error:
         _say(desk, f"the probe did not answer: {error}")
@@ -215,7 +215,7 @@ def _probed(desk: _Desk, entry: Entry) -> int:
     return 0
 
 
-def _uphold(desk: _Desk, entry: Entry) -> int:
+def _uphold(desk: _Desk, entry: StoredNote) -> int:
     note = entry.note
     if not note.challenge:
         raise ConfigError(f"nobody challenges {note.title!r}; knowledge challenge TITLE does")
@@ -231,7 +231,7 @@ def _former(note: Note) -> Status:
     return Status(found[1]) if found and found[1] in set(Status) else note.status
 
 
-def _keep(desk: _Desk, entry: Entry, note: Note) -> str:
+def _keep(desk: _Desk, entry: StoredNote, note: Note) -> str:
     """Write a changed note where it belongs; that place."""
     if entry.file is None:
         lineage = desk.sources.lineage(*desk.run)

@@ -12,7 +12,7 @@ from typing import Protocol
 from rich.console import Console
 
 from ksflow import report
-from ksflow.cli.task import errand
+from ksflow.cli.task import recorded_task
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.hardware.target import label
@@ -65,13 +65,13 @@ def probe(words: list[str], overrides: list[str]) -> int:
     target: Target = compose.build(cfg.target)
     chosen = _chosen(words, target)
     prober: Prober = compose.build(cfg.prober)
-    folder = knowledge.own(cfg.lineage.path) / label(target)
+    folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     console = report.console()
     answers = [_told(console, answer) for answer in ask(chosen, prober.bench, folder, again)]
     if prober.most:
         problem: Problem = compose.build(cfg.problem)
         notes: tuple[Note, ...] = compose.build(cfg.knowledge)(target=target, problem=problem.name)
-        with errand(cfg, problem, "probe"):
+        with recorded_task(cfg, problem, "probe"):
             answers += [_told(console, answer) for answer in converse(prober, problem, notes, folder)]
     counts = {state: sum(answer.state == state for answer in answers) for state in ("measured", "known", "failed")}
     said = ", ".join(f"{count} {state}" for state, count in counts.items())

@@ -16,7 +16,7 @@ from ksflow import home
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
 from ksflow.notes import documents
-from ksflow.notes.knowledge import Entry
+from ksflow.notes.knowledge import StoredNote
 from ksflow.records import BETTER_BY, Document, Evaluation, Trial
 
 RECORD = "documents.json"
@@ -76,13 +76,13 @@ class Sources:
             if lineage:
                 lineage.close()
 
-    def of(self, entry: Entry) -> tuple[Finding, ...]:
+    def of(self, entry: StoredNote) -> tuple[Finding, ...]:
         """One finding for each of a note's sources, in their order."""
         note = entry.note
         quotes = note.quotes or ("",) * len(note.sources)
         return tuple(self._find(entry, source, quote) for source, quote in zip(note.sources, quotes, strict=True))
 
-    def _find(self, entry: Entry, source: str, quote: str) -> Finding:
+    def _find(self, entry: StoredNote, source: str, quote: str) -> Finding:
         if found := TRIAL.fullmatch(source):
             return self._trial(source, found)
         if source.startswith(_PROBE):
@@ -166,14 +166,14 @@ def _told(trial: Trial) -> str:
     return " ".join(f"{what} {why}".split())[: 2 * _AROUND]
 
 
-def _probe(entry: Entry, source: str) -> Finding:
+def _probe(entry: StoredNote, source: str) -> Finding:
     program = entry.note.program
     if program and entry.file and (entry.file.parent / program).is_file():
         return Finding(source, True, f"measured by {program}, which lies beside the note")
     return Finding(source, None, "its program is not here" if program else "no program is kept with the note")
 
 
-def _quoted(entry: Entry, source: str, quote: str) -> Finding:
+def _quoted(entry: StoredNote, source: str, quote: str) -> Finding:
     """By the recorded document that says so, if one of that name does."""
     rows = _rows(entry.file.parent, source) if entry.file else []
     if not rows and (file := _of_project(source)):

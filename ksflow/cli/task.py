@@ -14,7 +14,7 @@ from ksflow.session.budget import Meter
 
 
 @contextmanager
-def errand(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Transcript]:
+def recorded_task(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Transcript]:
     """Meanwhile, in this context, every model call is about `what`, on record and metered. BudgetError in there."""
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=str(cfg.run))
     try:

@@ -13,7 +13,7 @@ from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.formats.cases import Chosen, ladder, listed, merged, number, record, whole_numbers
 from ksflow.formats.isolated import Unanswered, asked
-from ksflow.hardware.target import here
+from ksflow.hardware.target import default_target
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 
 _DESCRIBE = "ksflow.formats.describe"
@@ -144,7 +144,7 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
     reference = folder / "reference.py"
     if not reference.exists():
         home.write(reference, text)
-    absent = device == "cuda" and here().kind == "cpu"
+    absent = device == "cuda" and default_target().kind == "cpu"
     if absent:  # another machine judges: a small case on this one tells what arguments there are
         step = _step(read, number(cap))
         small, rows = _fitting(read, reference, "cpu", "auto", fit)

@@ -51,16 +51,16 @@ def detect(
     )
 
 
-def here(name: str = "auto") -> Target:
+def default_target(name: str = "auto") -> Target:
     """What kernels are judged on here unless told otherwise: the first GPU that this process may see, else the CPU.
 
     A GPU's figures are those of its data sheet in conf/target; one that is not there has none, and no floors. Nor has
     another variant of one that is: an H100 PCIe or NVL, an A100 of 40 GB.
     """
-    return next(iter(visible(name)), None) or detect(name)
+    return next(iter(visible_gpus(name)), None) or detect(name)
 
 
-def visible(name: str = "auto") -> tuple[Target, ...]:
+def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
     """The GPUs that their maker's tool lists, as CUDA_VISIBLE_DEVICES and its like leave them, in their order.
 
     NVIDIA's are counted as nvidia-smi does; `only` has CUDA count so, too.
@@ -74,7 +74,7 @@ def visible(name: str = "auto") -> tuple[Target, ...]:
         left = _shown([row[1] for row in rows], *_SHOW_NVIDIA)
         return tuple(_gpu(name, rows[number][0], _sm(rows[number][2])) for number in left)
     arches = [word for word in executables.output(*_AMD_ARCH).split() if word.startswith("gfx") and word != "gfx000"]
-    chips = gpus() if arches else ()
+    chips = gpu_names() if arches else ()
     if len(set(arches)) == 1:
         arches = arches[:1] * (len(chips) or len(arches))
     system = _shown([""] * len(arches), "ROCR_VISIBLE_DEVICES")
@@ -104,9 +104,11 @@ def _calls(word: str, name: str) -> bool:
 
 
 def _gpu(name: str, chip: str, march: str) -> Target:
-    sheets = [sheet for option in options([chip]) if (sheet := _sheet(option)) and not _other(chip, sheet["chip"])]
+    sheets = [
+        sheet for option in shipped_targets([chip]) if (sheet := _sheet(option)) and not _other(chip, sheet["chip"])
+    ]
     figures = (sheets[0]["peaks"], sheets[0].get("sizes", {})) if sheets else ({}, {})
-    return known(name, chip, march, *figures)
+    return from_data_sheet(name, chip, march, *figures)
 
 
 def _other(chip: str, sheet: str) -> bool:
@@ -132,7 +134,7 @@ def _sm(capability: str) -> str:
     return f"sm_{number}{'a' if number.isdigit() and int(number) >= 90 else ''}"
 
 
-def known(
+def from_data_sheet(
     name: str,
     chip: str,
     march: str,
@@ -153,7 +155,7 @@ def known(
     return Target(name, kind, chip, march=march, peaks=rates, sizes=dict(sizes or {}))
 
 
-def only(index: int) -> dict[str, str]:
+def single_gpu_environment(index: int) -> dict[str, str]:
     """The environment that shows a process one of the GPUs that this one sees."""
     found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     for variables in (_SHOW_NVIDIA, _SHOW_AMD):
@@ -171,12 +173,12 @@ def fits(wanted: Target, found: Target) -> bool:
     return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
 
 
-def without_figures(chip: str) -> bool:
+def is_unlisted_variant(chip: str) -> bool:
     """Whether a GPU is a variant of a shipped target whose figures are not its own."""
-    return any(_other(chip, sheet["chip"]) for option in options([chip]) if (sheet := _sheet(option)))
+    return any(_other(chip, sheet["chip"]) for option in shipped_targets([chip]) if (sheet := _sheet(option)))
 
 
-def options(names: Iterable[str]) -> tuple[str, ...]:
+def shipped_targets(names: Iterable[str]) -> tuple[str, ...]:
     """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
     shelf = sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True)
     found = (next((option for option in shelf if _names(option, name.lower())), "") for name in names)
@@ -189,7 +191,7 @@ def _names(option: str, name: str) -> bool:
     return bool(re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name))
 
 
-def gpus() -> tuple[str, ...]:
+def gpu_names() -> tuple[str, ...]:
     """The GPUs that the vendors' tools list."""
     names: list[str] = []
     for command in _GPU_LISTS:
@@ -202,10 +204,10 @@ def label(target: Target) -> str:
     """What notes and their folder call a target: its name; where it was found and not named, the shipped one it is."""
     if target.name != "auto":
         return target.name
-    return "cpu" if target.kind == "cpu" else next(iter(options([target.chip])), target.march)
+    return "cpu" if target.kind == "cpu" else next(iter(shipped_targets([target.chip])), target.march)
 
 
-def torch_for(march: str) -> str:
+def torch_mismatch(march: str) -> str:
     """Why the torch that is installed cannot use such a GPU, with the remedy; empty where nothing speaks against it."""
     try:
         version = metadata.version("torch")

@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import fits, here, only, torch_for, visible
+from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
 from ksflow.processes.child import Judge
 from ksflow.records import Target
 
@@ -15,7 +15,7 @@ class Place:
     """Where one kernel at a time is judged: the CPU, or one of the GPUs, with a judge of its own."""
 
     def __init__(self, target: Target, index: int | None) -> None:
-        self.environment = {**target.environment, **({} if index is None else only(index))}
+        self.environment = {**target.environment, **({} if index is None else single_gpu_environment(index))}
         self._gpu = platform(target)
 
     @cached_property
@@ -45,14 +45,14 @@ def gpus(target: Target) -> list[int | None]:
     """Which of the GPUs that can be seen here are the target's. Raises ConfigError when none is."""
     if platform(target) == EMULATED:
         return [0]
-    found = visible()
+    found = visible_gpus()
     numbers: list[int | None] = [number for number, one in enumerate(found) if fits(target, one)]
     if not numbers:
-        chips = ", ".join(dict.fromkeys(one.chip for one in found or (here(),)))
+        chips = ", ".join(dict.fromkeys(one.chip for one in found or (default_target(),)))
         raise ConfigError(
             f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
             "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
         )
-    if why := torch_for(target.march):
+    if why := torch_mismatch(target.march):
         raise ConfigError(f"{why}; or judge on the CPU: target=cpu")
     return numbers

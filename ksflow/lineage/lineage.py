@@ -315,7 +315,7 @@ class Lineage:
         self._commits.append("rounds", {}, commit_message.plain(f"round {name}", "", {"Round": name}))
         known = self.known
         self._begun[len(known.trials)] += 1
-        notes = lessons.held(self.notes(), known, self._index.at, self.at)
+        notes = lessons.refute_contradicted(self.notes(), known, self._index.at, self.at)
         return Round(name, known, notes, self._begun[len(known.trials)] - 1)
 
     @_alone
@@ -434,9 +434,9 @@ class Lineage:
         New ones cite their trials at the commits that are the newest now; old ones that were contradicted are refuted.
         """
         before = self.notes()
-        after = lessons.held(before, self.known, self._index.at, self.at)
+        after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
         old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
-        notes = tuple(old.get(note) or lessons.cited(note, self._index.at, before) for note in notes)
+        notes = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in notes)
         text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in notes)
         files = {"notes.json": schema.dump("notes", notes), "notes.md": text.encode()}
         self._commits.append(

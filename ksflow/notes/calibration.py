@@ -24,7 +24,7 @@ _WORDS = 90  # characters of a description there
 
 
 @dataclass(frozen=True)
-class Bet:
+class Prediction:
     """What was predicted of an experiment, and what was measured."""
 
     trial: str
@@ -70,7 +70,7 @@ class Calibration:
     """Spearman's, of middles with gains, and its 95 % interval. None with fewer than `FEW`, or where all are equal."""
 
 
-def bets(population: Population) -> tuple[Bet, ...]:
+def predictions(population: Population) -> tuple[Prediction, ...]:
     """Every experiment that something was predicted of and that was measured, in the order of their ids."""
     last: dict[str, Trial] = {}
     for trial in population.trials:
@@ -78,28 +78,28 @@ def bets(population: Population) -> tuple[Bet, ...]:
         if first is not None and first.experiment is not None and any(first.experiment.gain_percent):
             last[first.id] = trial
     made = (_bet(population.by_id[name], trial, population) for name, trial in last.items())
-    return tuple(bet for bet in made if bet is not None)
+    return tuple(prediction for prediction in made if prediction is not None)
 
 
 def calibrations(population: Population) -> tuple[Calibration, ...]:
     """One for each designer, who has predicted most first."""
-    groups: dict[str, list[Bet]] = defaultdict(list)
-    for bet in bets(population):
-        groups[bet.by].append(bet)
+    groups: dict[str, list[Prediction]] = defaultdict(list)
+    for prediction in predictions(population):
+        groups[prediction.by].append(prediction)
     return tuple(calibration(group) for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].by)))
 
 
-def calibration(record: Sequence[Bet]) -> Calibration:
-    """Of one designer's bets, at least one."""
-    pairs = [(bet, bet.gain_percent) for bet in record if bet.gain_percent is not None]
-    middles, gains = [bet.middle for bet, _ in pairs], [gain for _, gain in pairs]
-    shift = statistics.median(gain - bet.middle for bet, gain in pairs) if len(pairs) >= FEW else None
+def calibration(record: Sequence[Prediction]) -> Calibration:
+    """Of one designer's predictions, at least one."""
+    pairs = [(prediction, prediction.gain_percent) for prediction in record if prediction.gain_percent is not None]
+    middles, gains = [prediction.middle for prediction, _ in pairs], [gain for _, gain in pairs]
+    shift = statistics.median(gain - prediction.middle for prediction, gain in pairs) if len(pairs) >= FEW else None
     return Calibration(
         record[0].by,
         len(record),
         len(pairs),
-        sum(bet.held for bet, _ in pairs),
-        _ends([bet for bet, _ in pairs]) if pairs else None,
+        sum(prediction.held for prediction, _ in pairs),
+        _ends([prediction for prediction, _ in pairs]) if pairs else None,
         statistics.median(middles) if pairs else None,
         statistics.median(gains) if pairs else None,
         shift,
@@ -118,7 +118,7 @@ def share(part: int, whole: int) -> tuple[float, float]:
 
 def advice(population: Population, by: str) -> str:
     """A designer's own record as a few lines for its prompt, the latest predictions one by one; empty without one."""
-    record = [bet for bet in bets(population) if bet.by == by]
+    record = [prediction for prediction in predictions(population) if prediction.by == by]
     if not record:
         return ""
     found = calibration(record)
@@ -148,38 +148,38 @@ def _changes(found: Calibration) -> list[str]:
     return lines
 
 
-def _line(bet: Bet) -> str:
-    low, high = bet.experiment.gain_percent
-    came = "failed" if bet.gain_percent is None else f"measured {bet.gain_percent:+.1f} %"
-    words = " ".join(bet.experiment.description.split())
+def _line(prediction: Prediction) -> str:
+    low, high = prediction.experiment.gain_percent
+    came = "failed" if prediction.gain_percent is None else f"measured {prediction.gain_percent:+.1f} %"
+    words = " ".join(prediction.experiment.description.split())
     shown = words if len(words) <= _WORDS else f"{words[: _WORDS - 3]}..."
-    return f"- {bet.trial}: predicted {low:.3g} to {high:.3g} %, {came}: {shown}"
+    return f"- {prediction.trial}: predicted {low:.3g} to {high:.3g} %, {came}: {shown}"
 
 
-def _bet(first: Trial, last: Trial, population: Population) -> Bet | None:
+def _bet(first: Trial, last: Trial, population: Population) -> Prediction | None:
     """None where what came of it is not known."""
     evaluation, experiment = last.evaluation, first.experiment
     assert experiment is not None
     if evaluation is None or not evaluation.accepted:
         known = bool(last.failure) or (evaluation is not None and evaluation.verdict not in _UNKNOWN)
-        return Bet(first.id, first.by, experiment, None) if known else None
+        return Prediction(first.id, first.by, experiment, None) if known else None
     base = base_of(first, population.by_id)
     found = speedup(last, base) if base and not evaluation.unranked else None
-    return None if found is None else Bet(first.id, first.by, experiment, found.gain_percent)
+    return None if found is None else Prediction(first.id, first.by, experiment, found.gain_percent)
 
 
-def _ends(made: Sequence[Bet]) -> tuple[float, float]:
-    low, high = zip(*(bet.experiment.gain_percent for bet in made), strict=True)
+def _ends(made: Sequence[Prediction]) -> tuple[float, float]:
+    low, high = zip(*(prediction.experiment.gain_percent for prediction in made), strict=True)
     return statistics.median(low), statistics.median(high)
 
 
-def _width(pairs: Sequence[tuple[Bet, float]], shift: float) -> float | None:
+def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | None:
     """The factor with which the moved ranges hold eight of ten; None where most are points."""
     needed = []
-    for bet, gain in pairs:
-        low, high = bet.experiment.gain_percent
+    for prediction, gain in pairs:
+        low, high = prediction.experiment.gain_percent
         if high > low:
-            needed.append(2 * abs(gain - bet.middle - shift) / (high - low))
+            needed.append(2 * abs(gain - prediction.middle - shift) / (high - low))
     return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None
 
 

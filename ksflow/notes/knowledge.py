@@ -48,7 +48,7 @@ _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredNote:
     """A note, and where it is kept."""
 
     note: Note
@@ -65,41 +65,43 @@ class Entry:
         return frozenset({self.note.title, self.note.title.lower(), slug(self.note.title), *stems})
 
 
-class Shelf(NamedTuple):
+class StoredNotes(NamedTuple):
     """What the folders hold."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StoredNote, ...]
     broken: tuple[str, ...]
     """A line for each file that is no note."""
 
 
-def own(lineage: str | Path) -> Path:
+def user_folder(lineage: str | Path) -> Path:
     """The user's folder of notes: beside the lineage."""
     return Path(lineage).expanduser().parent / "knowledge"
 
 
-def handbook(target: Target, problem: str = "", folder: str | None = None, lineage: str = LINEAGE) -> tuple[Note, ...]:
+def initial_notes(
+    target: Target, problem: str = "", folder: str | None = None, lineage: str = LINEAGE
+) -> tuple[Note, ...]:
     """The notes that fit a target and a problem (any, where it is empty). Raises ConfigError for a file that is none.
 
     `folder`: instead of what ships. `lineage`: the user's own notes are beside it.
     """
-    entries, broken = shelf(folder, lineage)
+    entries, broken = stored_notes(folder, lineage)
     if broken:
         raise ConfigError(broken[0])
     notes = (entry.note for entry in entries if fits(entry.note, target, problem))
     return tuple({note.title: note for note in notes}.values())
 
 
-def shelf(folder: str | None = None, lineage: str = LINEAGE) -> Shelf:
+def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> StoredNotes:
     """Every note on disk; those of the user's that replace shipped ones stand in their places."""
     root = Path(folder).expanduser() if folder else home.shipped("knowledge")
     if not root.is_dir():
         raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
     broken: list[str] = []
     theirs = _entries(root, broken, ships=True)
-    ours = _entries(own(lineage), broken)
+    ours = _entries(user_folder(lineage), broken)
     replaced = {**{_place(entry): entry for entry in theirs}, **{_place(entry): entry for entry in ours}}
-    return Shelf(tuple(replaced.values()), tuple(broken))
+    return StoredNotes(tuple(replaced.values()), tuple(broken))
 
 
 def fits(note: Note, target: Target, problem: str = "") -> bool:
@@ -149,7 +151,7 @@ def slug(title: str) -> str:
     return plain if plain and plain != "index" else f"note-{_digest(title)}"
 
 
-def named(entries: Iterable[Entry], word: str) -> Entry:
+def find_note(entries: Iterable[StoredNote], word: str) -> StoredNote:
     """The note that a person means: its title, its file's name, or a beginning that only one has. ConfigError."""
     known = list(entries)
     exact = [entry for entry in known if {word, word.lower()} & entry.names]
@@ -162,7 +164,7 @@ def named(entries: Iterable[Entry], word: str) -> Entry:
     raise ConfigError(f"no note {word!r}; `python -m ksflow knowledge` lists them")
 
 
-def doubted(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note, ...]:
+def keep_challenges(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note, ...]:
     """Rewritten notes with the challenges that those of their titles had before: only a person or a probe ends one."""
     doubts = {note.title: note.challenge for note in before if note.challenge}
     return tuple(replace(n, challenge=n.challenge or doubts.get(n.title, "")) for n in notes)
@@ -171,7 +173,7 @@ def doubted(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note, ...]:
 # -- inside ----------------------------------------------------------------------------------------
 
 
-def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[Entry]:
+def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[StoredNote]:
     found = []
     for file in _files(root, deep):
         try:
@@ -180,7 +182,7 @@ def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = Tr
             broken.append(str(error))
             continue
         where = f"shipped {file.parent.name}" if ships else str(file.parent)
-        found.append(Entry(note, where, file, ships))
+        found.append(StoredNote(note, where, file, ships))
     return found
 
 
@@ -191,7 +193,7 @@ def _files(root: Path, deep: bool) -> Iterator[Path]:
             yield file
 
 
-def _place(entry: Entry) -> tuple[str, str]:
+def _place(entry: StoredNote) -> tuple[str, str]:
     assert entry.file is not None
     return entry.file.parent.name, entry.note.title
 
@@ -286,7 +288,7 @@ def _file(title: str, folder: Path) -> Path:
     return folder / f"{slug(title)}-{_digest(title)}.md" if file.exists() else file
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: StoredNote) -> str:
     note = entry.note
     title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
     trust = f"{note.status.value}{', challenged' if note.challenge else ''}"

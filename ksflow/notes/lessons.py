@@ -25,7 +25,7 @@ def trial_of(source: str) -> str:
     return found[1] if found else source
 
 
-def cited(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) -> Note:
+def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) -> Note:
     """The note with each trial in its sources cited at its commit; `commits`: trial -> the newest of its branch.
 
     What is refuted keeps the commits that `earlier` notes cite: it is about what they said.
@@ -35,7 +35,7 @@ def cited(note: Note, commits: Mapping[str, str], earlier: Iterable[Note] = ()) 
     return note if sources == note.sources else replace(note, sources=sources)
 
 
-def held(
+def refute_contradicted(
     notes: Iterable[Note], known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]
 ) -> tuple[Note, ...]:
     """The notes, where those that later measurements contradict are refuted, with a sentence that names both commits.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ksflow.compilers import client, hip, nvcc
 from ksflow.errors import ConfigError, KsflowError, StageError, boundary
-from ksflow.hardware.target import detect, fits, here, only, visible
+from ksflow.hardware.target import default_target, detect, fits, single_gpu_environment, visible_gpus
 from ksflow.judge import VERSION
 from ksflow.records import Evaluation, Target, Verdict
 from ksflow.remote import code, jobs
@@ -62,11 +62,11 @@ class Worker:
 
     def __init__(self, spool: Spool, options: Options, device: str = "") -> None:
         if device:
-            seen = len(visible())
+            seen = len(visible_gpus())
             if 0 < seen <= int(device):
                 raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
-            os.environ.update(only(int(device)))
-        self.spool, self.options, self.here, self._device = spool, options, here(), device
+            os.environ.update(single_gpu_environment(int(device)))
+        self.spool, self.options, self.here, self._device = spool, options, default_target(), device
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0

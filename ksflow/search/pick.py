@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ksflow.errors import ConfigError
-from ksflow.notes.calibration import Bet
+from ksflow.notes.calibration import Prediction
 from ksflow.records import Experiment, portfolio
 
 PICKS = ("calibrated", "paper")
 LEAST = 12
 """Measured experiments, without which nothing is fitted."""
 _LEAST_RIGHT = 4  # of them accepted
-_MEMORY = 300  # the newest bets
+_MEMORY = 300  # the newest predictions
 _RUN = 3  # experiments of a plan
 _PENALTIES = (1000.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 _FARTHEST = 3.0  # standard deviations from the record's mean; beyond, a feature counts as this far
@@ -35,7 +35,7 @@ def valid(pick: str) -> str:
     return pick
 
 
-def calibrated(experiments: tuple[Experiment, ...], record: Sequence[Bet]) -> tuple[int, ...]:
+def calibrated(experiments: tuple[Experiment, ...], record: Sequence[Prediction]) -> tuple[int, ...]:
     """Indices of the experiments to run: the most innovative, then by expected gain."""
     expected = expectation(record)
     if expected is None:
@@ -46,18 +46,22 @@ def calibrated(experiments: tuple[Experiment, ...], record: Sequence[Bet]) -> tu
     return (bold, *sorted(rest, key=lambda index: values[index], reverse=True)[: _RUN - 1])
 
 
-def expectation(record: Sequence[Bet]) -> Callable[[Experiment], tuple[float, float]] | None:
+def expectation(record: Sequence[Prediction]) -> Callable[[Experiment], tuple[float, float]] | None:
     """Experiment -> (expected improvement as a logarithm, chance of being right). None with too short a record.
 
     A slower kernel is not kept, so it improves nothing and costs nothing.
     """
     known = record[-_MEMORY:]
-    right = [(bet, bet.gain_percent) for bet in known if bet.gain_percent is not None]
+    right = [(one, one.gain_percent) for one in known if one.gain_percent is not None]
     if len(known) < LEAST or len(right) < _LEAST_RIGHT:
         return None
-    chance = _fit([_features(bet.experiment) for bet in known], [float(bet.gain_percent is not None) for bet in known])
+    chance = _fit(
+        [_features(one.experiment) for one in known],
+        [float(one.gain_percent is not None) for one in known],
+    )
     gain = _fit(
-        [_features(bet.experiment) for bet, _ in right], [math.log1p(max(percent, 0.0) / 100) for _, percent in right]
+        [_features(one.experiment) for one, _ in right],
+        [math.log1p(max(percent, 0.0) / 100) for _, percent in right],
     )
 
     def expected(experiment: Experiment) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from ksflow.errors import ConfigError
 from ksflow.lm import Model, render
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.views import tried
-from ksflow.notes.calibration import advice, bets
+from ksflow.notes.calibration import advice, predictions
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.search.pick import calibrated, valid
 from ksflow.source.tunables import assign
@@ -141,7 +141,7 @@ class LlmDesigner:
     def _picked(self, experiments: tuple[Experiment, ...], population: Population) -> tuple[int, ...]:
         if self.pick == "paper":
             return portfolio(experiments)
-        return calibrated(experiments, [bet for bet in bets(population) if bet.by == self.program.by])
+        return calibrated(experiments, [one for one in predictions(population) if one.by == self.program.by])
 
     def _check(self, choice: Choice, avenues: tuple[str, ...], experiments: tuple[Experiment, ...]) -> None:
         for name, found, least in (

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ksflow import compilers
 from ksflow.compilers.emulator import emulated
-from ksflow.hardware.target import detect, fits, here
+from ksflow.hardware.target import default_target, detect, fits
 from ksflow.processes.children import environment
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -20,7 +20,7 @@ class Bench:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.present = target.kind == "cpu" or fits(target, here())
+        self.present = target.kind == "cpu" or fits(target, default_target())
         """Whether the chip is here, so that it can be asked."""
 
     def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:

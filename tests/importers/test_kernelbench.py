@@ -17,7 +17,7 @@ from ksflow.formats import sizes
 from ksflow.formats.kernelbench import importer
 from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import Files, Foreign
-from ksflow.hardware.target import detect, known
+from ksflow.hardware.target import detect, from_data_sheet
 from ksflow.records import Problem, Verdict
 from ksflow.sandbox.foreign import bound
 from ksflow.sandbox.shim import WrongResult
@@ -306,7 +306,7 @@ def test_the_model_through_torchs_compiler_is_a_second_baseline_if_wanted(tmp_pa
 
 def test_a_problem_for_a_gpu_that_is_elsewhere_keeps_its_sizes(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SCALE)
-    away = known("h200", "NVIDIA H200", "sm_90a", {})
+    away = from_data_sheet("h200", "NVIDIA H200", "sm_90a", {})
     found = importer.load(path=str(tmp_path / "mine.py"), target=away)
     assert found.benchmarks[0].name == "original"
     assert [(arg.dtype, arg.role) for arg in found.args] == [("float32", "in"), ("float32", "out")]

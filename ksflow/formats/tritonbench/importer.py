@@ -21,7 +21,7 @@ from ksflow.errors import ConfigError
 from ksflow.formats.folder import Fit, Read, problem, slug, text
 from ksflow.formats.gpumode.importer import provenance
 from ksflow.formats.isolated import Unanswered, asked
-from ksflow.hardware.target import here
+from ksflow.hardware.target import default_target
 from ksflow.problem.loader import suggest
 from ksflow.records import Json, Kernel, Problem, Seed, Target, language
 
@@ -112,7 +112,7 @@ def _jitted(node: ast.FunctionDef) -> bool:
 
 def _calls(source: Path, files: Mapping[str, str], spec: Json, target: Target | None) -> list[Json]:
     """Every call of the tests: whether it is a case, else why not. Kept for the next time."""
-    device = "cuda" if target and target.kind == "gpu" and here().kind == "gpu" else "cpu"
+    device = "cuda" if target and target.kind == "gpu" and default_target().kind == "gpu" else "cpu"
     order = {
         "files": dict(files),
         "spec": {**spec, "accumulate": _ACCUMULATE},

@@ -8,7 +8,7 @@ import pytest
 from lm.scripted import dummy
 
 from ksflow.errors import ConfigError
-from ksflow.notes.calibration import Bet
+from ksflow.notes.calibration import Prediction
 from ksflow.records import Experiment, portfolio
 from ksflow.search.pick import LEAST, calibrated
 from ksflow.stages.designer.llm import LlmDesigner
@@ -41,7 +41,7 @@ def good(rng: random.Random) -> Idea:
 def expected(designer: Callable[[random.Random], Idea], seed: int) -> tuple[float, float]:
     """What the paper's picks and the calibrated ones gain over 40 rounds of five, on the same experiments."""
     rng = random.Random(seed)
-    record: list[Bet] = []
+    record: list[Prediction] = []
     paper = fitted = 0.0
     for turn in range(40):
         ideas = [designer(rng) for _ in range(5)]
@@ -52,7 +52,7 @@ def expected(designer: Callable[[random.Random], Idea], seed: int) -> tuple[floa
         fitted += sum(worth[index] for index in picked)
         for index in picked:
             experiment, chance, gain = ideas[index]
-            record.append(Bet(f"{turn}", "d", experiment, gain if rng.random() < chance else None))
+            record.append(Prediction(f"{turn}", "d", experiment, gain if rng.random() < chance else None))
     return paper, fitted
 
 
@@ -67,10 +67,10 @@ def test_calibrated_gains_where_predictions_mislead_and_loses_nothing_where_they
     assert total(designer) >= least
 
 
-def some(count: int, right: int) -> list[Bet]:
+def some(count: int, right: int) -> list[Prediction]:
     rng = random.Random(1)
     ideas = [overconfident(rng) for _ in range(count)]
-    return [Bet(f"{i}", "d", idea[0], idea[2] if i < right else None) for i, idea in enumerate(ideas)]
+    return [Prediction(f"{i}", "d", idea[0], idea[2] if i < right else None) for i, idea in enumerate(ideas)]
 
 
 FIVE = tuple(
@@ -95,7 +95,7 @@ def test_the_most_innovative_always_has_a_place(right: int) -> None:
 
 
 def test_a_record_without_any_variety_gives_a_pick() -> None:
-    same = [Bet(str(i), "d", Experiment("x", "r", (5.0, 5.0), 50.0), math.e) for i in range(20)]
+    same = [Prediction(str(i), "d", Experiment("x", "r", (5.0, 5.0), 50.0), math.e) for i in range(20)]
     assert len(set(calibrated(FIVE, same))) == 3
     assert calibrated(FIVE[:1], same) == (0,)
 

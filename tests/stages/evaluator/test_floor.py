@@ -9,7 +9,7 @@ from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
 from ksflow.hardware import cost_model
 from ksflow.hardware.cost_model import evaluate, floor_us
-from ksflow.hardware.target import detect, known, options
+from ksflow.hardware.target import detect, from_data_sheet, shipped_targets
 from ksflow.problem.loader import load
 from ksflow.records import Case, Target
 
@@ -109,7 +109,7 @@ def test_known_chips_have_floors_that_make_sense(option: str) -> None:
     target = build(compose([f"target={option}"]).target)
     assert target.kind == "gpu"
     assert option in target.chip.lower().replace(" ", "")
-    assert options([target.chip]) == (option,)
+    assert shipped_targets([target.chip]) == (option,)
     problem = load("fp8_gemm", target=target)
     floors = [floor_us(problem, case, target)[0] for case in problem.benchmarks]
     assert len(floors) == 18
@@ -118,12 +118,12 @@ def test_known_chips_have_floors_that_make_sense(option: str) -> None:
 
 
 def test_names_of_gpus_lead_to_targets() -> None:
-    assert options(["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090"]) == (
+    assert shipped_targets(["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090"]) == (
         "h100",
         "a100",
         "rtx4090",
     )
-    assert options(["card0,AMD Instinct MI300X OAM,0x74a1", "Tesla T4", ""]) == ("mi300x",)
+    assert shipped_targets(["card0,AMD Instinct MI300X OAM,0x74a1", "Tesla T4", ""]) == ("mi300x",)
 
 
 def test_a_chip_with_a_wrong_figure_is_refused() -> None:
@@ -132,6 +132,6 @@ def test_a_chip_with_a_wrong_figure_is_refused() -> None:
         ({"bytes": -1.0}, "not a positive number"),
     ):
         with pytest.raises(ConfigError, match=words):
-            known("x", "chip", "sm_1", peaks)
+            from_data_sheet("x", "chip", "sm_1", peaks)
     with pytest.raises(ConfigError, match="unknown figure 'lds'"):
-        known("x", "chip", "sm_1", {"bytes": 1.0}, {"lds": 1})
+        from_data_sheet("x", "chip", "sm_1", {"bytes": 1.0}, {"lds": 1})

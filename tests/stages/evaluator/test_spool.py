@@ -271,7 +271,7 @@ def test_everything_that_could_change_the_verdict_changes_the_id(problem: Proble
 
 @pytest.mark.slow
 def test_patience_ends_with_what_to_run_where(tmp_path: Path, problem: Problem) -> None:
-    wanted = target.known("h200", "NVIDIA H200 SXM", "sm_90a", {})
+    wanted = target.from_data_sheet("h200", "NVIDIA H200 SXM", "sm_90a", {})
     evaluator = SpoolEvaluator(wanted, str(tmp_path / "spool"), patience_minutes=0.02)
     with pytest.raises(ConfigError, match=r"on a machine with NVIDIA H200 SXM .*run: cd .*spool/worker && python -m"):
         evaluator(problem, toy.RIGHT_CPP, ())
@@ -280,7 +280,7 @@ def test_patience_ends_with_what_to_run_where(tmp_path: Path, problem: Problem) 
 def test_a_worker_on_another_machine_says_so_and_answers_nothing(
     tmp_path: Path, problem: Problem, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = target.known("h200", "NVIDIA H200 SXM", "sm_90a", {})
+    wanted = target.from_data_sheet("h200", "NVIDIA H200 SXM", "sm_90a", {})
     evaluator = SpoolEvaluator(wanted, str(tmp_path / "spool"))
     evaluator.start()
     for kernel in (toy.RIGHT_CPP, toy.RIGHT_PYTHON):
@@ -310,8 +310,8 @@ def test_a_worker_on_another_machine_says_so_and_answers_nothing(
 def test_a_gpu_fits_by_architecture_and_name(
     name: str, chip: str, march: str, found: str, arch: str, fit: bool
 ) -> None:
-    here = target.known("auto", found, arch, {})
-    assert fits(target.known(name, chip, march, {}), here) is fit
+    here = target.from_data_sheet("auto", found, arch, {})
+    assert fits(target.from_data_sheet(name, chip, march, {}), here) is fit
     assert not fits(target.detect(), here)
 
 

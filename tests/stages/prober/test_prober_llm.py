@@ -8,7 +8,7 @@ from lm.server import Provider
 
 from ksflow.cli.probe import converse, settle
 from ksflow.errors import ConfigError, StageError
-from ksflow.hardware.target import detect, known
+from ksflow.hardware.target import detect, from_data_sheet
 from ksflow.notes import probes
 from ksflow.records import Arg, Case, Note, Problem, Status
 from ksflow.stages.evaluator.measure import Bench
@@ -121,7 +121,7 @@ def test_a_question_that_cannot_be_run_is_refused(changes, reason):
 
 @pytest.mark.parametrize(("march", "language"), [("sm_90a", "cuda"), ("gfx942", "hip")])
 def test_it_asks_in_the_language_of_the_target(march, language):
-    bench = Bench(known("other", "Some other chip", march, {}))
+    bench = Bench(from_data_sheet("other", "Some other chip", march, {}))
     probe = LlmProber(bench, dummy())(PROBLEM, ())
     assert probe.kernel.language == language
     assert not probe.lacks(bench.target)
