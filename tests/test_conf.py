@@ -124,7 +124,8 @@ def test_a_part_of_ones_own_that_lacks_a_setting_names_it(tmp_path: Path) -> Non
         "_target_: ksflow.hardware.target.from_data_sheet\nname: mine\nmarch: sm_90a\n"
     )
     with pytest.raises(
-        ConfigError, match=r"target lacks chip, peaks, which ksflow\.hardware\.target\.known needs; valid: name, chip"
+        ConfigError,
+        match=r"target lacks chip, peaks, which ksflow\.hardware\.target\.from_data_sheet needs; valid: name, chip",
     ):
         compose(["--config-dir", str(tmp_path), "target=mine"])
 
