@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.bound import bits, same_bits, strips
+from ksflow.judge.tolerance import bits, same_bits, strips
 from ksflow.sandbox.tree import Leaf, Tree, pack, returned
 
 _POISON = (0x00, 0x5A)

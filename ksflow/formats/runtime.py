@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from ksflow.formats.observed import Seen, flat
-from ksflow.judge.bound import rms
+from ksflow.judge.tolerance import rms
 from ksflow.processes import scratch
 from ksflow.sandbox.elsewhere import cuda_means, seeded
 from ksflow.sandbox.tree import HIDDEN, Flat, Leaf, Tensors, Tree, build, flatten, pack, portable, returned, unpack

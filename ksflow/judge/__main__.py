@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from ksflow.judge.spinner import Awake
+from ksflow.judge.spinner import IdleSpinner
 from ksflow.processes import cores, scratch, wire
 from ksflow.sandbox import native, zygote
 
@@ -29,32 +29,32 @@ def main() -> None:
     native.set_dumpable(False)
     cores.sit_anywhere()
     light = zygote.spawn()
-    awake = Awake()
+    spinner = IdleSpinner()
     import torch
 
     from ksflow.sandbox import interpreted, torch_shim
 
-    assert interpreted  # imported for the zygote: a box finds no file of ours
+    assert interpreted  # imported for the zygote: a sandbox finds no file of ours
     assert torch_shim
     torch.set_num_threads(1)
     heavy = zygote.spawn()
     native.keep_freed_memory()
-    from ksflow.judge.requests import Desk
+    from ksflow.judge.requests import RequestHandler
 
     gpu = next((word.removeprefix(_GPU) for word in sys.argv[1:] if word.startswith(_GPU)), "")
-    desk = Desk(light, heavy, awake, gpu)
+    handler = RequestHandler(light, heavy, spinner, gpu)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:
-        while requests.empty() and desk.prepare():
+        while requests.empty() and handler.prepare():
             pass
-        answer = desk.answer(requests.get())
+        answer = handler.answer(requests.get())
         if answer is not None:
             wire.send(_ANSWERS, answer)
 
 
 def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
-    """Take requests in; when whoever sends them is gone, so is the judge, and its boxes with it."""
+    """Take requests in; when whoever sends them is gone, so is the judge, and its sandboxes with it."""
     try:
         while True:
             requests.put(wire.receive(_REQUESTS))

@@ -1,45 +1,47 @@
-"""What judging on a CPU and on a GPU differ in: where contents lie, what a box is, which clocks there are."""
+"""What judging on a CPU and on a GPU differ in: where contents lie, what a sandbox is, which clocks there are."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from ksflow.judge.buffers import Area, Room
+from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Entry, Reference
-from ksflow.judge.input_pool import Shelf, Shelves
+from ksflow.judge.input_pool import CasePool, PoolLimits
 from ksflow.judge.overhead import Overhead
-from ksflow.judge.sandboxed import Box, Start
-from ksflow.judge.timing import Contestant, Leg, Race
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.judge.timing import CaseBenchmark, Replicate, TimedKernel
 
 Json = dict[str, Any]
 
 
-class Gear:
+class Backend:
     """A CPU's. Boxes have shared memory and are frozen between turns; see `timing` for the clocks."""
 
     where = "cpu"
     device_uuid = ""
     """Names the lock of the GPU (see `device_access`); empty on a CPU."""
-    memory = Shelves()
+    memory = PoolLimits()
 
     def __init__(self, overhead: Overhead) -> None:
         self.overhead = overhead
 
-    def area(self, wanted: Room) -> Area:
-        """Memory for one box."""
-        return Area(wanted)
+    def buffers(self, wanted: BufferSizes) -> Buffers:
+        """Memory for one sandbox."""
+        return Buffers(wanted)
 
-    def box(self, start: Start, area: Area) -> Box:
-        """One box."""
-        return Box(start, area)
+    def sandbox(self, start: SandboxSpec, buffers: Buffers) -> Sandbox:
+        """One sandbox."""
+        return Sandbox(start, buffers)
 
-    def contestant(self, name: str, box: Box, reference: Reference, limit_s: float) -> Contestant:
-        """A kernel in its box, to be timed; its calls may take limit_s in all."""
-        return Contestant(name, box, reference, limit_s)
+    def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
+        """A kernel in its sandbox, to be timed; its calls may take limit_s in all."""
+        return TimedKernel(name, sandbox, reference, limit_s)
 
-    def race(self, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg) -> Race:
+    def benchmark(
+        self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
+    ) -> CaseBenchmark:
         """One case."""
-        return Race(shelf, racers, feed, self.overhead, leg)
+        return CaseBenchmark(case, kernels, feed, self.overhead, replicate)
 
     def evidence(self) -> Json:
         """What is known of the machine's state now."""
@@ -50,12 +52,13 @@ class Gear:
         return nullcontext()
 
     def release(self) -> None:
-        """Give back memory that nothing needs, so that boxes can have it."""
+        """Give back memory that nothing needs, so that sandboxes can have it."""
 
     def hoarded(self, close: Callable[[], None]) -> bool:
-        """Whether a box has held so much of the memory that little was left for the judge; `close` ends the box."""
+        """Whether a sandbox has held so much of the memory that little was left for the judge; `close` ends the
+        sandbox."""
         close()
         return False
 
     def probe(self) -> None:
-        """Raise RuntimeError unless the machine still computes, after a box that ended badly."""
+        """Raise RuntimeError unless the machine still computes, after a sandbox that ended badly."""

@@ -1,4 +1,4 @@
-"""The memory that the judge shares with a box.
+"""The memory that the judge shares with a sandbox.
 
 It is sealed against a change of its size, which would otherwise be a way to kill the judge.
 """
@@ -14,25 +14,25 @@ from ksflow.sandbox import native
 
 
 @dataclass(frozen=True)
-class Room:
-    """How much shared memory a box gets: the largest case decides."""
+class BufferSizes:
+    """How much shared memory a sandbox gets: the largest case decides."""
 
     inputs_bytes: int
     outputs_bytes: int
 
 
-class Area:
-    """Shared memory for one box at a time. `clear` gives the next box a new file at the same addresses of this process:
-    a file's attributes, policies and offsets would tell a box what an earlier one has left in them.
+class Buffers:
+    """Shared memory for one sandbox at a time. `clear` gives the next sandbox a new file at the same addresses of this
+    process: a file's attributes, policies and offsets would tell a sandbox what an earlier one has left in them.
     """
 
-    def __init__(self, room: Room) -> None:
-        self.room = room
+    def __init__(self, sizes: BufferSizes) -> None:
+        self.sizes = sizes
         self.spoiled = False
-        """Whether a box that had it may still be there."""
+        """Whether a sandbox that had it may still be there."""
         self.fds: tuple[int, ...] = ()
-        """What the next box gets; nothing before the first `clear`."""
-        self._places = [mmap.mmap(-1, size) for size in (room.inputs_bytes, room.outputs_bytes)]
+        """What the next sandbox gets; nothing before the first `clear`."""
+        self._places = [mmap.mmap(-1, size) for size in (sizes.inputs_bytes, sizes.outputs_bytes)]
         self.inputs, self.outputs = (torch.frombuffer(place, dtype=torch.uint8) for place in self._places)
         self._close = weakref.finalize(self, _close, ())
 
@@ -45,9 +45,9 @@ class Area:
         for region, fd in zip((self.inputs, self.outputs), self.fds, strict=True):
             native.map_over(region.data_ptr(), region.numel(), fd)
 
-    def fits(self, wanted: Room) -> bool:
+    def fits(self, wanted: BufferSizes) -> bool:
         """Whether it holds so much."""
-        return self.room.inputs_bytes >= wanted.inputs_bytes and self.room.outputs_bytes >= wanted.outputs_bytes
+        return self.sizes.inputs_bytes >= wanted.inputs_bytes and self.sizes.outputs_bytes >= wanted.outputs_bytes
 
 
 def _close(fds: tuple[int, ...]) -> None:

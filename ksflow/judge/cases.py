@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.bound import ALL, Expected, expected
-from ksflow.judge.own_check import OwnCheck
+from ksflow.judge.own_check import ProblemCheck
+from ksflow.judge.tolerance import ALL, Expected, expected
 from ksflow.sandbox.tree import Flat
 
 _ALIGN = 256
@@ -42,7 +42,7 @@ class Piece:
         return flat.as_strided(self.sizes, self.strides)
 
     def message(self) -> dict[str, Any]:
-        """For the box."""
+        """For the sandbox."""
         return {
             "dtype": str(self.dtype).removeprefix("torch."),
             "sizes": self.sizes,
@@ -121,11 +121,11 @@ class Reference:
         if self.oracle is None and self.property_check is None:
             raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
 
-    def _own(self, module: ModuleType, name: str) -> OwnCheck | None:
+    def _own(self, module: ModuleType, name: str) -> ProblemCheck | None:
         """The problem's check of that name, where it has one."""
         check = getattr(module, name, None)
         seconds = float(self.problem.get("limits", {}).get("check_s", _PATIENCE_S))
-        return OwnCheck(name, check, self.kernel, seconds) if check is not None else None
+        return ProblemCheck(name, check, self.kernel, seconds) if check is not None else None
 
     def layout(self, data: Tensors) -> Layout:
         """Lay out a case's tensors: inputs in one slot, outputs in another."""

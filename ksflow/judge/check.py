@@ -1,4 +1,5 @@
-"""Is it right? Calls a box and looks at what it left: inputs, outputs, outputs of earlier calls, the answer's form."""
+"""Is it right? Calls a sandbox and looks at what it left: inputs, outputs, outputs of earlier calls, the answer's
+form."""
 
 import contextlib
 import random
@@ -8,11 +9,11 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.bound import compare, errors, number, same_bytes, worst
 from ksflow.judge.cases import Entry, Reference
-from ksflow.judge.input_pool import Shelf
-from ksflow.judge.own_check import Broke
-from ksflow.judge.sandboxed import Box
+from ksflow.judge.input_pool import CasePool
+from ksflow.judge.own_check import CheckBroke
+from ksflow.judge.sandboxed import Sandbox
+from ksflow.judge.tolerance import compare, errors, number, same_bytes, worst
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer."""
@@ -33,8 +34,8 @@ class Rejected(Exception):
         self.evidence = evidence or {}
 
 
-class Patience:
-    """How long a box may still be waited for. The judge's own work and other boxes take nothing of it."""
+class WaitBudget:
+    """How long a sandbox may still be waited for. The judge's own work and other sandboxes take nothing of it."""
 
     def __init__(self, seconds: float) -> None:
         self.left_s = seconds
@@ -50,34 +51,34 @@ class Patience:
 
 
 class Caller:
-    """One box on one case: fill, go, look. The same for every call, whatever it is for.
+    """One sandbox on one case: fill, go, look. The same for every call, whatever it is for.
 
-    Each call's outputs are poisoned first, copied the moment the box is done, and compared once more when the slot is
-    used again: an answer that changes after it was given is none.
+    Each call's outputs are poisoned first, copied the moment the sandbox is done, and compared once more when the slot
+    is used again: an answer that changes after it was given is none.
     """
 
-    def __init__(self, box: Box, shelf: Shelf, reference: Reference) -> None:
-        self.box = box
-        self.shelf = shelf
+    def __init__(self, sandbox: Sandbox, case: CasePool, reference: Reference) -> None:
+        self.sandbox = sandbox
+        self.case = case
         self.reference = reference
         self.worst = 0.0
         self._next = 0
         self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
-        box.stage(shelf.name, shelf.layout, shelf.dims, shelf.slots)
+        sandbox.stage(case.name, case.layout, case.dims, case.slots)
 
     def fill(self, entries: list[Entry]) -> bytes:
         """Put contents into the next slots. Raises Rejected."""
-        slots = bytes((self._next + step) % self.shelf.slots for step in range(len(entries)))
-        self._next = (self._next + len(entries)) % self.shelf.slots
+        slots = bytes((self._next + step) % self.case.slots for step in range(len(entries)))
+        self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):
             self._release(slot)
-            self.box.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(1, 0xFF))))
+            self.sandbox.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(1, 0xFF))))
         return slots
 
     def take(self, slots: bytes, entries: list[Entry]) -> None:
         """Copy the outputs, then look at them. Raises Rejected."""
         for slot, entry in zip(slots, entries, strict=True):
-            self._held[slot] = entry, self.box.taken(slot)
+            self._held[slot] = entry, self.sandbox.taken(slot)
         for slot, entry in zip(slots, entries, strict=True):
             self._inspect(slot, entry)
 
@@ -89,7 +90,7 @@ class Caller:
     def share_of_bound(self) -> float:
         """The largest error of the latest two calls so far, as a share of their bounds."""
         for entry, region in list(self._held.values())[-2:]:
-            for piece, want in zip(self.shelf.layout.outputs, entry.expected, strict=False):
+            for piece, want in zip(self.case.layout.outputs, entry.expected, strict=False):
                 self.worst = max(self.worst, worst(want, piece.view(region)))
         return self.worst
 
@@ -98,8 +99,8 @@ class Caller:
         assert self.reference.upstream is not None
         entry, region = next(reversed(self._held.values()))
         try:
-            return self.reference.upstream(self.shelf.layout.data(entry.packed), _one(self._outputs(region)))
-        except Broke as error:
+            return self.reference.upstream(self.case.layout.data(entry.packed), _one(self._outputs(region)))
+        except CheckBroke as error:
             return str(error)
 
     def shown(self) -> list[list[float | str]]:
@@ -111,7 +112,7 @@ class Caller:
     def errors(self) -> list[list[float | str]]:
         """Of each latest output the largest absolute and the largest relative error beside the reference's."""
         entry, region = next(reversed(self._held.values()))
-        answer = self.reference.kernel(self.shelf.layout.data(entry.packed))
+        answer = self.reference.kernel(self.case.layout.data(entry.packed))
         exact = answer if isinstance(answer, tuple | list) else (answer,)
         pairs = zip(exact, self._outputs(region), strict=True)
         return [[number(value) for value in errors(theirs, mine)] for theirs, mine in pairs]
@@ -122,49 +123,49 @@ class Caller:
         if slot not in self._held:
             return
         entry, region = self._held.pop(slot)
-        if not same_bytes(self.box.region(slot, out=True), region):
-            reason = f"{self.shelf.name}: an output changed after the call had returned"
+        if not same_bytes(self.sandbox.region(slot, out=True), region):
+            reason = f"{self.case.name}: an output changed after the call had returned"
             raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
 
     def _inspect(self, slot: int, entry: Entry) -> None:
-        if not same_bytes(self.box.region(slot, out=False), entry.packed):
-            raise Rejected("reject-incorrect", f"{self.shelf.name}: wrote into its inputs", {"failed": self._at(entry)})
+        if not same_bytes(self.sandbox.region(slot, out=False), entry.packed):
+            raise Rejected("reject-incorrect", f"{self.case.name}: wrote into its inputs", {"failed": self._at(entry)})
         outputs = self._outputs(self._held[slot][1])
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             finding = compare(want, output)
             if not finding.right:
                 raise Rejected(
                     "reject-incorrect",
-                    f"{self.shelf.name}: {_sentence(finding.detail)}",
+                    f"{self.case.name}: {_sentence(finding.detail)}",
                     {"failed": {**self._at(entry), "output": index, **finding.detail}},
                 )
         if said := self._objection(entry, outputs):
-            raise Rejected("reject-incorrect", f"{self.shelf.name}: {said}", {"failed": self._at(entry)})
+            raise Rejected("reject-incorrect", f"{self.case.name}: {said}", {"failed": self._at(entry)})
 
     def _objection(self, entry: Entry, outputs: tuple[torch.Tensor, ...]) -> str:
         """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
         if self.reference.property_check is None:
             return ""
         try:
-            return self.reference.property_check(self.shelf.layout.data(entry.packed), _one(outputs))
-        except Broke as error:
+            return self.reference.property_check(self.case.layout.data(entry.packed), _one(outputs))
+        except CheckBroke as error:
             return str(error)
 
     def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(piece.view(region) for piece in self.shelf.layout.outputs)
+        return tuple(piece.view(region) for piece in self.case.layout.outputs)
 
     def _at(self, entry: Entry) -> dict[str, Any]:
         """Where it failed. Contents whose seed is told are not used again."""
         entry.uses = 1 << 30
-        return {"case": self.shelf.name, "seed": entry.seed}
+        return {"case": self.case.name, "seed": entry.seed}
 
 
 def check(  # noqa: PLR0913 - what is checked, with what, for how long
-    box: Box,
-    shelf: Shelf,
+    sandbox: Sandbox,
+    case: CasePool,
     reference: Reference,
     entries: list[Entry],
-    patience: Patience,
+    budget: WaitBudget,
     show: bool = False,
     measure: bool = False,
 ) -> dict[str, Any]:
@@ -172,17 +173,17 @@ def check(  # noqa: PLR0913 - what is checked, with what, for how long
 
     show: tell the latest outputs too, those that are small. measure: tell their errors beside the reference's.
     """
-    caller = Caller(box, shelf, reference)
+    caller = Caller(sandbox, case, reference)
     said = ""
     for entry in entries:
         slots = caller.fill([entry])
-        with patience.waiting() as left_s:
-            box.go(slots, left_s)
+        with budget.waiting() as left_s:
+            sandbox.go(slots, left_s)
         caller.take(slots, [entry])
         if reference.upstream is not None and not said:
             said = caller.upstream()
     share = number(round(caller.share_of_bound(), 4))
-    row: dict[str, Any] = {"case": shelf.name, "seeds": [entry.seed for entry in entries], "worst": share}
+    row: dict[str, Any] = {"case": case.name, "seeds": [entry.seed for entry in entries], "worst": share}
     row |= {"outputs": caller.shown()} if show else {}
     row |= {"errors": caller.errors()} if measure else {}
     caller.close()

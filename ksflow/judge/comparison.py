@@ -1,7 +1,8 @@
-"""Kernels against each other over every timed case, in legs: fresh processes, warm-up, one process each, races.
+"""Kernels against each other over every timed case, in replicates: fresh processes, warm-up, one process each,
+benchmarks.
 
-Where memory lies moves a time by several per cent, and a process keeps its place for life. So in every leg each kernel
-runs in a new process, and they change places: each has been where each other was.
+Where memory lies moves a time by several per cent, and a process keeps its place for life. So in every replicate each
+kernel runs in a new process, and they change places: each has been where each other was.
 """
 
 import contextlib
@@ -12,22 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.judge import figures
-from ksflow.judge.backend import Gear
-from ksflow.judge.buffers import Area
+from ksflow.judge.backend import Backend
+from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected
 from ksflow.judge.failure import Failure
-from ksflow.judge.figures import Lap, Laps
-from ksflow.judge.input_pool import Stock
-from ksflow.judge.sandboxed import Box
-from ksflow.judge.timing import Contestant, Leg
+from ksflow.judge.figures import CaseResult, CaseResults
+from ksflow.judge.input_pool import InputPool
+from ksflow.judge.sandboxed import Sandbox
+from ksflow.judge.timing import Replicate, TimedKernel
 
 Json = dict[str, Any]
-Opener = Callable[[Json, Area], Box]
+Opener = Callable[[Json, Buffers], Sandbox]
 
-_MOST_LEGS = 3
+_MOST_REPLICATES = 3
 _BEHIND = 0.8
-"""A kernel that is surely slower than this needs no second leg."""
-_LEG_S = 3.0
+"""A kernel that is surely slower than this needs no second replicate."""
+_SLOW_REPLICATE_S = 3.0
 """Nor one that takes so long to start and to run that placement is the smallest of its troubles."""
 
 
@@ -35,7 +36,7 @@ _LEG_S = 3.0
 class Outcome:
     """What came of it."""
 
-    cases: list[Laps]
+    cases: list[CaseResults]
     rows: list[Json] = field(default_factory=list)
     """Per case, of the first kernel."""
     ratios: dict[str, Json] = field(default_factory=dict)
@@ -44,14 +45,14 @@ class Outcome:
     locked: bool = True
 
     def with_more(self, more: "Outcome", name: str) -> "Outcome":
-        """This and another contest of the same kernels, their legs together."""
+        """This and another comparison of the same kernels, their replicates together."""
         both = self._joined(more, name)
         found = {other: both.ratio(name, other) for other in self.ratios.keys() & more.ratios.keys()}
         both.ratios = {other: row for other, row in found.items() if row}
         return both
 
     def beside(self, more: "Outcome", name: str) -> "Outcome":
-        """This and a contest of the same kernel with others."""
+        """This and a comparison of the same kernel with others."""
         both = self._joined(more, name)
         both.ratios = self.ratios | more.ratios
         both.skipped = self.skipped | more.skipped
@@ -60,49 +61,49 @@ class Outcome:
 
     def _joined(self, more: "Outcome", name: str) -> "Outcome":
         pairs = zip(self.cases, more.cases, strict=True)
-        both = Outcome([Laps(own.case, own.laps + other.laps) for own, other in pairs])
-        both.rows = [laps.row(name) for laps in both.cases]
+        both = Outcome([CaseResults(own.case, own.results + other.results) for own, other in pairs])
+        both.rows = [results.row(name) for results in both.cases]
         return both
 
     def doubt(self, *names: str) -> str:
         """Why the times of some kernels rank nothing; empty where they do."""
-        return next((doubt for laps in self.cases for name in names if (doubt := laps.doubt(name))), "")
+        return next((doubt for results in self.cases for name in names if (doubt := results.doubt(name))), "")
 
     def ratio(self, first: str, other: str) -> Json | None:
         """Of any two."""
         return figures.ratio(self.cases, first, other)
 
 
-class Contest:
+class PairedComparison:
     """The first kernel's failures are raised; the others are skipped where they fail. `at` is told of every case."""
 
-    def __init__(self, stock: Stock, gear: Gear, kernels: dict[str, Json], at: Callable[[str], None]) -> None:
-        self.stock = stock
-        self.gear = gear
+    def __init__(self, pool: InputPool, backend: Backend, kernels: dict[str, Json], at: Callable[[str], None]) -> None:
+        self.pool = pool
+        self.backend = backend
         self.kernels = kernels
         self.at = at
         self.first = next(iter(kernels))
-        self.legs = min(len(kernels), _MOST_LEGS)
-        self.outcome = Outcome([Laps(shelf.case) for shelf in stock.benchmarks])
-        self._limits: Json = stock.problem["limits"]
+        self.replicates = min(len(kernels), _MOST_REPLICATES)
+        self.outcome = Outcome([CaseResults(case.case) for case in pool.benchmarks])
+        self._limits: Json = pool.problem["limits"]
 
-    def run(self, own: Callable[[Area], AbstractContextManager[Box]], opener: Opener, uses: int) -> Outcome:
-        """Race on every case in every leg. Raises Rejected, Failure of the first kernel."""
-        if self.stock.large:
-            self.gear.release()
-        areas = self.stock.areas(len(self.kernels))
-        for leg in range(self.legs):
+    def run(self, own: Callable[[Buffers], AbstractContextManager[Sandbox]], opener: Opener, uses: int) -> Outcome:
+        """CaseBenchmark on every case in every replicate. Raises Rejected, Failure of the first kernel."""
+        if self.pool.large:
+            self.backend.release()
+        buffers = self.pool.buffers(len(self.kernels))
+        for replicate in range(self.replicates):
             started = time.monotonic()
             with contextlib.ExitStack() as stack:
                 others = {
-                    name: stack.enter_context(opener(self.kernels[name], areas[(place + leg) % len(areas)]))
+                    name: stack.enter_context(opener(self.kernels[name], buffers[(place + replicate) % len(buffers)]))
                     for place, name in enumerate(self.kernels)
                     if place and name not in self.outcome.skipped
                 }  # they start while the first one does
-                boxes = {self.first: stack.enter_context(own(areas[leg % len(areas)]))}
-                for name, box in others.items():
-                    self._admit(boxes, name, box)
-                self._leg(boxes, Leg(leg, self.legs), uses)
+                sandboxes = {self.first: stack.enter_context(own(buffers[replicate % len(buffers)]))}
+                for name, sandbox in others.items():
+                    self._admit(sandboxes, name, sandbox)
+                self._run_replicate(sandboxes, Replicate(replicate, self.replicates), uses)
             found = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
             self.outcome.ratios = {name: row for name, row in found.items() if row and name not in self.outcome.skipped}
             if self._settled(time.monotonic() - started):
@@ -110,51 +111,53 @@ class Contest:
         self._conclude()
         return self.outcome
 
-    def _admit(self, boxes: dict[str, Box], name: str, box: Box) -> None:
+    def _admit(self, sandboxes: dict[str, Sandbox], name: str, sandbox: Sandbox) -> None:
         try:
-            box.ready(self._limits["check_s"])
-            boxes[name] = box
+            sandbox.ready(self._limits["check_s"])
+            sandboxes[name] = sandbox
         except Failure as failure:
-            box.close()
+            sandbox.close()
             self.outcome.skipped[name] = failure.text
 
-    def _leg(self, boxes: dict[str, Box], leg: Leg, uses: int) -> None:
-        limit_s, reference = self._limits["time_s"], self.stock.reference
-        racers = [self.gear.contestant(name, box, reference, limit_s) for name, box in boxes.items()]
-        races = [self.gear.race(shelf, racers, shelf.feed(uses), leg) for shelf in self.stock.benchmarks]
-        for race in races:
-            self.at(race.shelf.name)
-            race.warm_up()
-            self.outcome.skipped |= race.dropped
-        self._lock(racers)
-        for race, laps in zip(races, self.outcome.cases, strict=True):
-            self.at(race.shelf.name)
-            race.run()
-            self.outcome.skipped |= race.dropped
-            laps.laps.append(Lap.of(race))
+    def _run_replicate(self, sandboxes: dict[str, Sandbox], replicate: Replicate, uses: int) -> None:
+        limit_s, reference = self._limits["time_s"], self.pool.reference
+        kernels = [self.backend.timed_kernel(name, sandbox, reference, limit_s) for name, sandbox in sandboxes.items()]
+        benchmarks = [
+            self.backend.benchmark(case, kernels, case.feed(uses), replicate) for case in self.pool.benchmarks
+        ]
+        for benchmark in benchmarks:
+            self.at(benchmark.case.name)
+            benchmark.warm_up()
+            self.outcome.skipped |= benchmark.dropped
+        self._lock(kernels)
+        for benchmark, results in zip(benchmarks, self.outcome.cases, strict=True):
+            self.at(benchmark.case.name)
+            benchmark.run()
+            self.outcome.skipped |= benchmark.dropped
+            results.results.append(CaseResult.of(benchmark))
 
-    def _lock(self, racers: list[Contestant]) -> None:
-        for contestant in list(racers):
+    def _lock(self, kernels: list[TimedKernel]) -> None:
+        for kernel in list(kernels):
             try:
-                self.outcome.locked &= contestant.box.alone()
+                self.outcome.locked &= kernel.sandbox.alone()
             except Failure as failure:
-                if contestant is racers[0]:
+                if kernel is kernels[0]:
                     raise
-                racers.remove(contestant)
-                contestant.box.close()
-                self.outcome.skipped[contestant.name] = failure.text
+                kernels.remove(kernel)
+                kernel.sandbox.close()
+                self.outcome.skipped[kernel.name] = failure.text
 
     def _conclude(self) -> None:
         """The times. Raises Rejected for one that cannot be."""
         outcome = self.outcome
-        outcome.rows = [laps.row(self.first) for laps in outcome.cases]
+        outcome.rows = [results.row(self.first) for results in outcome.cases]
         for row in outcome.rows:
             if row["impossible"]:
                 most, least = f"{row['at_most_us']:g} µs at most", f"{row['floor_us']:.3g} µs here: "
                 reason = f"{row['case']}: {most}, but it takes at least {least}"
                 raise Rejected("reject-impossible", reason + row["floor"], {"timed": outcome.rows})
 
-    def _settled(self, leg_s: float) -> bool:
-        if not self.outcome.ratios or leg_s > _LEG_S:
+    def _settled(self, replicate_s: float) -> bool:
+        if not self.outcome.ratios or replicate_s > _SLOW_REPLICATE_S:
             return True
         return bool(next(iter(self.outcome.ratios.values()))["high"] < _BEHIND)

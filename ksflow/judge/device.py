@@ -1,14 +1,15 @@
-"""One GPU, from the judge's side: its own context, memory for boxes, boxes behind gates, the device's state.
+"""One GPU, from the judge's side: its own context, memory for sandboxes, sandboxes behind gates, the device's state.
 
-A turn has several calls, queued by the box before any of their inputs exist, each behind a gate of its own. The judge
-has queued its side of every call on its own stream: write the inputs, empty the cache, open the gate; wait for the
-box's word, have the device again, copy the outputs; then the inputs of the next call. So no call finds the inputs of
-another one, and no time of a host is in any clock.
+A turn has several calls, queued by the sandbox before any of their inputs exist, each behind a gate of its own. The
+judge has queued its side of every call on its own stream: write the inputs, empty the cache, open the gate; wait for
+the sandbox's word, have the device again, copy the outputs; then the inputs of the next call. So no call finds the
+inputs of another one, and no time of a host is in any clock.
 
-The two processes' contexts have the device by turns. The judge's own events say how long the box had it, from the
+The two processes' contexts have the device by turns. The judge's own events say how long the sandbox had it, from the
 opening of a gate until the judge has it again; a null kernel's call on the same contents says how much of that is the
 turning over (about 0.3 ms on an H200, which moves by 2 us). Work done while the inputs appear, or after the word, makes
-the judge's own work around the call longer, and is added. What a box's events say of a call counts as far as it agrees.
+the judge's own work around the call longer, and is added. What a sandbox's events say of a call counts as far as it
+agrees.
 
 It costs a third of a millisecond a call, and every call is cold: cache, address translation and instructions.
 """
@@ -31,11 +32,11 @@ from typing import Any
 import torch
 
 from ksflow.judge.amdgpu import Amdgpu
-from ksflow.judge.buffers import Area, Room
+from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.failure import Failure
 from ksflow.judge.nvml import Nvml
-from ksflow.judge.sandboxed import Box, Start
-from ksflow.judge.visible import card
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.judge.visible import gpu_properties
 from ksflow.processes.device_lock import exclusive
 from ksflow.sandbox import native
 from ksflow.sandbox.device import FIRST, FLAG, GATE_BYTES, QUEUED, TIME
@@ -58,7 +59,7 @@ _WORD = struct.Struct("=I")
 
 
 @dataclass(frozen=True)
-class Turn:
+class Batch:
     """One turn: what was found of each of its calls, in the order of the calls."""
 
     brackets_us: tuple[float, ...]
@@ -67,12 +68,12 @@ class Turn:
     """The judge's own work before and after that: writing the inputs, emptying the cache, copying the outputs. Whatever
     anybody else does on the device meanwhile makes it longer."""
     events_us: tuple[float, ...]
-    """What the box says that the call took."""
+    """What the sandbox says that the call took."""
     gated: bool
     """Whether the calls were queued before any of their inputs existed."""
 
     @classmethod
-    def of(cls, parts: "Sequence[Turn]") -> "Turn":
+    def of(cls, parts: "Sequence[Batch]") -> "Batch":
         """One turn of several whose calls were told one at a time."""
         brackets, around, events = (
             tuple(chain.from_iterable(getattr(part, name) for part in parts))
@@ -87,7 +88,7 @@ class Device:
     def __init__(self, platform: str) -> None:
         self.platform = platform
         self.where = torch_device(platform)
-        found = card(platform)
+        found = gpu_properties(platform)
         self.name = found.name
         self.memory = found.memory
         self.uuid = found.uuid
@@ -117,11 +118,11 @@ class Device:
 
     @property
     def slot_memory(self) -> int:
-        """For one box's inputs and outputs."""
+        """For one sandbox's inputs and outputs."""
         return min(4 << 30, int(self.memory // 32))
 
     @property
-    def stock_memory(self) -> int:
+    def contents_memory(self) -> int:
         """For contents made ahead of time."""
         return min(48 << 30, int(self.memory // 3))
 
@@ -188,32 +189,32 @@ class Device:
         return self.driver.elapsed_us(before, after)
 
     def probe(self) -> None:
-        """Raise RuntimeError unless the device still computes: asked after a box that ended badly."""
+        """Raise RuntimeError unless the device still computes: asked after a sandbox that ended badly."""
         side = torch.arange(1024, dtype=torch.float64, device=self.where)
         found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
         if found != 32 * 1023 * 512:
             raise RuntimeError(f"the device computes wrongly after a kernel that failed: {found}")
 
 
-class DeviceArea(Area):
-    """Device memory for one box at a time, and the page with the gate."""
+class DeviceBuffers(Buffers):
+    """Device memory for one sandbox at a time, and the page with the gate."""
 
-    def __init__(self, device: Device, room: Room) -> None:
+    def __init__(self, device: Device, sizes: BufferSizes) -> None:
         self.device = device
         self.spoiled = False
         grain = device.driver.granularity()
-        sizes = [-(-size // grain) * grain for size in (room.inputs_bytes, room.outputs_bytes)]
-        self.room = Room(*sizes)
-        shared = [device.driver.share(size) for size in sizes]
-        pairs = zip((pointer for pointer, _ in shared), sizes, strict=True)
+        whole = [-(-size // grain) * grain for size in (sizes.inputs_bytes, sizes.outputs_bytes)]
+        self.sizes = BufferSizes(*whole)
+        shared = [device.driver.share(size) for size in whole]
+        pairs = zip((pointer for pointer, _ in shared), whole, strict=True)
         self.inputs, self.outputs = (device_bytes(*pair, device.where) for pair in pairs)
         self.shared = shared[0][1], shared[1][1]
-        for (pointer, fd), size in zip(shared, sizes, strict=True):
+        for (pointer, fd), size in zip(shared, whole, strict=True):
             weakref.finalize(self, _free, device.driver, pointer, size, fd)
         self._gate = _GatePage(device.driver)
 
     def clear(self) -> None:
-        """Forget. The page is a new one for every box: attributes of a file would outlast what is written in it."""
+        """Forget. The page is a new one for every sandbox: attributes of a file would outlast what is written in it."""
         for region in (self.inputs, self.outputs):
             region.zero_()
         self.device.finish()
@@ -224,7 +225,7 @@ class DeviceArea(Area):
 
 
 class _GatePage:
-    """The page with the words of the judge and of one box, as both and the device see it."""
+    """The page with the words of the judge and of one sandbox, as both and the device see it."""
 
     def __init__(self, driver: Driver) -> None:
         self.fd = native.sealed_memory("gate", GATE_BYTES)
@@ -241,7 +242,7 @@ def _hide(driver: Driver, address: int, fd: int) -> None:
 
 
 def copy(source: torch.Tensor, target: torch.Tensor) -> None:
-    """By a kernel, not by a copy engine, which would work beside a box instead of in turns with it."""
+    """By a kernel, not by a copy engine, which would work beside a sandbox instead of in turns with it."""
     torch.bitwise_or(source, 0, out=target)
 
 
@@ -274,13 +275,13 @@ class _Marks:
     taken: Any
 
 
-class DeviceBox(Box):
-    """A box on the device."""
+class DeviceSandbox(Sandbox):
+    """A sandbox on the device."""
 
-    def __init__(self, start: Start, area: DeviceArea) -> None:
-        super().__init__(start, area)
-        self.area = area
-        self.device = area.device
+    def __init__(self, start: SandboxSpec, buffers: DeviceBuffers) -> None:
+        super().__init__(start, buffers)
+        self.buffers = buffers
+        self.device = buffers.device
         self.loaded = "torch" if start.device.get("mode", "").endswith("torch") else ""
         """What its process has loaded beside the driver."""
         self.trusted = start.device.get("mode") in ("launch", "null")
@@ -290,7 +291,7 @@ class DeviceBox(Box):
         self.waits = False
         """Whether the kernel waits for the device inside its calls, so that no gate can be put before them."""
         self._numbered = 0
-        """The number of the latest call that the box was told of."""
+        """The number of the latest call that the sandbox was told of."""
         self._pending: list[_Pending] = []
         self._taken: dict[int, torch.Tensor] = {}
 
@@ -307,37 +308,37 @@ class DeviceBox(Box):
         self._taken.clear()
 
     def go(self, slots: bytes, timeout_s: float) -> float:
-        """One turn's seconds; see `turn`."""
-        return sum(self.turn(slots, timeout_s).brackets_us) * 1e-6
+        """One turn's seconds; see `run_batch`."""
+        return sum(self.run_batch(slots, timeout_s).brackets_us) * 1e-6
 
-    def turn(self, slots: bytes, timeout_s: float) -> Turn:
+    def run_batch(self, slots: bytes, timeout_s: float) -> Batch:
         """Have the kernel called on these slots. Raises Failure."""
         deadline = time.monotonic() + timeout_s
         try:
             self._silent()
             if self.gated and not self.waits:
-                turn = self._run(slots, self._pending, deadline, ahead=True)
+                batch = self._run(slots, self._pending, deadline, ahead=True)
             else:
                 pairs = zip(slots, self._pending, strict=True)
                 alone = [self._run(bytes([slot]), [pending], deadline, ahead=False) for slot, pending in pairs]
-                turn = Turn.of(alone)
+                batch = Batch.of(alone)
             self.rest()
             self._leave_device()
-            return turn
+            return batch
         except torch.OutOfMemoryError as error:
             raise Failure("error", "leaves too little of the device's memory for the judge") from error
         finally:
             self._pending = []
 
     def rest(self) -> None:
-        """Stop the box's process until its next turn, once it is the only one. Raises Failure."""
+        """Stop the sandbox's process until its next batch, once it is the only one. Raises Failure."""
         if self.locked is not None:
             self.freeze()
 
     # -- inside ----------------------------------------------------------------------------------
 
     def _leave_device(self) -> None:
-        """Whoever comes next has the device alone. Raises Failure for a box that keeps it at work."""
+        """Whoever comes next has the device alone. Raises Failure for a sandbox that keeps it at work."""
         if self._quiet_soon():
             return
         self.close()
@@ -351,10 +352,10 @@ class DeviceBox(Box):
             pass
         return quiet
 
-    def _run(self, slots: bytes, pending: list[_Pending], deadline: float, ahead: bool) -> Turn:
+    def _run(self, slots: bytes, pending: list[_Pending], deadline: float, ahead: bool) -> Batch:
         """Calls one after another, each on inputs that appear once the call before it is over.
 
-        ahead: wait until the box has queued them all before the first inputs appear.
+        ahead: wait until the sandbox has queued them all before the first inputs appear.
         """
         first = self._numbered + 1
         self._numbered += len(slots)
@@ -362,7 +363,7 @@ class DeviceBox(Box):
         nonce = self._say(GO, FIRST.pack(first) + slots)
         self.thaw()
         queued = ahead and self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
-        try:  # nothing is held before: a box that ends while it queues must not leave the judge's stream waiting
+        try:  # nothing is held before: a sandbox that ends while it queues must not leave the judge's stream waiting
             self.device.hold_queue(_MARKS * len(pending))
             marks = [self._queue(*pair) for pair in enumerate(pending, first)]
             self.device.start_queue()
@@ -378,7 +379,7 @@ class DeviceBox(Box):
         elapsed = self.device.driver.elapsed_us
         brackets = tuple(elapsed(mark.opened, mark.back) for mark in marks)
         around = tuple(elapsed(mark.start, mark.opened) + elapsed(mark.back, mark.taken) for mark in marks)
-        return Turn(brackets, around, claims, gated=queued)
+        return Batch(brackets, around, claims, gated=queued)
 
     def _queued(self, nonce: bytes, until: float) -> bool:
         try:
@@ -396,7 +397,7 @@ class DeviceBox(Box):
         self.device.finish()
 
     def _queue(self, number: int, pending: _Pending) -> _Marks:
-        """Put the judge's side of a call on its own stream: inputs, cache, gate, the box's word, outputs."""
+        """Put the judge's side of a call on its own stream: inputs, cache, gate, the sandbox's word, outputs."""
         driver = self.device.driver
         marks = _Marks(*self.device.events(_MARKS))
         inputs, outputs = (self.region(pending.slot, out=out).view(torch.int64) for out in (False, True))
@@ -405,8 +406,8 @@ class DeviceBox(Box):
         driver.submit(partial(copy, pending.packed.view(torch.int64), inputs))
         driver.submit(self.device.flush)
         driver.record(marks.opened)
-        driver.write(self.area.word, number)
-        driver.wait(self.area.word + FLAG, number)
+        driver.write(self.buffers.word, number)
+        driver.wait(self.buffers.word + FLAG, number)
         driver.submit(self.device.touch)
         driver.record(marks.back)
         driver.submit(partial(copy, outputs, kept))
@@ -414,10 +415,10 @@ class DeviceBox(Box):
         return marks
 
     def _let_all_through(self) -> None:
-        """Nothing of the judge's may wait for a box that is done with."""
+        """Nothing of the judge's may wait for a sandbox that is done with."""
         self.device.start_queue()
         for word in (0, FLAG):
-            _WORD.pack_into(self.area.gate, word, self._numbered)
+            _WORD.pack_into(self.buffers.gate, word, self._numbered)
         self.device.finish()
 
     def _await(self, last: Any, deadline: float) -> None:
@@ -430,7 +431,7 @@ class DeviceBox(Box):
                 look = time.perf_counter() + _LOOK_S
 
     def _watch(self, deadline: float) -> None:
-        """Nothing but the answer may come from the box, and it must be alive. Raises Failure."""
+        """Nothing but the answer may come from the sandbox, and it must be alive. Raises Failure."""
         if time.monotonic() > deadline:
             raise Failure("timeout", "no answer in time")
         peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
@@ -442,7 +443,7 @@ class DeviceBox(Box):
                 raise Failure("timeout", "no answer in time")
         ready = dict(self._poller.poll(0))
         self.log.drain()
-        if self.keeper.fileno() in ready and (word := self._heard(self._keeper_word())):
+        if self.supervisor.fileno() in ready and (word := self._heard(self._supervisor_message())):
             self._judge(word, b"", b"")
 
     def _kept(self, slot: int) -> torch.Tensor:
@@ -454,7 +455,7 @@ class DeviceBox(Box):
         return kept
 
     def _times(self, nonce: bytes, deadline: float, count: int) -> tuple[float, ...]:
-        """What the box claims. Raises Failure for what is no claim."""
+        """What the sandbox claims. Raises Failure for what is no claim."""
         body = self._answer(DONE, nonce, deadline, _LOOK_S)
         if len(body) != count * TIME.size:
             raise Failure("cheat", "answered what it was not asked")

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ksflow.judge import statistics
-from ksflow.judge.backend import Gear, Json
-from ksflow.judge.buffers import Room
+from ksflow.judge.backend import Backend, Json
+from ksflow.judge.buffers import BufferSizes
 from ksflow.judge.cases import Entry, Reference
-from ksflow.judge.device import Device, DeviceArea, DeviceBox, Turn
+from ksflow.judge.device import Batch, Device, DeviceBuffers, DeviceSandbox
 from ksflow.judge.failure import Failure
-from ksflow.judge.input_pool import Shelf, Shelves
+from ksflow.judge.input_pool import CasePool, PoolLimits
 from ksflow.judge.samples import Samples
-from ksflow.judge.sandboxed import Box, Start
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.session import Host
-from ksflow.judge.timing import Contestant, Leg, Race
+from ksflow.judge.timing import CaseBenchmark, Replicate, TimedKernel
 
 _SLACK, _SLACK_US = 0.01, 1.25
-"""A box's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
+"""A sandbox's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 """The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""
 _FORGED, _FORGED_US = 0.05, 6.0
@@ -30,11 +30,11 @@ _PATIENCE_S = 60.0
 _FEWEST_ROUNDS = 3
 _FEW = 10
 _HOARD = 4
-"""A box that holds more than this part of the device's memory when the judge has none left is to blame for it."""
+"""A sandbox that holds more than this part of the device's memory when the judge has none left is to blame for it."""
 
 
 @dataclass
-class NullCalls:
+class NullBatches:
     """What was found of calls of the null kernel, in us."""
 
     beside: list[float] = field(default_factory=list)
@@ -42,12 +42,12 @@ class NullCalls:
     around: list[float] = field(default_factory=list)
     """The judge's own work around each call."""
 
-    def add(self, more: "NullCalls") -> None:
+    def add(self, more: "NullBatches") -> None:
         self.beside += more.beside
         self.around += more.around
 
 
-class DeviceGear(Gear):
+class DeviceBackend(Backend):
     """A GPU's."""
 
     def __init__(self, host: Host, platform: str) -> None:
@@ -57,31 +57,33 @@ class DeviceGear(Gear):
         self.host = replace(host, device={"platform": self.device.platform, **reads})
         slots = self.device.slot_memory
         self.device_uuid = self.device.uuid
-        self.memory = Shelves(self.where, self.device.stock_memory, slots, 64, large=slots)
+        self.memory = PoolLimits(self.where, self.device.contents_memory, slots, 64, large_bytes=slots)
         self.latest_null_us = 0.0
-        self._null_boxes: dict[str, DeviceBox] = {}
+        self._null_sandboxes: dict[str, DeviceSandbox] = {}
         """By what their process has loaded: a device's context costs more to turn to where torch made it."""
 
-    def area(self, wanted: Room) -> DeviceArea:
-        return DeviceArea(self.device, wanted)
+    def buffers(self, wanted: BufferSizes) -> DeviceBuffers:
+        return DeviceBuffers(self.device, wanted)
 
-    def box(self, start: Start, area: Any) -> Box:
-        return DeviceBox(start, area)
+    def sandbox(self, start: SandboxSpec, buffers: Any) -> Sandbox:
+        return DeviceSandbox(start, buffers)
 
-    def contestant(self, name: str, box: Box, reference: Reference, limit_s: float) -> Contestant:
-        assert isinstance(box, DeviceBox)
-        return DeviceContestant(name, box, reference, limit_s)
+    def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
+        assert isinstance(sandbox, DeviceSandbox)
+        return DeviceTimedKernel(name, sandbox, reference, limit_s)
 
-    def race(self, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg) -> Race:
-        return DeviceRace(self, shelf, racers, feed, leg)
+    def benchmark(
+        self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
+    ) -> CaseBenchmark:
+        return DeviceBenchmark(self, case, kernels, feed, replicate)
 
     def evidence(self) -> Json:
         return {
             "device": self.device.name,
             "clocks": self.device.state(),
             "transfer": {
-                "how": "device memory shared with the box; the judge writes inputs and takes outputs on the device, "
-                "outside the timed window; cache flushed before every turn, inputs rotated within it",
+                "how": "device memory shared with the sandbox; the judge writes inputs and takes outputs on the "
+                "device, outside the timed window; cache flushed before every batch, inputs rotated within it",
                 "null_turn_us": self.latest_null_us,
             },
         }
@@ -101,105 +103,106 @@ class DeviceGear(Gear):
     def probe(self) -> None:
         self.device.probe()
 
-    def null_turn(self, shelf: Shelf, entries: list[Entry], like: DeviceBox) -> NullCalls:
-        """Calls of the null kernel on these contents, in a box like this. Raises Failure."""
+    def null_batch(self, case: CasePool, entries: list[Entry], like: DeviceSandbox) -> NullBatches:
+        """Calls of the null kernel on these contents, in a sandbox like this. Raises Failure."""
         try:
-            box = self._null(shelf, like.loaded)
-            box.gated = not like.waits
+            sandbox = self._null(case, like.loaded)
+            sandbox.gated = not like.waits
             for slot, entry in enumerate(entries):
-                box.fill(slot, entry.packed, 0)
-            turn = box.turn(bytes(range(len(entries))), _PATIENCE_S)
-        except Failure as failure:  # the next turn has a new box, which owes no answer
+                sandbox.fill(slot, entry.packed, 0)
+            batch = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
+        except Failure as failure:  # the next turn has a new sandbox, which owes no answer
             self._end_null(like.loaded)
             if failure.kind == "exit":
-                raise Failure("harness", f"the null kernel's box: {failure.text}") from failure
+                raise Failure("harness", f"the null kernel's sandbox: {failure.text}") from failure
             raise
-        found = [whole - call for whole, call in zip(turn.brackets_us, turn.events_us, strict=True)]
+        found = [whole - call for whole, call in zip(batch.brackets_us, batch.events_us, strict=True)]
         self.latest_null_us = round(plain.median(found), 1)
-        if shelf.large:
-            box.forget()
-        return NullCalls(found, list(turn.around_us))
+        if case.large:
+            sandbox.forget()
+        return NullBatches(found, list(batch.around_us))
 
-    def _null(self, shelf: Shelf, loaded: str) -> DeviceBox:
-        """The null kernel's box, turned to a case."""
-        wanted = Room(shelf.layout.input_bytes * shelf.slots, shelf.layout.output_bytes * shelf.slots)
-        box = self._null_boxes.get(loaded)
-        if box is None or not box.area.fits(wanted):
-            box = self._null_boxes[loaded] = self._open_null(wanted, loaded)
-        if box.layout is not shelf.layout:
-            box.stage("", shelf.layout, shelf.dims, shelf.slots)
-        return box
+    def _null(self, case: CasePool, loaded: str) -> DeviceSandbox:
+        """The null kernel's sandbox, turned to a case."""
+        wanted = BufferSizes(case.layout.input_bytes * case.slots, case.layout.output_bytes * case.slots)
+        sandbox = self._null_sandboxes.get(loaded)
+        if sandbox is None or not sandbox.buffers.fits(wanted):
+            sandbox = self._null_sandboxes[loaded] = self._open_null(wanted, loaded)
+        if sandbox.layout is not case.layout:
+            sandbox.stage("", case.layout, case.dims, case.slots)
+        return sandbox
 
     def _end_null(self, loaded: str) -> None:
-        if box := self._null_boxes.pop(loaded, None):
-            box.close()
+        if sandbox := self._null_sandboxes.pop(loaded, None):
+            sandbox.close()
 
-    def _open_null(self, wanted: Room, loaded: str) -> DeviceBox:
+    def _open_null(self, wanted: BufferSizes, loaded: str) -> DeviceSandbox:
         self._end_null(loaded)
         limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
         start = self.host.start(_NULL | {"mode": loaded}, limits)
-        box = DeviceBox(start, DeviceArea(self.device, wanted))
-        box.ready(_PATIENCE_S)
-        return box
+        sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
+        sandbox.ready(_PATIENCE_S)
+        return sandbox
 
 
-class DeviceContestant(Contestant):
-    """One kernel in its box on the device."""
+class DeviceTimedKernel(TimedKernel):
+    """One kernel in its sandbox on the device."""
 
-    def __init__(self, name: str, box: DeviceBox, reference: Reference, limit_s: float) -> None:
-        super().__init__(name, box, reference, limit_s)
-        self.device_box = box
-        self.nulls: dict[tuple[str, bool], NullCalls] = {}
+    def __init__(self, name: str, sandbox: DeviceSandbox, reference: Reference, limit_s: float) -> None:
+        super().__init__(name, sandbox, reference, limit_s)
+        self.device_sandbox = sandbox
+        self.nulls: dict[tuple[str, bool], NullBatches] = {}
         """By what the null kernel's process had loaded, and whether its calls were queued ahead."""
-        self._turns: list[Turn] = []
+        self._batches: list[Batch] = []
 
-    def begin(self, shelf: Shelf, null: Any) -> None:
-        super().begin(shelf, null)
-        self.device_box.rest()
+    def begin(self, case: CasePool, null: Any) -> None:
+        super().begin(case, null)
+        self.device_sandbox.rest()
 
-    def warm_up(self, contents: Iterator[Entry], shelf: Shelf, null: Any) -> None:
+    def warm_up(self, contents: Iterator[Entry], case: CasePool, null: Any) -> None:
         """Ungated, because a first call may compile, allocate and wait."""
-        self.device_box.gated = False
-        super().warm_up(contents, shelf, null)
-        self.device_box.gated = True
+        self.device_sandbox.gated = False
+        super().warm_up(contents, case, null)
+        self.device_sandbox.gated = True
 
-    def turn(self, entries: list[Entry]) -> float:
+    def run_batch(self, entries: list[Entry]) -> float:
         slots = self.caller.fill(entries)
-        with self.patience.waiting() as left_s:
-            turn = self.device_box.turn(slots, left_s)
+        with self.budget.waiting() as left_s:
+            batch = self.device_sandbox.run_batch(slots, left_s)
         self.caller.take(slots, entries)
-        if self._turns and self._turns[-1].gated != turn.gated:
+        if self._batches and self._batches[-1].gated != batch.gated:
             self.forget()
-        self._turns.append(turn)
-        self.samples.us += turn.events_us
-        return max(plain.median(turn.events_us) * 1e-6, 1e-8)
+        self._batches.append(batch)
+        self.samples.us += batch.events_us
+        return max(plain.median(batch.events_us) * 1e-6, 1e-8)
 
     def forget(self) -> None:
-        self._turns = []
+        self._batches = []
         self.samples = Samples(window=statistics.MIDDLE)
 
     def end(self) -> None:
-        """Hold what the box says against the judge's clock; look at what is still held. Raises Failure, Rejected."""
-        if self.nulls and self._turns:
+        """Hold what the sandbox says against the judge's clock; look at what is still held. Raises Failure,
+        Rejected."""
+        if self.nulls and self._batches:
             self._conclude()
         self.caller.share_of_bound()
         self.caller.close()
 
     def _conclude(self) -> None:
-        """The box's own times, and on top of them what the judge's clock saw beyond the slack.
+        """The sandbox's own times, and on top of them what the judge's clock saw beyond the slack.
 
         Both are compared by the figure that is ranked, so that false times of some calls gain no more than of all.
         """
-        gated = self._turns[-1].gated
-        null = self.nulls.get((self.device_box.loaded, gated)) or next(iter(self.nulls.values()))
+        gated = self._batches[-1].gated
+        null = self.nulls.get((self.device_sandbox.loaded, gated)) or next(iter(self.nulls.values()))
         usual = statistics.low(null.beside, self.samples.window)
         most_around = max(null.around) if len(null.around) < _FEW else plain.quantiles(null.around, n=10)[-1]
         seen = [
             max(bracket - usual + max(around - most_around, 0.0), 1e-2)
-            for turn in self._turns
-            for bracket, around in zip(turn.brackets_us, turn.around_us, strict=True)
+            for batch in self._batches
+            for bracket, around in zip(batch.brackets_us, batch.around_us, strict=True)
         ]
-        share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_box.trusted else (_SLACK, _SLACK_US)
+        share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_sandbox.trusted else (_SLACK, _SLACK_US)
         least, claim = (statistics.low(samples, self.samples.window) for samples in (seen, self.samples.us))
         believed = gated and least <= claim * (1 + _FORGED) + max(_FORGED_US, more)
         excess = max(least - claim * (1 + share) - more, 0.0) if believed else max(least - claim, 0.0)
@@ -207,7 +210,7 @@ class DeviceContestant(Contestant):
         self.samples.us = [us + excess for us in self.samples.us]
         self.samples.notes = {
             "clock": "device events" if not excess else "device events and what the judge's clock saw beyond them",
-            "trusted": self.device_box.trusted,
+            "trusted": self.device_sandbox.trusted,
             "events_us": round(claim, 3),
             "bracket_us": round(least, 3),
             "added_us": round(excess, 3),
@@ -215,25 +218,30 @@ class DeviceContestant(Contestant):
         }
 
 
-class DeviceRace(Race):
+class DeviceBenchmark(CaseBenchmark):
     """One case on the device."""
 
     case_s = 0.4
     rounds_of: ClassVar[dict[int, int]] = {1: 8, 2: 5, 3: 4}
-    turn_us = 1e3
+    batch_us = 1e3
     most_calls = 16
 
     def __init__(
-        self, gear: DeviceGear, shelf: Shelf, racers: list[Contestant], feed: Iterator[Entry], leg: Leg
+        self,
+        backend: DeviceBackend,
+        case: CasePool,
+        kernels: list[TimedKernel],
+        feed: Iterator[Entry],
+        replicate: Replicate,
     ) -> None:
-        super().__init__(shelf, racers, feed, None, leg)
-        self._gear = gear
-        self._nulls: dict[tuple[str, bool], NullCalls] = {}
+        super().__init__(case, kernels, feed, None, replicate)
+        self._backend = backend
+        self._nulls: dict[tuple[str, bool], NullBatches] = {}
 
     def run(self) -> None:
-        for contestant in self.racing:
-            assert isinstance(contestant, DeviceContestant)
-            contestant.nulls = self._nulls
+        for kernel in self.kernels:
+            assert isinstance(kernel, DeviceTimedKernel)
+            kernel.nulls = self._nulls
         super().run()
 
     def _null(self, calls: int) -> Any:
@@ -241,20 +249,20 @@ class DeviceRace(Race):
         return None
 
     def _contents(self, count: int) -> list[Entry]:
-        """Where memory is short, what making them took is given back, so that the boxes can have it."""
+        """Where memory is short, what making them took is given back, so that the sandboxes can have it."""
         entries = super()._contents(count)
-        if self.shelf.large:
-            self._gear.release()
+        if self.case.large:
+            self._backend.release()
         return entries
 
-    def _turns(self, entries: list[Entry]) -> None:
-        """And a null turn of each kind that is needed, on the same contents."""
-        super()._turns(entries)
-        boxes = [contestant.box for contestant in self.racing if isinstance(contestant.box, DeviceBox)]
-        for kind, box in {(box.loaded, not box.waits): box for box in boxes}.items():
-            self._nulls.setdefault(kind, NullCalls()).add(self._gear.null_turn(self.shelf, entries, box))
+    def _batches(self, entries: list[Entry]) -> None:
+        """And a null batch of each kind that is needed, on the same contents."""
+        super()._batches(entries)
+        sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
+        for kind, sandbox in {(sandbox.loaded, not sandbox.waits): sandbox for sandbox in sandboxes}.items():
+            self._nulls.setdefault(kind, NullBatches()).add(self._backend.null_batch(self.case, entries, sandbox))
 
     def _room(self, fastest: float) -> int:
-        calls = max(min(math.ceil(self.turn_us * 1e-6 / fastest), self.most_calls, self.shelf.slots - 1), 1)
+        calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest), self.most_calls, self.case.slots - 1), 1)
         self.wanted_rounds = max(self.wanted_rounds * self.most_calls // max(calls, self.most_calls), _FEWEST_ROUNDS)
         return calls

@@ -1,4 +1,4 @@
-"""What a box did wrong, and how the end of one is told."""
+"""What a sandbox did wrong, and how the end of one is told."""
 
 import signal
 
@@ -7,11 +7,11 @@ CAUSES = {
     "disk": "filled its disk",
     "stopped": "stopped itself",
 }
-"""What a box's keeper may say of its end."""
+"""What a sandbox's supervisor may say of its end."""
 
 
 class Failure(Exception):
-    """The box did not do what it was told: `kind` is error, wrong, exit, timeout, cheat or harness."""
+    """The sandbox did not do what it was told: `kind` is error, wrong, exit, timeout, cheat or harness."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -20,7 +20,7 @@ class Failure(Exception):
 
 
 def ended(cause: str, status: int | None) -> Failure:
-    """Of a box that ended: for what, if its keeper said so, and as which exit status, if any came."""
+    """Of a sandbox that ended: for what, if its supervisor said so, and as which exit status, if any came."""
     if cause:
         return Failure("exit", CAUSES[cause.partition(" ")[0]])
     if status is None:

@@ -1,4 +1,5 @@
-"""From the samples of all legs to figures: one kernel's time on a case, and how two kernels compare over all cases."""
+"""From the samples of all replicates to figures: one kernel's time on a case, and how two kernels compare over all
+cases."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ import torch
 
 from ksflow.judge import statistics
 from ksflow.judge.samples import Samples
-from ksflow.judge.timing import Race
+from ksflow.judge.timing import CaseBenchmark
 
 Json = dict[str, Any]
 
@@ -16,8 +17,8 @@ _KEPT = 64
 
 
 @dataclass
-class Lap:
-    """One case in one leg: the samples of every kernel that finished it, and which ones began it."""
+class CaseResult:
+    """One case in one replicate: the samples of every kernel that finished it, and which ones began it."""
 
     samples: dict[str, Samples]
     entered: frozenset[str]
@@ -28,24 +29,24 @@ class Lap:
     whole: int
 
     @classmethod
-    def of(cls, race: Race) -> "Lap":
-        """What a finished race leaves."""
-        samples = {contestant.name: contestant.samples for contestant in race.racing}
-        entered = frozenset({*samples, *race.dropped})
-        worst = race.racing[0].caller.worst
-        return cls(samples, entered, race.rounds, race.calls, worst, race.contents, race.whole)
+    def of(cls, benchmark: CaseBenchmark) -> "CaseResult":
+        """What a finished benchmark leaves."""
+        samples = {kernel.name: kernel.samples for kernel in benchmark.kernels}
+        entered = frozenset({*samples, *benchmark.dropped})
+        worst = benchmark.kernels[0].caller.worst
+        return cls(samples, entered, benchmark.rounds, benchmark.calls, worst, benchmark.contents, benchmark.whole)
 
 
 @dataclass
-class Laps:
-    """One case in all legs."""
+class CaseResults:
+    """One case in all replicates."""
 
     case: Json
-    laps: list[Lap] = field(default_factory=list)
+    results: list[CaseResult] = field(default_factory=list)
 
     def doubt(self, name: str) -> str:
         """Why a kernel's time on this case ranks nothing; empty where it does."""
-        found = [lap.samples[name] for lap in self.laps if name in lap.samples]
+        found = [result.samples[name] for result in self.results if name in result.samples]
         us, floor = _mean([each.low() for each in found]), self._floor[0]
         below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
         doubts = [*(each.doubt for each in found), below]
@@ -62,7 +63,7 @@ class Laps:
         A time below the floor is `impossible` if enough undisturbed turns say so with no more than the fastest null
         turn taken off. Otherwise the judge is wrong, and says what it can be sure of.
         """
-        found = [lap.samples[name] for lap in self.laps if name in lap.samples]
+        found = [result.samples[name] for result in self.results if name in result.samples]
         samples = [us for each in found for us in each.us]
         intervals = [_interval(each, seed) for seed, each in enumerate(found)]
         (floor, why), us = self._floor, _mean([each.low() for each in found])
@@ -82,29 +83,29 @@ class Laps:
             "floor_us": round(floor, 3),
             "floor": why,
             "samples_us": [round(us, 3) for us in samples[:_KEPT]],
-            "disturbed": sum(not calm for each in found for calm in each.calm),
+            "disturbed": sum(not undisturbed for each in found for undisturbed in each.undisturbed),
             "legs": len(found),
-            "rounds": sum(lap.rounds for lap in self.laps),
-            "calls": self.laps[0].calls,
-            "worst": round(max(lap.worst for lap in self.laps), 4),
-            "contents": [number for lap in self.laps for number in lap.contents],
-            "compared_whole": sum(lap.whole for lap in self.laps),
+            "rounds": sum(result.rounds for result in self.results),
+            "calls": self.results[0].calls,
+            "worst": round(max(result.worst for result in self.results), 4),
+            "contents": [number for result in self.results for number in result.contents],
+            "compared_whole": sum(result.whole for result in self.results),
             **found[-1].notes,
         }
 
 
-def ratio(cases: list[Laps], first: str, other: str) -> Json | None:
-    """How many times faster `first` is, with the 95 % interval, over all cases and the legs in which both began; None
-    unless both finished each of them.
+def ratio(cases: list[CaseResults], first: str, other: str) -> Json | None:
+    """How many times faster `first` is, with the 95 % interval, over all cases and the replicates in which both began;
+    None unless both finished each of them.
 
     Above 1 it is faster. `clocks` says by which clocks the two were timed. Rounds in which one of the two was preempted
     do not count. Where the times of one come from its own process, the judge's clock is asked too, and the less certain
     of the two answers counts.
     """
-    both = [lap for laps in cases for lap in laps.laps if {first, other} <= lap.entered]
-    if not both or any(not {first, other} <= lap.samples.keys() for lap in both):
+    both = [result for results in cases for result in results.results if {first, other} <= result.entered]
+    if not both or any(not {first, other} <= result.samples.keys() for result in both):
         return None
-    pairs = [(lap.samples[first], lap.samples[other]) for lap in both]
+    pairs = [(result.samples[first], result.samples[other]) for result in both]
     found = [_compared(pairs, "us")]
     if any(not each.notes.get("trusted", True) for pair in pairs for each in pair):
         found.append(_compared(pairs, "wall"))
@@ -118,7 +119,7 @@ def _compared(pairs: list[tuple[Samples, Samples]], clock: str) -> Json:
     for seed, (own, theirs) in enumerate(pairs):
         mine, others = (list(getattr(samples, clock)) for samples in (own, theirs))
         rounds = min(len(mine), len(others))
-        keep = [a and b for a, b in zip(own.calm[-rounds:], theirs.calm[-rounds:], strict=True)]
+        keep = [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
         rows = [row[-rounds:] for row in (others, mine)]
         lows = [statistics.low(statistics.pick(row, keep), own.window) for row in rows]
         speedups.append(lows[0] / lows[1])
@@ -133,12 +134,12 @@ def _compared(pairs: list[tuple[Samples, Samples]], clock: str) -> Json:
 
 
 def _interval(samples: Samples, seed: int) -> tuple[float, float]:
-    picked = statistics.pick(samples.us, samples.calm)
+    picked = statistics.pick(samples.us, samples.undisturbed)
     return statistics.low_interval(picked, torch.Generator().manual_seed(seed), samples.window)
 
 
 def _low(clock: list[float], samples: Samples) -> float:
-    return statistics.low(statistics.pick(clock, samples.calm), samples.window)
+    return statistics.low(statistics.pick(clock, samples.undisturbed), samples.window)
 
 
 def _mean(values: list[float]) -> float:

@@ -1,8 +1,9 @@
-"""Stops a box's process from outside, all its threads at once, and lets it go on.
+"""Stops a sandbox's process from outside, all its threads at once, and lets it go on.
 
-A control group (v2) is frozen where the box has one: nothing inside can undo that, no timer and no signal. Elsewhere
-the process is sent SIGSTOP and SIGCONT, which a SIGCONT that the box has arranged for (a timer's) would undo; so
-whoever freezes a box must look at its CPU clock, too. A stop by signals also wakes the process' parent each time.
+A control group (v2) is frozen where the sandbox has one: nothing inside can undo that, no timer and no signal.
+Elsewhere the process is sent SIGSTOP and SIGCONT, which a SIGCONT that the sandbox has arranged for (a timer's) would
+undo; so whoever freezes a sandbox must look at its CPU clock, too. A stop by signals also wakes the process' parent
+each time.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ _RESTING = b"TtZX"
 
 
 class Freezer(Protocol):
-    """What stops one box."""
+    """What stops one sandbox."""
 
     how: str
     """In two words."""
@@ -26,7 +27,7 @@ class Freezer(Protocol):
         """Ask for it."""
 
     def stopped(self) -> bool:
-        """Whether no thread of the box runs any more, in the kernel's code neither; also when it has ended."""
+        """Whether no thread of the sandbox runs any more, in the kernel's code neither; also when it has ended."""
 
     def resume(self) -> None:
         """Let it go on."""
@@ -99,7 +100,7 @@ class SignalFreezer:
 
 
 def freezer(pid: int, folder: str) -> Freezer:
-    """For a box's process, whose control group is in `folder` where it has one. Raises OSError."""
+    """For a sandbox's process, whose control group is in `folder` where it has one. Raises OSError."""
     return GroupFreezer(Path(folder)) if folder else SignalFreezer(pid)
 
 

@@ -1,9 +1,9 @@
-"""Contents ahead of time: inputs that a box has never seen, with what the oracle expects of them.
+"""Contents ahead of time: inputs that a sandbox has never seen, with what the oracle expects of them.
 
-Every call of a box, in the check and in the race alike, gets contents of its own, drawn from a secret seed. Making
-them with their oracle is dear, so they are made while nobody waits, and shown to several boxes before they retire:
-never twice to one box, and never where a box could leave word for a later one. Their seeds follow from a salt that
-leaves this process only for the user's own files, so nothing that a report says helps to foresee them.
+Every call of a sandbox, in the check and in the benchmark alike, gets contents of its own, drawn from a secret seed.
+Making them with their oracle is dear, so they are made while nobody waits, and shown to several sandboxes before they
+retire: never twice to one sandbox, and never where a sandbox could leave word for a later one. Their seeds follow from
+a salt that leaves this process only for the user's own files, so nothing that a report says helps to foresee them.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.judge.buffers import Area, Room
+from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Entry, Layout, Reference
 
 _FEWEST, _MOST = 2, 1024
@@ -26,21 +26,21 @@ _draw = random.SystemRandom()
 
 
 @dataclass(frozen=True)
-class Shelves:
+class PoolLimits:
     """How much is kept where. All in bytes."""
 
     where: str = "cpu"
-    stock: int = 256 << 20
+    contents_bytes: int = 256 << 20
     """Of contents, over all timed cases."""
-    slots: int = 8 << 20
-    """Of one box's inputs and outputs."""
+    slot_bytes: int = 8 << 20
+    """Of one sandbox's inputs and outputs."""
     most_slots: int = 64
-    large: int = 1 << 30
+    large_bytes: int = 1 << 30
     """More than this in one slot is a large case: contents are made when they are asked for, there is one slot, and one
     rival at a time."""
 
 
-class Shelf:
+class CasePool:
     """One case: how its tensors lie, and the contents at hand.
 
     Where the outputs are large, most contents are checked at a small secret sample of elements and every eighth at
@@ -49,7 +49,7 @@ class Shelf:
     """
 
     def __init__(
-        self, reference: Reference, case: dict[str, Any], memory: int, salt: str, shelves: Shelves = Shelves()
+        self, reference: Reference, case: dict[str, Any], memory: int, salt: str, limits: PoolLimits = PoolLimits()
     ) -> None:
         timed = memory > 0
         self.case = case
@@ -61,7 +61,7 @@ class Shelf:
         self.made = 0
         self._reference = reference
         self._memory = memory
-        self._shelves = shelves
+        self._limits = limits
         self._salt = salt
         self.layout: Layout
         self._public: Entry | None = None
@@ -74,7 +74,7 @@ class Shelf:
     @property
     def large(self) -> bool:
         """Whether memory is short for this case."""
-        return self.layout.input_bytes + self.layout.output_bytes > self._shelves.large
+        return self.layout.input_bytes + self.layout.output_bytes > self._limits.large_bytes
 
     @property
     def slots(self) -> int:
@@ -82,10 +82,10 @@ class Shelf:
         if self.large:
             return 1
         each = self.layout.input_bytes + self.layout.output_bytes
-        return max(min(self._shelves.slots // each, self._shelves.most_slots), 2)
+        return max(min(self._limits.slot_bytes // each, self._limits.most_slots), 2)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many contents to keep at hand."""
         if self.large:
             return 0
@@ -106,7 +106,7 @@ class Shelf:
         self.layout, entry = self._reference.entry(self.case, seed, **more)
         entry.number = self.made
         self.made += 1
-        if len(self.entries) < self.room:
+        if len(self.entries) < self.capacity:
             self.entries.append(entry)
         return entry
 
@@ -114,7 +114,7 @@ class Shelf:
         """Fill up, then replace what was shown a few times; whether there was anything to do."""
         if self.large:
             return False
-        if len(self.entries) < self.room:
+        if len(self.entries) < self.capacity:
             self.add()
             return True
         oldest = max(self.entries, key=lambda entry: entry.uses)
@@ -125,7 +125,8 @@ class Shelf:
         return True
 
     def feed(self, uses: int) -> Iterator[Entry]:
-        """Contents for boxes that see each once, without end: what was shown less than `uses` times, then new ones."""
+        """Contents for sandboxes that see each once, without end: what was shown less than `uses` times, then new
+        ones."""
         self.entries = [entry for entry in self.entries if entry.uses < (uses if self.timed else 1)]
         ready = sorted(_draw.sample(self.entries, len(self.entries)), key=lambda entry: entry.uses)
         for entry in ready:
@@ -137,36 +138,38 @@ class Shelf:
             yield entry
 
 
-class Stock:
-    """One problem's shelves."""
+class InputPool:
+    """One problem's limits."""
 
-    def __init__(self, problem: dict[str, Any], shelves: Shelves, area: Callable[[Room], Area]) -> None:
+    def __init__(
+        self, problem: dict[str, Any], limits: PoolLimits, make_buffers: Callable[[BufferSizes], Buffers]
+    ) -> None:
         self.problem = problem
-        self.reference = Reference(problem, shelves.where)
-        memory = shelves.stock // max(len(problem["benchmarks"]), 1)
-        self._areas: list[Area] = []
-        self._area = area
+        self.reference = Reference(problem, limits.where)
+        memory = limits.contents_bytes // max(len(problem["benchmarks"]), 1)
+        self._buffers: list[Buffers] = []
+        self._make_buffers = make_buffers
         self.salt = secrets.token_hex(16)
-        self.tests = [Shelf(self.reference, case, 0, self.salt, shelves) for case in problem["tests"]]
-        self.benchmarks = [Shelf(self.reference, case, memory, self.salt, shelves) for case in problem["benchmarks"]]
+        self.tests = [CasePool(self.reference, case, 0, self.salt, limits) for case in problem["tests"]]
+        self.benchmarks = [CasePool(self.reference, case, memory, self.salt, limits) for case in problem["benchmarks"]]
 
-    def areas(self, count: int) -> list[Area]:
-        """Memory for so many boxes: at the same addresses each time, because where it lies moves the times."""
-        self._areas = [area for area in self._areas if not area.spoiled]
-        while len(self._areas) < count:
-            self._areas.append(self._area(room(self.benchmarks)))
-        return self._areas[:count]
+    def buffers(self, count: int) -> list[Buffers]:
+        """Memory for so many sandboxes: at the same addresses each time, because where it lies moves the times."""
+        self._buffers = [one for one in self._buffers if not one.spoiled]
+        while len(self._buffers) < count:
+            self._buffers.append(self._make_buffers(buffer_sizes(self.benchmarks)))
+        return self._buffers[:count]
 
     @property
     def large(self) -> bool:
         """Whether memory is short for a timed case."""
-        return any(shelf.large for shelf in self.benchmarks)
+        return any(case.large for case in self.benchmarks)
 
-    def test_area(self) -> Area:
-        """Memory for the box in which the tests are checked; where memory is short, what the timed cases have."""
-        wanted = room(self.tests)
-        shared = self.areas(1)[0] if self.large else None
-        return shared if shared and shared.fits(wanted) else self._area(wanted)
+    def test_buffers(self) -> Buffers:
+        """Memory for the sandbox in which the tests are checked; where memory is short, what the timed cases have."""
+        wanted = buffer_sizes(self.tests)
+        shared = self.buffers(1)[0] if self.large else None
+        return shared if shared and shared.fits(wanted) else self._make_buffers(wanted)
 
     @property
     def name(self) -> str:
@@ -175,15 +178,15 @@ class Stock:
 
     def step(self) -> bool:
         """Make one set of contents where it is needed most; whether any is needed."""
-        shelves = sorted([*self.tests, *self.benchmarks], key=lambda shelf: len(shelf.entries) / max(shelf.room, 1))
-        return any(shelf.step() for shelf in shelves)
+        cases = sorted([*self.tests, *self.benchmarks], key=lambda case: len(case.entries) / max(case.capacity, 1))
+        return any(case.step() for case in cases)
 
 
-def room(shelves: list[Shelf]) -> Room:
+def buffer_sizes(cases: list[CasePool]) -> BufferSizes:
     """Memory for the largest of these cases."""
-    inputs = max(shelf.layout.input_bytes * shelf.slots for shelf in shelves)
-    outputs = max(shelf.layout.output_bytes * shelf.slots for shelf in shelves)
-    return Room(inputs, outputs)
+    inputs = max(case.layout.input_bytes * case.slots for case in cases)
+    outputs = max(case.layout.output_bytes * case.slots for case in cases)
+    return BufferSizes(inputs, outputs)
 
 
 def key(problem: dict[str, Any]) -> str:

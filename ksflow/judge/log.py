@@ -1,4 +1,4 @@
-"""What a box prints and says, kept in part, and fit to be shown."""
+"""What a sandbox prints and says, kept in part, and fit to be shown."""
 
 import contextlib
 import os
@@ -35,5 +35,5 @@ class Log:
 
 
 def plain(text: bytes) -> str:
-    """What a box said, without anything that a terminal would act upon."""
+    """What a sandbox said, without anything that a terminal would act upon."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.decode("utf-8", "replace"))

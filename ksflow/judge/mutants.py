@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ksflow.judge.bound import Expected, rms, strips
 from ksflow.judge.cases import Tensors
+from ksflow.judge.tolerance import Expected, rms, strips
 from ksflow.sandbox.tree import like
 
 _SCALE = 1.02
@@ -38,7 +38,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Lazy:
+class Mutant:
     """A kind of wrong answer."""
 
     name: str
@@ -179,39 +179,39 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 _TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"
 
-LAZY = (
-    Lazy("zeros", _each(torch.zeros_like), "a kernel that writes nothing but zeros would win", _TIGHTEN),
-    Lazy(
+MUTANTS = (
+    Mutant("zeros", _each(torch.zeros_like), "a kernel that writes nothing but zeros would win", _TIGHTEN),
+    Mutant(
         "a constant",
         _constant,
         "a kernel that writes the mean everywhere would win",
         _TIGHTEN,
         "every output is a single number",
     ),
-    Lazy(
+    Mutant(
         "the answer to other inputs",
         _other,
         "the outputs hardly depend on the inputs, so a kernel could keep its first answer",
         "draw inputs that move the outputs by more than their bound",
     ),
-    Lazy("a wrong scale", _floats(_scaled), "outputs 2 % too large would pass", _TIGHTEN),
-    Lazy("a shift", _floats(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
-    Lazy(
+    Mutant("a wrong scale", _floats(_scaled), "outputs 2 % too large would pass", _TIGHTEN),
+    Mutant("a shift", _floats(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
+    Mutant(
         "lower precision",
         _rough,
         "arithmetic in bf16 would pass where check.accumulate asks for more",
         "lower check.c1 or the magnitude; or say accumulate: bfloat16, if that is meant",
         "no input and no output is wider than bf16, or check.accumulate is no wider",
     ),
-    Lazy(
+    Mutant(
         "one wrong element",
         _one_wrong,
         "an index that is off would pass",
         _TIGHTEN,
         "property_check alone decides, and one changed element may be right",
     ),
-    Lazy("one NaN", _floats(_last(_nan)), "a NaN would pass", _TIGHTEN),
-    Lazy(
+    Mutant("one NaN", _floats(_last(_nan)), "a NaN would pass", _TIGHTEN),
+    Mutant(
         "unwritten outputs",
         _unwritten,
         "outputs that a kernel never wrote would pass",

@@ -3,7 +3,7 @@
 Indices out of range, NaN, a permutation that is none: a check that is written for sane answers raises an IndexError on
 such bytes, or loops for ever. That is the answer's fault as soon as the same check has passed the reference's answer.
 Covered: exceptions, and Python that does not end. Not covered: a single call into a library that does not end; there
-the evaluator's own patience with the judge is what is left.
+the evaluator's own budget with the judge is what is left.
 """
 
 import signal
@@ -19,7 +19,7 @@ _AGAIN_S = 0.5
 """A check that catches the interruption is interrupted again."""
 
 
-class Broke(Exception):
+class CheckBroke(Exception):
     """The check raised, or did not end, on an answer; the text says what happened, in one line."""
 
 
@@ -27,7 +27,7 @@ class _Overdue(BaseException):
     """Interrupts a check. No `except Exception` of its own stops it."""
 
 
-class OwnCheck:
+class ProblemCheck:
     """`property_check` or `upstream_check` of a problem, as the judge asks it.
 
     name: what the function is called in reference.py. kernel: the problem's `ref_kernel`. seconds: how long it may
@@ -41,15 +41,15 @@ class OwnCheck:
     def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
         """What the check says of an answer to `data`: "" when it passes, else why not.
 
-        Raises Broke where it raises or hangs on this answer, and ValueError where it does so on the reference's answer
-        too: then the problem is at fault.
+        Raises CheckBroke where it raises or hangs on this answer, and ValueError where it does so on the reference's
+        answer too: then the problem is at fault.
         """
         if not self._proven:
             self._prove(data)
             self._proven = True
         try:
             return self._asked(data, outputs)
-        except Broke:
+        except CheckBroke:
             if not data[0].is_cuda:  # after a fault on a GPU nothing can be computed there any more, not even that
                 self._prove(data)
             raise
@@ -60,7 +60,7 @@ class OwnCheck:
         copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
         try:
             self._asked(data, copied)
-        except Broke as error:
+        except CheckBroke as error:
             raise ValueError(f"{error}, on the reference's own answer too: mend it in reference.py") from error
 
     def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
@@ -68,10 +68,10 @@ class OwnCheck:
             with _within(self._seconds):
                 return self._check(data, outputs)
         except _Overdue:
-            raise Broke(f"{self._name} did not end within {self._seconds:g} s") from None
+            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
         except Exception as error:  # a problem's code on a stranger's bytes: anything may come
             first = (str(error).splitlines() or [""])[0]
-            raise Broke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
+            raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)  # also where the interruption came while it was being called off
 

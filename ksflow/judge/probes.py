@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import torch
 
-from ksflow.judge.bound import bits, compare, same_bits, worst
 from ksflow.judge.cases import Reference, Tensors
 from ksflow.judge.declared import mismatch
-from ksflow.judge.mutants import LAZY, Lazy, Right
-from ksflow.judge.own_check import Broke
+from ksflow.judge.mutants import MUTANTS, Mutant, Right
+from ksflow.judge.own_check import CheckBroke
 from ksflow.judge.shortcuts import KINDS, Shortcut, found_on
+from ksflow.judge.tolerance import bits, compare, same_bits, worst
 
 Case = dict[str, Any]
 Row = tuple[str, bool, str]
@@ -53,18 +53,18 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
             return {"rows": rows}
-    accepted: dict[str, dict[str, bool]] = {lazy.name: {} for lazy in LAZY}
+    accepted: dict[str, dict[str, bool]] = {lazy.name: {} for lazy in MUTANTS}
     share = 0.0
     for case in cases:
         right = _right(source, case)
         share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
-        for lazy in LAZY:
+        for lazy in MUTANTS:
             answers = lazy.answers(right)
             if answers:
                 accepted[lazy.name][case["name"]] = any(_accepts(source.reference, right, answer) for answer in answers)
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
-    rows += [_verdict(lazy, accepted[lazy.name], source.problem) for lazy in LAZY]
+    rows += [_verdict(lazy, accepted[lazy.name], source.problem) for lazy in MUTANTS]
     return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
 
 
@@ -195,7 +195,7 @@ _SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
 )
 
 
-def _verdict(lazy: Lazy, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
+def _verdict(lazy: Mutant, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
     """How one wrong kernel fared."""
     name = f"rejects {lazy.name}"
     if not accepted:
@@ -240,7 +240,7 @@ def _said(reference: Reference, data: Tensors, outputs: Tensors) -> str:
         return ""
     try:
         return reference.property_check(data, outputs[0] if len(outputs) == 1 else outputs)
-    except Broke as error:
+    except CheckBroke as error:
         return str(error)
 
 

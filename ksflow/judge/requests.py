@@ -9,28 +9,28 @@ from typing import Any
 import torch
 
 from ksflow.errors import place
-from ksflow.judge.backend import Gear
-from ksflow.judge.input_pool import Stock, key
+from ksflow.judge.backend import Backend
+from ksflow.judge.input_pool import InputPool, key
 from ksflow.judge.overhead import Overhead
 from ksflow.judge.probes import probe
 from ksflow.judge.session import Host, Judgement
-from ksflow.judge.spinner import Awake
+from ksflow.judge.spinner import IdleSpinner
 from ksflow.processes import cores as seats
 from ksflow.sandbox import levels
 
 Json = dict[str, Any]
 
 
-class Seats:
-    """Which cores this judge and its boxes sit on: two that no other judge here has taken, while there are any."""
+class CorePinning:
+    """Which cores this judge and its sandboxes sit on: two that no other judge here has taken, while there are any."""
 
     def __init__(self, cores: set[int]) -> None:
         self._held: list[socket.socket] = []
-        self.box: int | None = None
+        self.sandbox: int | None = None
         self.judge = cores
         if len(cores) > 1:
             ordered = sorted(cores)
-            self.box = next(filter(self._take, reversed(ordered[1:])), ordered[-1])
+            self.sandbox = next(filter(self._take, reversed(ordered[1:])), ordered[-1])
             self.judge = {next(filter(self._take, ordered[:-1]), ordered[0])}
 
     def _take(self, core: int) -> bool:
@@ -39,27 +39,27 @@ class Seats:
         return held is not None
 
 
-class Desk:
+class RequestHandler:
     """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged.
 
     gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU.
     """
 
-    def __init__(self, light: socket.socket, heavy: socket.socket, awake: Awake, gpu: str = "") -> None:
-        self.awake = awake
+    def __init__(self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str = "") -> None:
+        self.spinner = spinner
         self.cores = os.sched_getaffinity(0)
-        self.seats = Seats(self.cores)
-        self.host = Host(light, heavy, self.seats.box, levels.probe().level)
-        awake.sit(self.seats.box)
+        self.seats = CorePinning(self.cores)
+        self.host = Host(light, heavy, self.seats.sandbox, levels.probe().level)
+        spinner.sit(self.seats.sandbox)
         null = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
-        self.gear = Gear(null)
+        self.backend = Backend(null)
         if gpu:
-            from ksflow.judge.device_backend import DeviceGear
+            from ksflow.judge.device_backend import DeviceBackend
 
-            self.gear = DeviceGear(self.host, gpu)
-            self.host = self.gear.host
-        self.stocks: dict[str, Stock] = {}
-        self.latest: Stock | None = None
+            self.backend = DeviceBackend(self.host, gpu)
+            self.host = self.backend.host
+        self.pools: dict[str, InputPool] = {}
+        self.latest: InputPool | None = None
 
     def prepare(self) -> bool:
         """Make a part of what the next request may need; whether there is more."""
@@ -72,7 +72,7 @@ class Desk:
     def answer(self, request: Json) -> Json | None:
         """The answer, or None where none is wanted. A fault of the judge's own is a `harness-error`."""
         try:
-            self.latest = self._stock(request["problem"])
+            self.latest = self._pool(request["problem"])
             if request["op"] == "prepare":
                 return None
             work = probe(self.latest) if request["op"] == "probe" else self._judge(self.latest, request)
@@ -80,23 +80,23 @@ class Desk:
         except Exception as error:  # noqa: BLE001 - the child's entry: a fault is told, and blamed on nobody
             return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
 
-    def _judge(self, stock: Stock, request: Json) -> Json:
+    def _judge(self, pool: InputPool, request: Json) -> Json:
         self._stay(self.seats.judge)
         try:
-            with self.awake.on(), self.gear.lease():
-                self.gear.release()
-                return Judgement(self.host, stock, self.gear, request).run()
+            with self.spinner.on(), self.backend.lease():
+                self.backend.release()
+                return Judgement(self.host, pool, self.backend, request).run()
         finally:
             self._stay(self.cores)
 
-    def _stock(self, problem: Json) -> Stock:
+    def _pool(self, problem: Json) -> InputPool:
         name = key(problem)
-        if name not in self.stocks:
-            self.stocks, self.latest = {}, None  # a stock is large; hardly anybody goes back and forth
-            self.gear.release()
-            self.stocks = {name: Stock(problem, self.gear.memory, self.gear.area)}
-            self.gear.release()
-        return self.stocks[name]
+        if name not in self.pools:
+            self.pools, self.latest = {}, None  # a pool is large; hardly anybody goes back and forth
+            self.backend.release()
+            self.pools = {name: InputPool(problem, self.backend.memory, self.backend.buffers)}
+            self.backend.release()
+        return self.pools[name]
 
     def _stay(self, cores: set[int]) -> None:
         with contextlib.suppress(OSError):

@@ -1,33 +1,34 @@
-"""What was timed of one kernel, on one case in one leg, and how much of it is the kernel's own.
+"""What was timed of one kernel, on one case in one replicate, and how much of it is the kernel's own.
 
-A turn is timed by the judge's wall clock and by the CPU time of the box, from one freezing to the next. From both comes
-off what a null kernel's turn takes. The CPU clock is there to catch work on other threads and after the answer. It also
-holds what the operating system does to stop a box, which costs a kernel that has filled the caches some µs more than a
-null kernel. So the wall clock counts as long as the CPU time does not exceed it by more than `_UNSEEN` and half of what
-stopping costs a null kernel; beyond that counts the CPU time less this allowance, so that neither of two like kernels
-jumps from one clock to the other. What a trick could hide in the allowance is less than the judge tells apart.
+A turn is timed by the judge's wall clock and by the CPU time of the sandbox, from one freezing to the next. From both
+comes off what a null kernel's turn takes. The CPU clock is there to catch work on other threads and after the answer.
+It also holds what the operating system does to stop a sandbox, which costs a kernel that has filled the caches some µs
+more than a null kernel. So the wall clock counts as long as the CPU time does not exceed it by more than `_UNSEEN` and
+half of what stopping costs a null kernel; beyond that counts the CPU time less this allowance, so that neither of two
+like kernels jumps from one clock to the other. What a trick could hide in the allowance is less than the judge tells
+apart.
 
-On a busy machine a null turn may seem to take as long as the kernel's. A time never falls below `_LEAST` of the turn;
-for one that would (or below half of it, with few undisturbed turns), no more than the fastest null turn comes off, and
-it is in doubt. `most_us` is what remains then: a disturbed machine makes turns longer and never shorter, so only this
-may say that a time is impossible.
+On a busy machine a null batch may seem to take as long as the kernel's. A time never falls below `_LEAST` of the turn;
+for one that would (or below half of it, with few undisturbed batches), no more than the fastest null batch comes off,
+and it is in doubt. `most_us` is what remains then: a disturbed machine makes turns longer and never shorter, so only
+this may say that a time is impossible.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.judge import statistics
-from ksflow.judge.overhead import Null
+from ksflow.judge.overhead import NullTimings
 
 _LEAST_US = 0.01
 """No call is said to take less."""
 _LEAST = 0.03
-"""Of a turn; less than this share is not told from the null turn."""
+"""Of a turn; less than this share is not told from the null batch."""
 _UNSEEN = 0.02
 _ENOUGH = 5
-"""Undisturbed turns, of the kernel and of the null kernel, from which a time may be called impossible."""
-_WALL = "wall: the judge's, one call a turn, less a null turn"
-_CPU = "cpu: the box's CPU time, which says more than the judge's wall clock; one call a turn, less a null turn"
+"""Undisturbed batches, of the kernel and of the null kernel, from which a time may be called impossible."""
+_WALL = "wall: the judge's, one call a batch, less a null turn"
+_CPU = "cpu: the sandbox's CPU time, which says more than the judge's wall clock; one call a batch, less a null turn"
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Samples:
     notes: dict[str, Any] = field(default_factory=dict)
     """What else is known of how they were taken."""
     most_us: float | None = None
-    """What is ranked, with no more taken off than the fastest null turn; None where that is not known."""
+    """What is ranked, with no more taken off than the fastest null batch; None where that is not known."""
     enough: bool = True
     """Whether enough turns were undisturbed to call a time impossible."""
     doubt: str = ""
@@ -58,49 +59,51 @@ class Samples:
     def settle(self, stopping_us: float) -> None:
         """Let one clock count for all calls; until now it is the larger one of each call.
 
-        stopping_us: the CPU time that it takes to stop a null kernel's box.
+        stopping_us: the CPU time that it takes to stop a null kernel's sandbox.
         """
-        low_wall, low_cpu = (statistics.low(statistics.pick(row, self.calm)) for row in (self.wall, self.cpu))
+        low_wall, low_cpu = (statistics.low(statistics.pick(row, self.undisturbed)) for row in (self.wall, self.cpu))
         allowed = min(_UNSEEN * low_wall, stopping_us / 2)
         by_cpu = low_cpu > low_wall + allowed
         self.us = [max(us - allowed, _LEAST_US) for us in self.cpu] if by_cpu else list(self.wall)
         self.notes["clock"] = _CPU if by_cpu else _WALL
 
-    def lift(self, turn_us: float, null_us: float) -> None:
-        """See to it that no time is too good, where a turn took so long and a null turn hardly less."""
-        least = _LEAST * turn_us
-        if (low := self.low()) < (least if self.enough else turn_us / 2):
-            self.doubt = f"a turn took {turn_us:.3g} µs, of which {null_us:.3g} are a null kernel's: too little is left"
+    def lift(self, batch_us: float, null_us: float) -> None:
+        """See to it that no time is too good, where a turn took so long and a null batch hardly less."""
+        least = _LEAST * batch_us
+        if (low := self.low()) < (least if self.enough else batch_us / 2):
+            self.doubt = (
+                f"a turn took {batch_us:.3g} µs, of which {null_us:.3g} are a null kernel's: too little is left"
+            )
             more = max(self.most_us or 0.0, least) - low
             self.us = [us + more for us in self.us]
 
     @property
-    def calm(self) -> list[bool]:
+    def undisturbed(self) -> list[bool]:
         """Which were not preempted; all, where no CPU time is taken."""
         if not self.cpu:
             return [True] * len(self.us)
-        return list(map(statistics.calm, self.wall, self.cpu))
+        return list(map(statistics.undisturbed, self.wall, self.cpu))
 
     def low(self) -> float:
         """What is ranked."""
-        return statistics.low(statistics.pick(self.us, self.calm), self.window)
+        return statistics.low(statistics.pick(self.us, self.undisturbed), self.window)
 
 
-def booked(turns: list[tuple[float, float]], null: Null) -> Samples:
-    """From a kernel's turns in the seconds of both clocks, and the null turns of the same race."""
+def samples_of(batches: list[tuple[float, float]], null: NullTimings) -> Samples:
+    """From a kernel's turns in the seconds of both clocks, and the null batches of the same benchmark."""
     samples = Samples(notes={"null": null.evidence()})
-    for wall_s, cpu_s in turns:
+    for wall_s, cpu_s in batches:
         samples.add(wall_s - null.wall_s, cpu_s - null.cpu_s)
     samples.settle(null.stopping_s * 1e6)
-    clocks = [[seconds * 1e6 for seconds in row] for row in zip(*turns, strict=True)]
-    whole = [statistics.low(statistics.pick(row, samples.calm)) for row in clocks]
+    clocks = [[seconds * 1e6 for seconds in row] for row in zip(*batches, strict=True)]
+    whole = [statistics.low(statistics.pick(row, samples.undisturbed)) for row in clocks]
     samples.most_us = max(us - least_s * 1e6 for us, least_s in zip(whole, null.least_s, strict=True))
-    samples.enough = sum(samples.calm) >= min(_ENOUGH, len(turns)) and null.calm >= _ENOUGH
+    samples.enough = sum(samples.undisturbed) >= min(_ENOUGH, len(batches)) and null.undisturbed >= _ENOUGH
     samples.lift(whole[0], null.wall_s * 1e6)
     return samples
 
 
-def drowned(wall_us: list[float], null_s: float) -> bool:
-    """Whether times, with a null turn's taken off, are too small a part of the turns to say anything."""
+def is_mostly_overhead(wall_us: list[float], null_s: float) -> bool:
+    """Whether times, with a null batch's taken off, are too small a part of the turns to say anything."""
     low = statistics.low(wall_us)
     return low < _LEAST * (low + null_s * 1e6)

@@ -1,4 +1,4 @@
-"""The judge's handle on one box: its slots, messages, watchdog, and its end.
+"""The judge's handle on one sandbox: its slots, messages, watchdog, and its end.
 
 Every message carries a number drawn for it, and the answer must repeat it: an answer given ahead of time cannot.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ksflow.judge.buffers import Area
+from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
 from ksflow.judge.failure import CAUSES, Failure, ended
 from ksflow.judge.freezer import Freezer, freezer
@@ -30,16 +30,16 @@ from ksflow.sandbox.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
-_KEEPER_S = 60.0
-"""A keeper that says nothing for so long has a fault."""
+_SUPERVISOR_S = 60.0
+"""A supervisor that says nothing for so long has a fault."""
 _FREEZE_S = 10.0
-"""A box whose threads are not stopped by then does in the kernel what it must not do."""
+"""A sandbox whose threads are not stopped by then does in the kernel what it must not do."""
 _LOOK_S = 50e-6
 
 
 @dataclass(frozen=True)
-class Start:
-    """What a box is started with."""
+class SandboxSpec:
+    """What a sandbox is started with."""
 
     zygote: socket.socket
     language: str
@@ -57,15 +57,15 @@ class Start:
     """The GPU's files."""
 
 
-class Box:
-    """One candidate process. `with Box(...) as box`: whatever it started is dead afterwards."""
+class Sandbox:
+    """One candidate process. `with Sandbox(...) as sandbox`: whatever it started is dead afterwards."""
 
     _freezer: Freezer | None = None
     _frozen = False
     _group = ""
     """The folder of the control group in which it can be frozen."""
 
-    def __init__(self, start: Start, area: Area) -> None:
+    def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
         self.pid = 0
         self.root = 0
@@ -78,12 +78,12 @@ class Box:
         for name, text in start.files.items():
             with open(os.path.join(self.folder, name), "w") as file:
                 file.write(text)
-        area.clear()
-        self._area = area
-        self.inputs, self.outputs, room = area.inputs, area.outputs, area.room
-        self.keeper, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket, box = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        fds = [keeper.detach(), box.detach(), *map(os.dup, area.fds), self.log.writer]
+        buffers.clear()
+        self._buffers = buffers
+        self.inputs, self.outputs, sizes = buffers.inputs, buffers.outputs, buffers.sizes
+        self.supervisor, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
         if start.artefact:
             fds.append(native.sealed_copy(start.artefact))  # its owner could set its times, its mode
         order = {
@@ -91,8 +91,8 @@ class Box:
             "language": start.language,
             "main": next(iter(start.files), ""),
             "folder": self.folder,
-            "inputs_bytes": room.inputs_bytes,
-            "outputs_bytes": room.outputs_bytes,
+            "inputs_bytes": sizes.inputs_bytes,
+            "outputs_bytes": sizes.outputs_bytes,
             "memory_mb": start.memory_mb,
             "cpu_s": start.cpu_s,
             "core": start.core,
@@ -109,11 +109,11 @@ class Box:
         for fd in fds:
             os.close(fd)
         self._poller = select.poll()
-        for source in (self.socket, self.keeper, self.log.reader):
+        for source in (self.socket, self.supervisor, self.log.reader):
             self._poller.register(source, select.POLLIN)
         self.layout: Layout | None = None
 
-    def __enter__(self) -> "Box":
+    def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,10 +122,10 @@ class Box:
     def ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
         self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
-        self._until(lambda: bool(self.pid), "its keeper does not say which process it is")
+        self._until(lambda: bool(self.pid), "its supervisor does not say which process it is")
 
     def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
-        """Tell the box how a case's tensors lie. Raises Failure."""
+        """Tell the sandbox how a case's tensors lie. Raises Failure."""
         self.layout = layout
         message = {
             "name": name,
@@ -139,23 +139,23 @@ class Box:
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)
 
     def alone(self) -> bool:
-        """From now on the box has one process, whose CPU clock tells everything it does. Raises Failure.
+        """From now on the sandbox has one process, whose CPU clock tells everything it does. Raises Failure.
 
         It can start no other (false where this machine cannot see to that), and those that it started are killed.
         """
         with contextlib.suppress(OSError):
-            self.keeper.send(b"lock")
-        self._until(lambda: self.locked is not None, "its keeper does not answer")
+            self.supervisor.send(b"lock")
+        self._until(lambda: self.locked is not None, "its supervisor does not answer")
         if self._others:
             kind = "cheat" if self._others == KEEPS_STARTING else "timeout"
             raise Failure(kind, self._others)
         return bool(self.locked)
 
     def freeze(self) -> str:
-        """Stop every thread of the box's process until `thaw` or `go`; how it is done. Raises Failure.
+        """Stop every thread of the sandbox's process until `thaw` or `go`; how it is done. Raises Failure.
 
-        Returns once none of them runs, so that nothing which the box does is paid for by anybody else. Not before
-        `alone`: other processes of the box might go on.
+        Returns once none of them runs, so that nothing which the sandbox does is paid for by anybody else. Not before
+        `alone`: other processes of the sandbox might go on.
         """
         try:
             self._freezer = self._freezer or freezer(self.pid, self._group)
@@ -173,7 +173,7 @@ class Box:
         return self._freezer.how
 
     def thaw(self) -> None:
-        """Let a frozen box go on; nothing where it is not frozen."""
+        """Let a frozen sandbox go on; nothing where it is not frozen."""
         if self._frozen and self._freezer is not None:
             self._frozen = False
             with contextlib.suppress(OSError):  # it has ended, which the next answer will say
@@ -187,7 +187,7 @@ class Box:
     def go(self, slots: bytes, timeout_s: float) -> float:
         """Have the kernel called on these slots; the judge's wall clock around it, in seconds. Raises Failure.
 
-        A frozen box is told before it is thawed, so that it wakes up once and not twice.
+        A frozen sandbox is told before it is thawed, so that it wakes up once and not twice.
         """
         self._silent()
         started = time.perf_counter()
@@ -201,7 +201,7 @@ class Box:
         return self.region(slot, out=True).clone()
 
     def cpu_s(self) -> float:
-        """The CPU time of the box's process, all its threads, as the kernel counts it. Raises Failure."""
+        """The CPU time of the sandbox's process, all its threads, as the kernel counts it. Raises Failure."""
         try:
             return time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
@@ -214,21 +214,21 @@ class Box:
         return (self.outputs if out else self.inputs)[slot * pitch : (slot + 1) * pitch]
 
     def close(self) -> None:
-        """Have the keeper kill everything that the box started, and remove its folder."""
-        if self.keeper.fileno() < 0:
+        """Have the supervisor kill everything that the sandbox started, and remove its folder."""
+        if self.supervisor.fileno() < 0:
             return
-        self._area.spoiled = True
+        self._buffers.spoiled = True
         if self._freezer is not None:
             self._freezer.close()
         with contextlib.suppress(OSError):
-            self.keeper.send(b"end")
-            self.keeper.settimeout(_GONE_S)
-            while (message := self.keeper.recv(_LONGEST_WORD)) and message != b"gone":
+            self.supervisor.send(b"end")
+            self.supervisor.settimeout(_GONE_S)
+            while (message := self.supervisor.recv(_LONGEST_WORD)) and message != b"gone":
                 self._note(message)
-            self._area.spoiled = message != b"gone"
+            self._buffers.spoiled = message != b"gone"
         self.log.drain()
         os.close(self.log.reader)
-        self.keeper.close()
+        self.supervisor.close()
         self.socket.close()
 
     # -- inside ----------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Box:
         return nonce
 
     def _silent(self) -> None:
-        """Nothing may wait to be read when the box is told to go. Raises Failure."""
+        """Nothing may wait to be read when the sandbox is told to go. Raises Failure."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
                 self._judge(message, b"", b"")
@@ -282,39 +282,40 @@ class Box:
                 if message := self.socket.recv(LARGEST_TEXT + 64):
                     return message
             raise self._ended()
-        if self.keeper.fileno() in ready:
-            return self._heard(self._keeper_word())
+        if self.supervisor.fileno() in ready:
+            return self._heard(self._supervisor_message())
         if time.monotonic() > deadline:
             raise Failure("timeout", "no answer in time")
         return b""
 
     def _heard(self, word: bytes) -> bytes:
-        """What follows from a word of the keeper's. Raises Failure."""
+        """What follows from a word of the supervisor's. Raises Failure."""
         self._note(word)
         if self._cause.startswith("stopped"):
             raise Failure("timeout", CAUSES["stopped"])
         return self._last_word() if self.exit is not None else b""
 
     def _last_word(self) -> bytes:
-        """What the box said before it ended. Raises Failure when that was nothing."""
+        """What the sandbox said before it ended. Raises Failure when that was nothing."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
                 return message
         raise self._ended()
 
     def _until(self, known: Callable[[], bool], missing: str) -> None:
-        """Listen to the keeper until something is known. Raises Failure; the keeper's own trouble is not the box's."""
-        end = time.monotonic() + _KEEPER_S
+        """Listen to the supervisor until something is known. Raises Failure; the supervisor's own trouble is not the
+        sandbox's."""
+        end = time.monotonic() + _SUPERVISOR_S
         while not known():
-            if not select.select([self.keeper], [], [], max(end - time.monotonic(), 0))[0]:
+            if not select.select([self.supervisor], [], [], max(end - time.monotonic(), 0))[0]:
                 raise Failure("harness", missing)
-            if not (word := self._keeper_word()):
+            if not (word := self._supervisor_message()):
                 raise self._ended()
             self._note(word)
 
-    def _keeper_word(self) -> bytes:
+    def _supervisor_message(self) -> bytes:
         try:
-            return self.keeper.recv(_LONGEST_WORD)
+            return self.supervisor.recv(_LONGEST_WORD)
         except OSError:
             return b""
 
@@ -334,20 +335,20 @@ class Box:
         elif word in ("memory", "disk", "stopped"):
             self._cause = message.decode()
         elif not word and self.exit is None:
-            raise Failure("harness", "the keeper of the box is gone")
+            raise Failure("harness", "the supervisor of the sandbox is gone")
 
     def _place(self, word: str, value: str) -> None:
-        """Where the box's process is."""
+        """Where the sandbox's process is."""
         if word == "freezer":
             self._group = value
         else:
             self.pid, self.root = (int(part) for part in [*value.split(), *value.split()][:2])
 
     def _ended(self) -> Failure:
-        """The box hung up or ended: wait a moment for how."""
+        """The sandbox hung up or ended: wait a moment for how."""
         end = time.monotonic() + 2
         while self.exit is None and time.monotonic() < end:
-            if select.select([self.keeper], [], [], 0.1)[0]:
-                self._note(self._keeper_word())
+            if select.select([self.supervisor], [], [], 0.1)[0]:
+                self._note(self._supervisor_message())
         self.log.drain()
         return ended(self._cause, self.exit)

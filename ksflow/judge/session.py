@@ -1,4 +1,5 @@
-"""A request -> a verdict with its evidence: checked in one box, timed in another, and a claim confirmed in a third."""
+"""A request -> a verdict with its evidence: checked in one sandbox, timed in another, and a claim confirmed in a
+third."""
 
 import contextlib
 import os
@@ -11,18 +12,18 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.backend import Gear
-from ksflow.judge.buffers import Area
-from ksflow.judge.check import Patience, Rejected, check
-from ksflow.judge.comparison import Contest, Outcome
+from ksflow.judge.backend import Backend
+from ksflow.judge.buffers import Buffers
+from ksflow.judge.check import Rejected, WaitBudget, check
+from ksflow.judge.comparison import Outcome, PairedComparison
 from ksflow.judge.failure import Failure
-from ksflow.judge.input_pool import RETIRED, Shelf, Stock
-from ksflow.judge.sandboxed import Box, Start
+from ksflow.judge.input_pool import RETIRED, CasePool, InputPool
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.sandbox import levels
 
 Json = dict[str, Any]
 
-_OWN, _TWIN = "", "twin"
+_OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02
 """A kernel that differs from itself by more than this says that nothing can be ranked now."""
 _CONTROLS = 3
@@ -34,33 +35,33 @@ _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch
 _DRIVER_MB = 12 << 10
 """What a GPU's driver and libraries take of the host's memory beside the kernel."""
 _PRIVATE = (*levels.PRIVATE, "landlock")
-"""Levels at which a box can leave nothing for a later one."""
+"""Levels at which a sandbox can leave nothing for a later one."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """Where boxes come from and where they run."""
+    """Where sandboxes come from and where they run."""
 
     light: socket.socket
     torch: socket.socket
-    box_core: int | None
+    sandbox_core: int | None
     level: str
     device: Json = field(default_factory=dict)
     """On a GPU: its platform, its files, and what else its runtime reads."""
 
-    def start(self, kernel: Json, limits: Json) -> Start:
-        """How to start a box for this kernel."""
+    def start(self, kernel: Json, limits: Json) -> SandboxSpec:
+        """How to start a sandbox for this kernel."""
         native = kernel["language"] in ("cpp", "null") or bool(kernel.get("artefact"))
         mode = _MODES[kernel.get("mode", "")] if native else "torch"
         on_device = {"platform": self.device["platform"], "mode": mode} if self.device else {}
-        return Start(
+        return SandboxSpec(
             zygote=self.light if native and not mode.endswith("torch") else self.torch,
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
-            core=self.box_core,
+            core=self.sandbox_core,
             level=self.level,
             extra={**kernel.get("interpret", {}), "extra": list(self.device.get("folders", ()))},
             device=on_device,
@@ -71,20 +72,20 @@ class Host:
 class Judgement:
     """One kernel's way to its verdict. What was found so far is evidence, however it ends."""
 
-    def __init__(self, host: Host, stock: Stock, gear: Gear, request: Json) -> None:
+    def __init__(self, host: Host, pool: InputPool, backend: Backend, request: Json) -> None:
         self.host = host
-        self.stock = stock
-        self.gear = gear
+        self.pool = pool
+        self.backend = backend
         self.kernel: Json = request["kernel"]
         self.against: dict[str, Json] = {kernel["id"]: kernel for kernel in request["against"]}
         self.always = request.get("control") == "always"
         self.only_right = bool(request.get("only_right"))
         self.show = bool(request.get("show"))
-        self.limits: Json = stock.problem["limits"]
+        self.limits: Json = pool.problem["limits"]
         self.at = ""
         self.evidence: Json = {
-            "contents": stock.name,
-            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.box_core},
+            "contents": pool.name,
+            "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
             "load": round(os.getloadavg()[0], 2),
             "spent_s": {},
         }
@@ -93,32 +94,32 @@ class Judgement:
         """The verdict as the evaluator gets it."""
         timings: list[Json] = []
         try:
-            if self.stock.tests:
-                self._check(self.stock.tests)
+            if self.pool.tests:
+                self._check(self.pool.tests)
             timings = [] if self.only_right else self._time()
             verdict, reason = ("untimed" if self.only_right else "accept"), ""
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
-        secret = {"contents": self.stock.name, "salt": self.stock.salt}
-        more = {"secret": secret, "device_uuid": self.gear.device_uuid}
+        secret = {"contents": self.pool.name, "salt": self.pool.salt}
+        more = {"secret": secret, "device_uuid": self.backend.device_uuid}
         return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, **more}
 
-    def _check(self, shelves: list[Shelf]) -> None:
-        patience = Patience(self.limits["check_s"])
+    def _check(self, cases: list[CasePool]) -> None:
+        budget = WaitBudget(self.limits["check_s"])
         rows = self.evidence["checked"] = []
-        with self._candidate("check", self.stock.test_area()) as box:
-            for shelf in shelves:
-                self.at = shelf.name
-                entries = [shelf.public(), next(shelf.feed(1))]
+        with self._candidate("check", self.pool.test_buffers()) as sandbox:
+            for case in cases:
+                self.at = case.name
+                entries = [case.public(), next(case.feed(1))]
                 measure = self.show and self.only_right
-                rows.append(check(box, shelf, self.stock.reference, entries, patience, self.show, measure))
+                rows.append(check(sandbox, case, self.pool.reference, entries, budget, self.show, measure))
         said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
-        if self.stock.reference.upstream is not None:
+        if self.pool.reference.upstream is not None:
             self.evidence["upstream"] = said[0] if said else "pass"
 
     def _time(self) -> list[Json]:
-        outcome = self._contest("time", {_OWN: self.kernel, **self.against})
+        outcome = self._compare("time", {_OWN: self.kernel, **self.against})
         self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
         incumbent = next(iter(self.against), None)
         if incumbent in outcome.ratios:
@@ -130,12 +131,12 @@ class Judgement:
             if claim := self.evidence.get("claim"):
                 claim |= {"faster": False, "ranked": False, "why": doubt}
         self.evidence["timed"] = outcome.rows
-        self.evidence |= self.gear.evidence()
+        self.evidence |= self.backend.evidence()
         return outcome.rows
 
     def _longer(self, incumbent: str, first: Outcome) -> Outcome:
-        """The first contest and another one beside the incumbent alone, taken together."""
-        more = self._contest("time", {_OWN: self.kernel, incumbent: self.against[incumbent]})
+        """The first comparison and another one beside the incumbent alone, taken together."""
+        more = self._compare("time", {_OWN: self.kernel, incumbent: self.against[incumbent]})
         if incumbent not in more.ratios:
             return first
         both = first.with_more(more, _OWN)
@@ -145,8 +146,8 @@ class Judgement:
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
 
-        Faster is what leads in both contests beyond the 95 % interval, and in the two taken together by more than the
-        incumbent differs from itself on top of that. Where memory is short, the kernel itself has the twin.
+        Faster is what leads in both comparisons beyond the 95 % interval, and in the two taken together by more than
+        the incumbent differs from itself on top of that. Where memory is short, the kernel itself has the control.
         """
         claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent], "ranked": True, "why": ""}
         self.evidence["claim"] = claim
@@ -154,14 +155,14 @@ class Judgement:
         if not (ahead or self.always):
             return first
         rival = self.against[incumbent]
-        single, twin = (_OWN, self.kernel) if self.stock.large else (incumbent, rival)
+        single, control = (_OWN, self.kernel) if self.pool.large else (incumbent, rival)
         seen: Outcome | None = None
         for _ in range(_CONTROLS):
-            again = self._contest("confirm", {_OWN: self.kernel, incumbent: rival, _TWIN: twin})
+            again = self._compare("confirm", {_OWN: self.kernel, incumbent: rival, _CONTROL_KERNEL: control})
             seen = seen.with_more(again, _OWN) if seen else again
-            itself = seen.ratio(single, _TWIN)
+            itself = seen.ratio(single, _CONTROL_KERNEL)
             if itself is None or incumbent not in seen.ratios:
-                failed = incumbent if itself else single or "the kernel's twin"
+                failed = incumbent if itself else single or "the kernel's control"
                 claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
                 return first
             both, noise = first.with_more(seen, _OWN), abs(itself["speedup"] - 1)
@@ -175,54 +176,54 @@ class Judgement:
         self.evidence["against"][0] |= both.ratios[incumbent]
         return both
 
-    def _contest(self, phase: str, kernels: dict[str, Json]) -> Outcome:
+    def _compare(self, phase: str, kernels: dict[str, Json]) -> Outcome:
         def at(case: str) -> None:
             self.at = case
 
         own, *others = kernels.items()
-        groups = [dict([own, other]) for other in others] if self.stock.large and others else [kernels]
+        groups = [dict([own, other]) for other in others] if self.pool.large and others else [kernels]
         outcome: Outcome | None = None
         for group in groups:
-            found = Contest(self.stock, self.gear, group, at).run(
+            found = PairedComparison(self.pool, self.backend, group, at).run(
                 partial(self._candidate, phase), self._open, self._uses
             )
             outcome = outcome.beside(found, own[0]) if outcome else found
         assert outcome is not None
         for name, reason in outcome.skipped.items():
-            if name != _TWIN:
+            if name != _CONTROL_KERNEL:
                 self.evidence.setdefault("skipped", {})[name] = (reason.splitlines() or [""])[0][:300]
         self.evidence["one_process"] = outcome.locked
         return outcome
 
-    def _open(self, kernel: Json, area: Area) -> Box:
-        return self.gear.box(self.host.start(kernel, self.limits), area)
+    def _open(self, kernel: Json, buffers: Buffers) -> Sandbox:
+        return self.backend.sandbox(self.host.start(kernel, self.limits), buffers)
 
     @contextlib.contextmanager
-    def _candidate(self, phase: str, area: Area) -> Iterator[Box]:
-        """The candidate's box. Whatever the box does wrong inside is the candidate's verdict."""
+    def _candidate(self, phase: str, buffers: Buffers) -> Iterator[Sandbox]:
+        """The candidate's sandbox. Whatever the sandbox does wrong inside is the candidate's verdict."""
         limit = self.limits["check_s" if phase == "check" else "time_s"]
         started = time.monotonic()
         spent = self.evidence["spent_s"]
-        with self._open(self.kernel, area) as box:
+        with self._open(self.kernel, buffers) as sandbox:
             try:
                 self.at = "import"
-                box.ready(limit)
+                sandbox.ready(limit)
                 spent[f"{phase} start"] = round(time.monotonic() - started, 3)
-                yield box
+                yield sandbox
             except Failure as failure:
-                box.close()
-                self.gear.probe()
+                sandbox.close()
+                self.backend.probe()
                 raise _blame(failure, phase, self.at, limit) from failure
             except torch.OutOfMemoryError as error:
-                if not self.gear.hoarded(box.close):
+                if not self.backend.hoarded(sandbox.close):
                     raise
                 hoard = Failure("error", "leaves too little of the device's memory for the judge")
                 raise _blame(hoard, phase, self.at, limit) from error
             finally:
-                box.close()
+                sandbox.close()
                 spent[phase] = round(spent.get(phase, 0.0) + time.monotonic() - started, 3)
-                self.evidence["layers"] = box.layers
-                if text := box.log.text():
+                self.evidence["layers"] = sandbox.layers
+                if text := sandbox.log.text():
                     self.evidence["log"] = text
 
     @property

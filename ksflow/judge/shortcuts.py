@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ksflow.judge.bound import rms
 from ksflow.judge.cases import Tensors
 from ksflow.judge.mutants import Right
+from ksflow.judge.tolerance import rms
 from ksflow.sandbox.tree import like
 
 _INPUTS, _DIMENSIONS = 4, 3

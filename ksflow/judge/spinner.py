@@ -1,7 +1,8 @@
-"""Keeps the boxes' core awake while they are timed: a core that went to sleep takes its time to come back.
+"""Keeps the sandboxes' core awake while they are timed: a core that went to sleep takes its time to come back.
 
 A process that never rests, at the scheduler's idle priority: it runs when nobody else wants the core, and yields at
-once. On a virtual machine it takes a third to a half off what a signal to a sleeping box costs, and most of its spread.
+once. On a virtual machine it takes a third to a half off what a signal to a sleeping sandbox costs, and most of its
+spread.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from ksflow.sandbox import native
 
 
-class Awake:
+class IdleSpinner:
     """Make it before the first thread; it rests unless told to keep a core awake."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the samples say: a low mean with its interval, a filter for preempted turns, the interval of a ratio.
+"""What the samples say: a low mean with its interval, a filter for preempted batches, the interval of a ratio.
 
 The low mean is that of the faster half without its fastest tenth. On a shared machine it varies less than any single
 percentile (and far less than the minimum), and nothing that slows a part of the calls reaches it.
@@ -38,7 +38,7 @@ def quantile(samples: list[float], share: float) -> float:
     return float(torch.tensor(samples, dtype=torch.float64).quantile(share))
 
 
-def calm(wall: float, cpu: float) -> bool:
+def undisturbed(wall: float, cpu: float) -> bool:
     """Whether a sample was not preempted: wall time much above CPU time says that it was."""
     return wall <= cpu * _PREEMPTED + _SLACK_US
 
@@ -82,9 +82,9 @@ def ratio_logs(
 
 
 def interval(logs: list[torch.Tensor]) -> tuple[float, float]:
-    """The middle 95 % of the geometric mean over cases and legs, each of which has draws of its logarithm.
+    """The middle 95 % of the geometric mean over cases and replicates, each of which has draws of its logarithm.
 
-    A leg with one sample has nothing to draw from: then it counts how far the legs are apart (Student's t).
+    A replicate with one sample has nothing to draw from: then it counts how far the replicates are apart (Student's t).
     """
     each = torch.stack(logs)
     mean = each.mean(dim=0)

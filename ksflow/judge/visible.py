@@ -12,7 +12,7 @@ _LAST_LEVEL = {"gfx942": 256 << 20, "gfx950": 256 << 20}
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuProperties:
     """One GPU."""
 
     name: str
@@ -22,15 +22,15 @@ class Card:
     cache: int
     """In bytes: what must be written to empty it."""
     files: tuple[str, ...]
-    """What a box needs of /dev."""
+    """What a sandbox needs of /dev."""
     folders: tuple[str, ...] = ()
     """Where else AMD's runtime reads what there is."""
 
 
-_EMULATED = Card("emulated GPU", "emulated", 1 << 30, 1 << 20, ())
+_EMULATED = GpuProperties("emulated GPU", "emulated", 1 << 30, 1 << 20, ())
 
 
-def card(platform: str) -> Card:
+def gpu_properties(platform: str) -> GpuProperties:
     """The first GPU that this process sees; `platform` as for `open_driver`."""
     if platform == "emulated":
         return _EMULATED
@@ -38,4 +38,4 @@ def card(platform: str) -> Card:
     march = str(getattr(found, "gcnArchName", "")).partition(":")[0]
     cache = max(int(getattr(found, "L2_cache_size", 0)), _LAST_LEVEL.get(march, _LEAST_CACHE))
     uuid = str(getattr(found, "uuid", found.name))
-    return Card(found.name, uuid, found.total_memory, cache, device_files(), runtime_folders())
+    return GpuProperties(found.name, uuid, found.total_memory, cache, device_files(), runtime_folders())

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ksflow.formats.kernel import runtime
-from ksflow.judge.bound import compare, expected
+from ksflow.judge.tolerance import compare, expected
 from ksflow.sandbox.tree import Tree, flatten
 
 OWN_CHECK = True

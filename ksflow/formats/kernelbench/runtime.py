@@ -13,7 +13,7 @@ import torch
 
 from ksflow.formats.runtime import Files, Foreign, Json, Params
 from ksflow.formats.sizes import resized
-from ksflow.judge.bound import rms, strips
+from ksflow.judge.tolerance import rms, strips
 from ksflow.sandbox.elsewhere import seeded
 from ksflow.sandbox.tree import Flat, Tree, build, flatten, pack
 

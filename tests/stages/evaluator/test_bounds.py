@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ksflow.judge import bounds
-from ksflow.judge.bound import compare, expected, worst
+from ksflow.judge.tolerance import compare, expected, worst
 from ksflow.records import Check
 
 SEED = torch.Generator()

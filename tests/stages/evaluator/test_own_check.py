@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from ksflow.judge.own_check import Broke, OwnCheck
+from ksflow.judge.own_check import CheckBroke, ProblemCheck
 
 DATA = (torch.arange(4.0), torch.zeros(4))
 
@@ -32,16 +32,16 @@ def stubborn(_: object, outputs: torch.Tensor) -> str:
 
 @pytest.mark.parametrize("first", [2, 3])
 def test_a_check_that_does_not_end_is_interrupted(first: int) -> None:
-    check = OwnCheck("property_check", stubborn, right, 0.2)
+    check = ProblemCheck("property_check", stubborn, right, 0.2)
     assert check(DATA, torch.zeros(4)) == ""
     assert check(DATA, torch.ones(4)) == "off"
-    with pytest.raises(Broke, match=r"property_check did not end within 0\.2 s"):
+    with pytest.raises(CheckBroke, match=r"property_check did not end within 0\.2 s"):
         check(DATA, torch.full((4,), float(first)))
     assert check(DATA, torch.zeros(4)) == ""
 
 
 def test_a_check_that_breaks_on_some_contents_whatever_the_answer_is_the_problems_fault() -> None:
-    check = OwnCheck("property_check", lambda data, outputs: "off" if 1 / data[0][1].item() < 0 else "", right, 5.0)
+    check = ProblemCheck("property_check", lambda data, outputs: "off" if 1 / data[0][1].item() < 0 else "", right, 5.0)
     assert check(DATA, torch.ones(4)) == ""
     with pytest.raises(ValueError, match=r"property_check raised ZeroDivisionError: .* on the reference's own answer"):
         check((torch.zeros(4), torch.zeros(4)), torch.ones(4))

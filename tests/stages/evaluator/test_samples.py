@@ -2,18 +2,18 @@
 
 import pytest
 
-from ksflow.judge.figures import Lap, Laps
-from ksflow.judge.overhead import Null
-from ksflow.judge.samples import Samples, booked
+from ksflow.judge.figures import CaseResult, CaseResults
+from ksflow.judge.overhead import NullTimings
+from ksflow.judge.samples import Samples, samples_of
 
-Turns = list[tuple[float, float]]
+Batches = list[tuple[float, float]]
 FLOOR = {"name": "only", "floor": (2.0, "16 kB at 8 GB/s")}
 
 
-def null(turns: Turns) -> Null:
-    """The null turns of a race, in µs of both clocks."""
-    made = Null()
-    for wall_us, cpu_us in turns:
+def null(batches: Batches) -> NullTimings:
+    """The null batches of a benchmark, in µs of both clocks."""
+    made = NullTimings()
+    for wall_us, cpu_us in batches:
         made.add(wall_us * 1e-6, cpu_us * 1e-6)
     made.settle()
     return made
@@ -23,15 +23,15 @@ QUIET = [(25.0, 37.0)] * 32
 BUSY = [(25.0, 37.0)] * 3 + [(130.0, 120.0)] * 9 + [(9000.0, 60.0)] * 20
 
 
-def taken(turns: Turns, beside: Turns) -> Samples:
-    """What is kept of a kernel's turns, in µs of both clocks."""
-    return booked([(wall_us * 1e-6, cpu_us * 1e-6) for wall_us, cpu_us in turns], null(beside))
+def taken(batches: Batches, beside: Batches) -> Samples:
+    """What is kept of a kernel's batches, in µs of both clocks."""
+    return samples_of([(wall_us * 1e-6, cpu_us * 1e-6) for wall_us, cpu_us in batches], null(beside))
 
 
 def row(samples: Samples) -> tuple[dict[str, object], str]:
     """What becomes of a case with a floor of 2 µs, and why it ranks nothing."""
-    laps = Laps(FLOOR, [Lap({"": samples}, frozenset({""}), 32, 1, 0.0, [], 0)])
-    return laps.row(""), laps.doubt("")
+    results = CaseResults(FLOOR, [CaseResult({"": samples}, frozenset({""}), 32, 1, 0.0, [], 0)])
+    return results.row(""), results.doubt("")
 
 
 @pytest.mark.parametrize("kernel", [(60.0, 72.0), (30.0, 42.0), (26.0, 38.0)])

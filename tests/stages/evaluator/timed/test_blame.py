@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from evaluator import toy
-from evaluator.timed.test_contents import stock
-from ksflow.judge.backend import Gear
-from ksflow.judge.bound import expected
+from evaluator.timed.test_contents import pool
+from ksflow.judge.backend import Backend
 from ksflow.judge.comparison import Outcome
-from ksflow.judge.figures import Lap, Laps
-from ksflow.judge.input_pool import Shelves, Stock
-from ksflow.judge.mutants import LAZY, Right
+from ksflow.judge.figures import CaseResult, CaseResults
+from ksflow.judge.input_pool import InputPool, PoolLimits
+from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
 from ksflow.judge.session import Host, Judgement
+from ksflow.judge.tolerance import expected
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -44,16 +44,16 @@ def test_rival_that_hangs_in_the_race_costs_the_kernel_nothing(evaluator: LocalE
 
 
 def _outcome(us: dict[str, float], failed: str | None = None) -> Outcome:
-    """Of one case in two legs; `failed` does not start in the second."""
-    laps = []
-    for leg in range(2):
+    """Of one case in two replicates; `failed` does not start in the second."""
+    results = []
+    for replicate in range(2):
         samples = {
             name: Samples([each] * 9, [each] * 9, [each] * 9)
             for name, each in us.items()
-            if not (leg and name == failed)
+            if not (replicate and name == failed)
         }
-        laps.append(Lap(samples, frozenset(samples), 9, 1, 0.0, [], 0))
-    outcome = Outcome([Laps({"name": "only"}, laps)])
+        results.append(CaseResult(samples, frozenset(samples), 9, 1, 0.0, [], 0))
+    outcome = Outcome([CaseResults({"name": "only"}, results)])
     outcome.rows = [{"case": "only"}]
     outcome.skipped = {failed: ""} if failed else {}
     found = {name: outcome.ratio("", name) for name in us if name and name != failed}
@@ -65,20 +65,20 @@ def _judged(large: bool, *outcomes: Outcome) -> dict[str, Any]:
     left = list(outcomes)
 
     class Played(Judgement):
-        def _contest(self, phase: str, kernels: dict[str, Any]) -> Outcome:
+        def _compare(self, phase: str, kernels: dict[str, Any]) -> Outcome:
             return left.pop(0)
 
     kernel = {"language": "cpp"}
-    stock = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
-    host = SimpleNamespace(box_core=None)
+    pool = SimpleNamespace(tests=[], large=large, name="", salt="", problem={"limits": {}})
+    host = SimpleNamespace(sandbox_core=None)
     request = {"kernel": kernel, "against": [{**kernel, "id": "00001"}]}
-    gear = SimpleNamespace(evidence=dict, device_uuid="")
-    return Played(cast(Host, host), cast(Stock, stock), cast(Gear, gear), request).run()
+    backend = SimpleNamespace(evidence=dict, device_uuid="")
+    return Played(cast(Host, host), cast(InputPool, pool), cast(Backend, backend), request).run()
 
 
 def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_and_unranked() -> None:
     first = _outcome({"": 1.0, "00001": 2.0})
-    again = {"": 1.0, "00001": 2.0, "twin": 2.0}
+    again = {"": 1.0, "00001": 2.0, "control kernel": 2.0}
     for large in (False, True):
         found = _judged(large, first, _outcome(again, failed="00001"))
         assert found["verdict"] == "accept"
@@ -86,7 +86,7 @@ def test_incumbent_that_fails_when_it_is_timed_again_leaves_the_kernel_accepted_
         assert not claim["faster"]
         assert not claim["ranked"]
         assert claim["why"] == "00001 failed when it was timed again"
-    found = _judged(True, first, _outcome({**again, "twin": 1.0}))
+    found = _judged(True, first, _outcome({**again, "control kernel": 1.0}))
     assert found["evidence"]["claim"]["faster"]
 
 
@@ -96,15 +96,15 @@ def test_wrong_answers_are_made_of_every_type_and_any_check_can_take_them_apart(
     row = {"expected": out.double(), "magnitude": 0.0, "terms": 1}
     want = expected(row, out, {"c1": 8.0, "accumulate": "float32"})
     right = Right((out,), (out,), (want,), (out,), lambda data: data, True)
-    for lazy in LAZY:
+    for lazy in MUTANTS:
         for answer in lazy.answers(right):
             assert all(each.is_contiguous() for each in answer), lazy.name
 
 
 def test_contents_of_a_large_case_are_compared_whole(tmp_path: Path) -> None:
-    shelf = stock(toy.problem(tmp_path), Shelves(large=4096)).benchmarks[1]
-    assert shelf.large
-    assert shelf.slots == 1
-    whole = [all(want.sample is None for want in next(shelf.feed(1)).expected) for _ in range(3)]
+    case = pool(toy.problem(tmp_path), PoolLimits(large_bytes=4096)).benchmarks[1]
+    assert case.large
+    assert case.slots == 1
+    whole = [all(want.sample is None for want in next(case.feed(1)).expected) for _ in range(3)]
     assert all(whole)
-    assert not shelf.entries
+    assert not case.entries

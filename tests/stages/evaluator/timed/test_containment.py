@@ -285,10 +285,11 @@ import sys
 sys.modules["ksflow.sandbox.torch_shim"] = None
 from ksflow.sandbox import zygote
 control = zygote.spawn()
-from ksflow.judge.buffers import Area, Room
-from ksflow.judge.sandboxed import Box, Start
+from ksflow.judge.buffers import Buffers, BufferSizes
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.failure import Failure
-with Box(Start(control, "python", {"kernel.py": "raise ImportError"}), Area(Room(4096, 4096))) as box:
+spec = SandboxSpec(control, "python", {"kernel.py": "raise ImportError"})
+with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
     try:
         box.ready(300)
     except Failure as failure:

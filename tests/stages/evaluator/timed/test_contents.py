@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from evaluator import toy
-from ksflow.judge.buffers import Area
-from ksflow.judge.input_pool import Shelves, Stock
+from ksflow.judge.buffers import Buffers
+from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
-def stock(problem: Problem, shelves: Shelves | None = None) -> Stock:
+def pool(problem: Problem, limits: PoolLimits | None = None) -> InputPool:
     """As the judge makes it."""
     cases = {
         kind: [{"name": c.name, "params": dict(c.params), "seed": c.seed} for c in found]
@@ -22,7 +22,7 @@ def stock(problem: Problem, shelves: Shelves | None = None) -> Stock:
     }
     args = [{"name": arg.name, "role": arg.role} for arg in problem.args]
     described = {"root": problem.root, "args": args, "dims": ["n"], "check": asdict(problem.check), **cases}
-    return Stock(described, shelves or Shelves(), Area)
+    return InputPool(described, limits or PoolLimits(), Buffers)
 
 
 @pytest.fixture
@@ -32,27 +32,27 @@ def small(problem: Problem) -> Problem:
 
 
 def test_contents_of_one_judgement_are_all_different(small: Problem) -> None:
-    shelf = stock(small).benchmarks[0]
-    entries = list(islice(shelf.feed(8), 50))
+    case = pool(small).benchmarks[0]
+    entries = list(islice(case.feed(8), 50))
     assert len({entry.packed.numpy().tobytes() for entry in entries}) == 50
     assert len({entry.seed for entry in entries}) == 50
 
 
 def test_contents_retire(small: Problem) -> None:
-    made = stock(small)
+    made = pool(small)
     while made.step():
         pass
-    shelf = made.benchmarks[0]
-    shown = [{entry.number for entry in islice(shelf.feed(8), 10)} for _ in range(30)]
-    uses = [sum(number in few for few in shown) for number in range(shelf.made)]
+    case = made.benchmarks[0]
+    shown = [{entry.number for entry in islice(case.feed(8), 10)} for _ in range(30)]
+    uses = [sum(number in few for few in shown) for number in range(case.made)]
     assert max(uses) <= 8
-    alone = stock(small).benchmarks[0]
+    alone = pool(small).benchmarks[0]
     first = {entry.number for entry in islice(alone.feed(1), 5)}
     assert not first & {entry.number for entry in islice(alone.feed(1), 5)}
 
 
-def test_two_stocks_share_no_contents(small: Problem) -> None:
-    numbers = [{entry.seed for entry in islice(stock(small).benchmarks[0].feed(8), 20)} for _ in range(2)]
+def test_two_pools_share_no_contents(small: Problem) -> None:
+    numbers = [{entry.seed for entry in islice(pool(small).benchmarks[0].feed(8), 20)} for _ in range(2)]
     assert not numbers[0] & numbers[1]
 
 
