@@ -14,7 +14,7 @@ from ksflow.cli.warm_start import Heritage, inherit
 from ksflow.config import compose
 from ksflow.config.members import of_multirun
 from ksflow.errors import ConfigError, NothingTried
-from ksflow.export import hand_over
+from ksflow.export import export_winner
 from ksflow.export.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
@@ -125,8 +125,8 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
     module = write_best(folder, problem, target, outcome.best, commit)
     console.print(f"written to {module}")
     reference = next(iter(outcome.baselines), None)
-    handed = hand_over(folder / "handover", problem, target, outcome.best, lab.evaluate, reference)
-    for line in (*map(str, handed.files), *handed.said):
+    exported = export_winner(folder / "handover", problem, target, outcome.best, lab.evaluate, reference)
+    for line in (*map(str, exported.files), *exported.said):
         console.print(line, markup=False, soft_wrap=True)
 
 

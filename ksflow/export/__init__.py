@@ -1,5 +1,5 @@
 """The winner in its problem's format, and the file that compiles and launches it."""
 
-from ksflow.export.winner import Handed, hand_over
+from ksflow.export.export import Exported, export_winner
 
-__all__ = ["Handed", "hand_over"]
+__all__ = ["Exported", "export_winner"]

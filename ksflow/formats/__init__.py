@@ -5,6 +5,6 @@ a child process finds out. The files stay as they are, inside a `reference.py` t
 runtime's `install`; what was inferred and what was dropped is said in `Problem.origin`.
 
 A runtime works in the judge's process and nowhere else. What it makes fits the judge: flat tensors, a reference, a
-check. How the flat tensors become what a candidate of that format is called with travels to the box as `bind` (see
+check. How the flat tensors become what a candidate of that format is called with travels to the box as `binding` (see
 `sandbox.tree`). Problems of ksflow's own format are read in `problem`.
 """

@@ -46,7 +46,7 @@ def listed(
     quiet: str = "",
     fixed: Sequence[int] = (),
 ) -> list[Json]:
-    """All cases under a cap, each once, the tests first. quiet, fixed: see `made.Read`."""
+    """All cases under a cap, each once, the tests first. quiet, fixed: see `ParsedProblem`."""
     made: list[Json] = []
     for test, cases in ((True, tests), (False, benchmarks)):
         names: dict[str, str] = {}

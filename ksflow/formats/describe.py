@@ -123,7 +123,7 @@ def _row(module: Any, case: Json, device: str) -> Json:
     if device != "cpu":
         torch.cuda.synchronize()
     ran = time.perf_counter()
-    first = min(data.bind["outputs"])
+    first = min(data.binding["outputs"])
     tensors = [
         {
             "dtype": str(tensor.dtype).removeprefix("torch."),
@@ -140,8 +140,8 @@ def _row(module: Any, case: Json, device: str) -> Json:
         "first_s": made - started,
         "generate_s": min(made - started, again - made),
         "run_s": ran - again,
-        "plain": bool(data.bind["plain"]),
-        "inout": len(data.bind["inout"]),
+        "plain": bool(data.binding["plain"]),
+        "inout": len(data.binding["inout"]),
     }
 
 

@@ -10,14 +10,14 @@ from ksflow.processes.children import bare, ending_with_this
 from ksflow.records import Json
 
 
-class Unanswered(Exception):
+class IsolatedFailure(Exception):
     """It ended without an answer: its last words."""
 
 
-def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -> Any:
+def run_isolated(module: str, order: Json, timeout_s: float, home: str | None = None) -> Any:
     """What a module answers to an order, both in JSON; home: a folder that it has to itself, and starts in.
 
-    Raises Unanswered, subprocess.TimeoutExpired.
+    Raises IsolatedFailure, subprocess.TimeoutExpired.
     """
     own: dict[str, Any] = {"env": bare() | ({"HOME": home} if home else {}), "cwd": home}
     done = subprocess.run(
@@ -30,5 +30,5 @@ def asked(module: str, order: Json, timeout_s: float, home: str | None = None) -
         **own,
     )
     if done.returncode or not done.stdout.strip():
-        raise Unanswered((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
+        raise IsolatedFailure((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return json.loads(done.stdout.strip().splitlines()[-1])

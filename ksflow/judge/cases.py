@@ -60,7 +60,7 @@ class Layout:
     pieces: tuple[Piece, ...]
     input_bytes: int
     output_bytes: int
-    bind: Mapping[str, Any] = field(default_factory=dict)
+    binding: Mapping[str, Any] = field(default_factory=dict)
     """How a candidate of another format is called (`foreign.tree.Flat`); empty where it gets the tensors."""
 
     @cached_property
@@ -78,7 +78,7 @@ class Layout:
             for piece in self.outputs
         )
         data = (*(piece.view(packed) for piece in self.inputs), *(out.zero_() for out in empty))
-        return Flat(data, self.bind) if self.bind else data
+        return Flat(data, self.binding) if self.binding else data
 
 
 @dataclass(eq=False)
@@ -138,7 +138,7 @@ class Reference:
             pieces.append(Piece(tensor.dtype, tuple(tensor.shape), tensor.stride(), used[out], count, out))
             used[out] += -(-count // _ALIGN) * _ALIGN
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
-        return Layout(tuple(pieces), inputs, outputs, getattr(data, "bind", {}))
+        return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}))
 
     def entry(self, case: dict[str, Any], seed: int | None = None, most: int = ALL) -> tuple[Layout, Entry]:
         """Contents for a case, from its public seed or a secret one, checked at `most` elements of each output."""

@@ -18,8 +18,8 @@ def mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, 
     if not isinstance(data, tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in data):
         return "generate_input does not return a tuple of tensors"
     roles = [arg["role"] for arg in args]
-    if hasattr(data, "bind"):  # another format's: how many inputs there are, and their types, is the case's own affair
-        outputs = len(data.bind["outputs"])
+    if hasattr(data, "binding"):  # imported: how many inputs there are, and their types, is the case's own affair
+        outputs = len(data.binding["outputs"])
         return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
     if len(data) != len(args):
         return f"generate_input makes {len(data)} tensors, args declares {len(args)}"

@@ -96,7 +96,7 @@ class _Played:
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
         right = _right(source, case)
-        self.remedy = _FOREIGN_REMEDY if hasattr(right.data, "bind") else _REMEDY
+        self.remedy = _FOREIGN_REMEDY if hasattr(right.data, "binding") else _REMEDY
         names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
         end = time.monotonic() + seconds
         open_: list[Shortcut] = []
@@ -140,7 +140,7 @@ def _seeds(source: Source, case: Case) -> str:
             "cannot be repeated; draw everything from a torch.Generator seeded with `seed`"
         )
     # another format's tests may be the same each time: they are not timed
-    foreign_test = hasattr(data, "bind") and case not in source.problem["benchmarks"]
+    foreign_test = hasattr(data, "binding") and case not in source.problem["benchmarks"]
     if _equal(inputs, other) and not foreign_test:
         return (
             f"case {case['name']}: generate_input makes the same contents for seeds {case['seed']} and "

@@ -133,7 +133,7 @@ class Sandbox:
             "pitch": [layout.input_bytes, layout.output_bytes],
             "slots": slots,
             "dims": dims,
-            **({"bind": dict(layout.bind)} if layout.bind else {}),
+            **({"binding": dict(layout.binding)} if layout.binding else {}),
         }
         nonce = self._say(CASE, json.dumps(message).encode())
         self._answer(DONE, nonce, time.monotonic() + 30, spin_s=0)

@@ -111,7 +111,7 @@ class Attempt:
             if self.left:
                 raise Abandoned
 
-    def hand_over(self, entry: Mapping[str, Any]) -> bool:
+    def export_winner(self, entry: Mapping[str, Any]) -> bool:
         """From the provider's thread: True once the asking thread has kept the entry, False when it has gone."""
         with self.lock:
             if self.left:

@@ -90,7 +90,7 @@ class Client(dspy.LM):  # type: ignore[misc]
     def update_history(self, entry: dict[str, Any]) -> None:
         """DSPy calls it after every answer and before the adapter parses it."""
         attempt = attempts.current()
-        if attempt is not None and not attempt.hand_over(entry):
+        if attempt is not None and not attempt.export_winner(entry):
             with suppress(Exception):  # the run may be over; the answer stays in the cache
                 transcribe(_answer(attempt, entry, LATE))
         if dspy.settings.max_history_size and not dspy.settings.disable_history:

@@ -1,6 +1,6 @@
 """Calls of a foreign candidate: the tensors of a slot become its arguments, what it returns goes into the slot.
 
-`bind`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is made once for each case from
+`binding`, from the judge: `entry`: a function's name, or `class:NAME` for a module that is made once for each case from
 `init` (packed arguments) after seeding with `seed`; `spread`: the arguments are given one by one, not as one;
 `trailing`: so are the outputs after them, and nothing is returned; `keywords`: names that the last ones go by;
 `types`: those of what the reference returned, one for each of `results`; `device`: what `cuda` means, where none is
@@ -21,31 +21,31 @@ Json = dict[str, Any]
 Call = Callable[[], None]
 
 
-def bound(module: ModuleType, bind: Json, where: str) -> Callable[[Sequence[torch.Tensor]], Call]:
+def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[torch.Tensor]], Call]:
     """Tensors of a slot -> a ready call."""
-    function = _function(module, bind, where)
-    tree = unpack(bind["tree"])
-    like = unpack(bind["result_tree"])
+    function = _function(module, binding, where)
+    tree = unpack(binding["tree"])
+    like = unpack(binding["result_tree"])
 
     def ready(tensors: Sequence[torch.Tensor]) -> Call:
-        data = build(tree, [tensors[place] for place in bind["order"]])
-        fresh = [(tensors[place], tensors[source]) for source, place in bind["inout"]]
-        outputs = [tensors[place] for place in bind["results"]]
-        arguments = [*data] if bind.get("spread") else [data]
-        keywords = bind.get("keywords", ())
+        data = build(tree, [tensors[place] for place in binding["order"]])
+        fresh = [(tensors[place], tensors[source]) for source, place in binding["inout"]]
+        outputs = [tensors[place] for place in binding["results"]]
+        arguments = [*data] if binding.get("spread") else [data]
+        keywords = binding.get("keywords", ())
         named = dict(zip(keywords, arguments[len(arguments) - len(keywords) :], strict=True))
         arguments = arguments[: len(arguments) - len(keywords)]
-        if bind.get("trailing"):
+        if binding.get("trailing"):
             arguments += outputs
 
         def call() -> None:
             for mine, theirs in fresh:
                 mine.copy_(theirs)
             result = function(*arguments, **named)
-            if not bind.get("trailing"):
-                _settle(result, like, outputs, bind["types"])
+            if not binding.get("trailing"):
+                _settle(result, like, outputs, binding["types"])
 
-        return call if not bind["device"] else _elsewhere(call, bind["device"])
+        return call if not binding["device"] else _elsewhere(call, binding["device"])
 
     return ready
 
@@ -58,21 +58,21 @@ def _elsewhere(call: Call, device: str) -> Call:
     return mapped
 
 
-def _function(module: ModuleType, bind: Json, where: str) -> Callable[..., Any]:
-    kind, _, name = bind["entry"].rpartition(":")
+def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., Any]:
+    kind, _, name = binding["entry"].rpartition(":")
     found = getattr(module, name, None)
     if found is None:
         raise AttributeError(f"the kernel defines no {name}")
     if kind != "class":
         function: Callable[..., Any] = found
         return function
-    init = unpack(bind["init"])
-    seeded(bind["seed"])
-    with cuda_means(bind["device"] or "cuda"):
+    init = unpack(binding["init"])
+    seeded(binding["seed"])
+    with cuda_means(binding["device"] or "cuda"):
         made = found(*init).to(where)
-        if dtype := bind.get("dtype"):
+        if dtype := binding.get("dtype"):
             made = made.to(getattr(torch, dtype))
-    made.train(bool(bind.get("training", True)))
+    made.train(bool(binding.get("training", True)))
     model: Callable[..., Any] = made
     return model
 

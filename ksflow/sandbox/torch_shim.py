@@ -40,8 +40,8 @@ class TorchRunner:
     def over(self, case: dict[str, Any], regions: list[torch.Tensor]) -> list[Callable[[], None]]:
         """The same over bytes that are tensors already."""
         slots = [tensors(case, regions, slot) for slot in range(case["slots"])]
-        if bind := case.get("bind"):
-            return [*map(bound(self._module, bind, str(regions[0].device)), slots)]
+        if binding := case.get("binding"):
+            return [*map(bound(self._module, binding, str(regions[0].device)), slots)]
         count = sum(piece["out"] for piece in case["pieces"])
         return [self._call(data, count) for data in slots]
 

@@ -25,22 +25,22 @@ Tensors = tuple[torch.Tensor, ...]
 class Flat(tuple[torch.Tensor, ...]):
     """A case's tensors, inputs first, with how a candidate is called on them.
 
-    bind: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
+    binding: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
     first is copied into the second before a call; `results`: the places of what the call returns, in order;
-    `entry`, `init`, `seed`, `device`, `trailing`: see `box.foreign`.
+    `entry`, `init`, `seed`, `device`, `trailing`: see `sandbox.foreign`.
     """
 
-    bind: Mapping[str, Any]
+    binding: Mapping[str, Any]
 
-    def __new__(cls, tensors: Sequence[torch.Tensor], bind: Mapping[str, Any]) -> "Flat":
+    def __new__(cls, tensors: Sequence[torch.Tensor], binding: Mapping[str, Any]) -> "Flat":
         made = super().__new__(cls, tensors)
-        made.bind = bind
+        made.binding = binding
         return made
 
 
 def like(data: Tensors, tensors: Sequence[torch.Tensor]) -> Tensors:
     """Other tensors of the same case."""
-    return Flat(tensors, data.bind) if isinstance(data, Flat) else tuple(tensors)
+    return Flat(tensors, data.binding) if isinstance(data, Flat) else tuple(tensors)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from ksflow.errors import ConfigError
-from ksflow.formats.command import load
+from ksflow.formats.command.importer import load
 from ksflow.hardware.target import detect
 from ksflow.records import Kernel, Origin, Problem, Trial, Verdict
 from ksflow.report import briefing

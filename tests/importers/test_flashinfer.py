@@ -16,7 +16,7 @@ from ksflow.errors import ConfigError
 from ksflow.formats.cases import listed
 from ksflow.formats.flashinfer.importer import _solution, load
 from ksflow.formats.flashinfer.runtime import FlashInfer, read_tensor
-from ksflow.formats.runtime import Files
+from ksflow.formats.runtime import SourceFiles
 from ksflow.hardware.target import detect
 from ksflow.records import Problem, Verdict
 from ksflow.report import briefing
@@ -84,7 +84,7 @@ def data_set(tmp_path: Path) -> Path:
 
 def task(**more: Any) -> FlashInfer:
     spec = {"definition": DEFINITION, "inputs": {"one": GIVEN}, "root": "", "rtol": 0.01, "atol": 0.01, "ratio": 1.0}
-    files = Files({"definition_reference.py": DEFINITION["reference"]})
+    files = SourceFiles({"definition_reference.py": DEFINITION["reference"]})
     return FlashInfer(files, {**spec, "destination": False, **more})
 
 

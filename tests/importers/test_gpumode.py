@@ -16,8 +16,7 @@ from conftest import accepted, rejected, until
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.formats import cases
-from ksflow.formats import folder as made
+from ksflow.formats import assembly, cases
 from ksflow.formats.gpumode import importer
 from ksflow.formats.runtime import install
 from ksflow.hardware.target import detect
@@ -159,7 +158,7 @@ assert "GEMINI_API_KEY" not in os.environ, "sees the key"
 open("{{told}}", "w").write(str(os.getpid()))
 time.sleep(60)
 {SCALE}"""
-LOADS = "import sys; from ksflow.formats import gpumode; gpumode.load(sys.argv[1])"
+LOADS = "import sys; from ksflow.formats.gpumode import importer; importer.load(sys.argv[1])"
 
 
 @pytest.mark.slow
@@ -214,17 +213,17 @@ def test_where_size_is_not_the_cause_no_other_size_is_offered(tmp_path: Path) ->
 
 
 def test_what_only_another_machine_can_do_says_which() -> None:
-    read = made.Read("t", "t", "", "gpumode", {}, {}, (), (), "", "", {"format": "gpumode"})
+    read = assembly.ParsedProblem("t", "t", "", "gpumode", {}, {}, (), (), "", "", {"format": "gpumode"})
     tried = [[0, "n=1: RuntimeError: shape", "error"], [1, "n=9: ValueError: Invalid scaling configuration.", "error"]]
-    said = made._why(read, tried, "auto")
+    said = assembly._why(read, tried, "auto")
     assert "NVFP4 only on GPUs that have it" in said
     assert "shape" not in said
     assert "cap" not in said
     slow = [[0, "n=1: the reference runs for 9.0 s, and may for 1", "limit"]]
-    assert "problem.cap=N" in made._why(read, slow, "auto")
+    assert "problem.cap=N" in assembly._why(read, slow, "auto")
     other = [[0, "n=1: ValueError: no", "error"], [1, "n=2: ValueError: yes", "error"]]
-    assert "cap" not in made._why(read, other, "auto")
-    assert made._why(read, other[:1], 16).endswith("another cap, or problem.cap=auto, may do")
+    assert "cap" not in assembly._why(read, other, "auto")
+    assert assembly._why(read, other[:1], 16).endswith("another cap, or problem.cap=auto, may do")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +343,7 @@ def test_cases_of_one_size_are_told_apart_by_their_seeds() -> None:
 
 @pytest.fixture
 def imports() -> Iterator[None]:
-    """Foreign files are imported by names that anybody may have."""
+    """ImportedReference files are imported by names that anybody may have."""
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
@@ -357,15 +356,15 @@ def said(reference: str, kernel: str, params: dict[str, Any], calls: int = 2) ->
     """What the task's check says of a kernel, called as in a box."""
     functions: dict[str, Any] = {}
     files = {"reference.py": reference, "task.py": TASK, "utils.py": UTILS}
-    install(functions, "gpumode.runtime", files, {"reference": "reference.py", "accumulate": "bfloat16"})
+    install(functions, "gpumode", files, {"reference": "reference.py", "accumulate": "bfloat16"})
     data = functions["generate_input"](**params, seed=5, device="cpu")
     module = types.ModuleType("kernel")
     exec(kernel, module.__dict__)
     tensors = [tensor.clone() for tensor in data]
-    call = bound(module, data.bind, "cpu")(tensors)
+    call = bound(module, data.binding, "cpu")(tensors)
     for _ in range(calls):
         call()
-    outputs = tuple(tensors[place] for place in data.bind["outputs"])
+    outputs = tuple(tensors[place] for place in data.binding["outputs"])
     return str(functions["property_check"](data, outputs[0] if len(outputs) == 1 else outputs))
 
 

@@ -16,7 +16,7 @@ from ksflow.errors import ConfigError
 from ksflow.formats import sizes
 from ksflow.formats.kernelbench import importer
 from ksflow.formats.kernelbench import runtime as judged
-from ksflow.formats.runtime import Files, Foreign
+from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.hardware.target import detect, from_data_sheet
 from ksflow.records import Problem, Verdict
 from ksflow.sandbox.foreign import bound
@@ -115,9 +115,11 @@ def get_init_inputs():
 NEW = "\n\nModelNew = Model\n"
 
 
-def foreign(text: str, cap: int = 0, precision: str = "fp32", overrides: Mapping[str, Any] | None = None) -> Foreign:
-    """The judge's side of a file."""
-    return Foreign(judged.task(Files({"model.py": text}), _spec(text, precision, overrides or {})))
+def foreign(
+    text: str, cap: int = 0, precision: str = "fp32", overrides: Mapping[str, Any] | None = None
+) -> ImportedReference:
+    """What the judge has of a file."""
+    return ImportedReference(judged.create(SourceFiles({"model.py": text}), _spec(text, precision, overrides or {})))
 
 
 def _spec(text: str, precision: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,8 +134,8 @@ def answer(source: str, data: Flat) -> list[torch.Tensor]:
     exec(source, module.__dict__)
     tensors = [tensor.clone() for tensor in data]
     with torch.no_grad():
-        bound(module, dict(data.bind), "cpu")(tensors)()
-    return [tensors[place] for place in data.bind["outputs"]]
+        bound(module, dict(data.binding), "cpu")(tensors)()
+    return [tensors[place] for place in data.binding["outputs"]]
 
 
 def room(row: Mapping[str, Any]) -> torch.Tensor:

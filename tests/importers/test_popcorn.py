@@ -13,7 +13,7 @@ from importers.popcorn_server import CLI_ID, Fault, PopcornServer, board
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.formats import popcorn
+from ksflow.formats.popcorn import importer as popcorn
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Problem, Trial, Verdict
 from ksflow.stages.evaluator.popcorn import PopcornEvaluator
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ksflow.errors import ConfigError
-from ksflow.formats.runtime import Files, Foreign
-from ksflow.formats.tritonbench.calls import looked_at
+from ksflow.formats.runtime import ImportedReference, SourceFiles
+from ksflow.formats.tritonbench.calls import classify_calls
 from ksflow.formats.tritonbench.importer import load
 from ksflow.formats.tritonbench.runtime import TritonBench
 from ksflow.hardware.target import detect
@@ -46,12 +46,12 @@ def written(folder: Path, upper: str = UPPER, lower: str = LOWER) -> Path:
 
 @pytest.fixture
 def task() -> TritonBench:
-    files = Files({"golden.py": UPPER, "tests_of_task.txt": LOWER, "name.txt": "scaled"})
+    files = SourceFiles({"golden.py": UPPER, "tests_of_task.txt": LOWER, "name.txt": "scaled"})
     return TritonBench(files, {"functions": ["scaled"], "rtol": 1e-3, "atol": 1e-3})
 
 
 def test_calls_are_cases_with_contents_of_each_seed(task: TritonBench) -> None:
-    foreign = Foreign(task)
+    foreign = ImportedReference(task)
     with cuda_means("cpu"):
         assert len(task.recorded()) == 3
     one, other = (foreign.generate_input(call=0, seed=seed)[0] for seed in (1, 2))
@@ -63,10 +63,10 @@ def test_calls_are_cases_with_contents_of_each_seed(task: TritonBench) -> None:
 
 
 def test_a_candidate_is_called_as_the_tests_call_it(task: TritonBench) -> None:
-    data = Foreign(task).generate_input(call=1, seed=5)
+    data = ImportedReference(task).generate_input(call=1, seed=5)
     module: Any = type("Module", (), {"scaled": staticmethod(lambda x, by=2, *, shift: x * by + shift)})
     tensors = [tensor.clone() for tensor in data]
-    bound(module, dict(data.bind), "cpu")(tensors)()
+    bound(module, dict(data.binding), "cpu")(tensors)()
     assert torch.equal(tensors[-1], data[0] * 2 + 1)
 
 
@@ -96,7 +96,7 @@ def order(upper: str, lower: str, function: str, **more: Any) -> dict[str, Any]:
 
 def test_whole_numbers_vary_within_their_range_where_nothing_else_does() -> None:
     made = order(WHOLE, WHOLE_CALLS, "picked")
-    foreign = Foreign(TritonBench(Files(made["files"]), made["spec"]))
+    foreign = ImportedReference(TritonBench(SourceFiles(made["files"]), made["spec"]))
     first = [foreign.generate_input(call=0, seed=seed)[0].tolist() for seed in (1, 2)]
     assert first[0] != first[1]
     assert sorted(first[0]) == sorted(first[1]) == [1, 2, 4, 5, 7, 9]
@@ -108,7 +108,7 @@ def test_whole_numbers_vary_within_their_range_where_nothing_else_does() -> None
 
 
 def test_calls_that_the_judge_cannot_use_are_left_out_with_the_reason() -> None:
-    rows = looked_at(order(WHOLE, WHOLE_CALLS, "picked"))
+    rows = classify_calls(order(WHOLE, WHOLE_CALLS, "picked"))
     assert [row["why"] for row in rows[:2]] == ["", ""]
     for row in rows[2:4]:
         assert row["why"].startswith("generate_input makes the same contents for seeds 0 and 1")
@@ -119,7 +119,7 @@ def test_calls_that_the_judge_cannot_use_are_left_out_with_the_reason() -> None:
 def test_only_calls_with_a_module_among_their_arguments_are_left_out() -> None:
     upper = "def through(x, f):\n    return f(x) * 2 if f else x * 2\n"
     calls = "import torch\nthrough(torch.randn(9), None)\nthrough(torch.randn(9), torch.nn.ReLU())\n"
-    rows = looked_at(order(upper, calls, "through"))
+    rows = classify_calls(order(upper, calls, "through"))
     assert [row["why"] for row in rows] == ["", "an argument is code"]
 
 
@@ -129,7 +129,7 @@ def test_a_call_that_takes_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("time.sleep", lambda seconds: now.append(now.pop() + seconds))
     slow = "import time\n\ndef slow(x, s):\n    time.sleep(s)\n    return x * 2\n"
     calls = "import torch\nslow(torch.randn(9), 0.0)\nslow(torch.randn(9), 400.0)\nslow(torch.randn(9), 0.0)\n"
-    rows = looked_at(order(slow, calls, "slow", run_s=50.0, generate_s=300.0))
+    rows = classify_calls(order(slow, calls, "slow", run_s=50.0, generate_s=300.0))
     assert [row["why"] for row in rows] == ["", "it takes 400.0 s here", "the calls before it take 400.0 s here"]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ksflow.errors import ConfigError
+from ksflow.formats.assembly import Fit, ParsedProblem, problem, slug, text
 from ksflow.formats.flashinfer.solutions import adapted, params
-from ksflow.formats.folder import Fit, Read, problem, slug, text
 from ksflow.formats.gpumode.importer import provenance
 from ksflow.problem.loader import suggest
 from ksflow.records import Json, Kernel, Problem, Seed, Target, language
@@ -191,7 +191,7 @@ def _sound(work: Json) -> bool:
     )
 
 
-def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> Read:
+def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
     shapes = "\n".join(
         f"- {role} `{name}`: {_shape(one)} {one['dtype']}. {one.get('description') or ''}".rstrip()
         for role in ("inputs", "outputs")
@@ -204,11 +204,11 @@ def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: J
     rules = "\n".join(f"- {rule}" for rule in found.get("constraints") or ())
     words = [str(found.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
     inputs = {work["uuid"]: work["inputs"] for work in chosen}
-    return Read(
+    return ParsedProblem(
         name=slug(found["name"]),
         title=f"{found['name']} (FlashInfer)",
         statement="\n\n".join(filter(None, words)),
-        kind="flashinfer.runtime",
+        kind="flashinfer",
         files={"definition_reference.py": found["reference"]},
         spec={"definition": {key: found[key] for key in ("axes", "inputs", "outputs")}, "inputs": inputs,
               "root": str(base), **bounds},

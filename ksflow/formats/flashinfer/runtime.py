@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.runtime import Files, Json, Params
+from ksflow.formats.runtime import Json, Params, SourceFiles, Task
 from ksflow.sandbox.tree import Tree
 
-OWN_CHECK = True
 _MOST_HEADER = 100 << 20
 _CLAMP = 2.0
 _WHOLE = {torch.int8: 128, torch.int16: 1024, torch.int32: 1024, torch.int64: 1024}
@@ -22,15 +21,17 @@ _KINDS = {
 }  # fmt: skip
 
 
-class FlashInfer:
+class FlashInfer(Task):
     """spec: `definition`, `inputs` of each workload, `root` of the data set, `rtol`, `atol`, `ratio`, `destination`."""
 
-    def __init__(self, files: Files, spec: Json) -> None:
+    own_check = True
+
+    def __init__(self, files: SourceFiles, spec: Json) -> None:
         self._run = files.load("definition_reference.py").run
         self._spec = spec
         self._definition = spec["definition"]
 
-    def calling(self, params: Params) -> Json:
+    def call_spec(self, params: Params) -> Json:
         return {"entry": "run", "spread": True, "trailing": bool(self._spec["destination"])}
 
     def inputs(self, params: Params, seed: int) -> Tree:
@@ -49,9 +50,6 @@ class FlashInfer:
             if said := self._differs(mine, torch.as_tensor(theirs)):
                 return f"{name}: {said}"
         return ""
-
-    def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
-        raise NotImplementedError  # it has a check of its own
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -94,7 +92,7 @@ class FlashInfer:
         return off
 
 
-task = FlashInfer
+create = FlashInfer
 
 
 def drawn(shape: list[int], dtype: torch.dtype) -> torch.Tensor:

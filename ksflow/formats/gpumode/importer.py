@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from ksflow.errors import ConfigError
+from ksflow.formats.assembly import Fit, ParsedProblem, problem, slug, text
 from ksflow.formats.cases import Params, agree
-from ksflow.formats.folder import Fit, Read, problem, slug, text
 from ksflow.formats.gpumode import harness
 from ksflow.problem.loader import suggest
 from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target, language
@@ -149,7 +149,7 @@ def understood(
     source: Source,
     tests: Sequence[Mapping[str, Any]] | None = None,
     benchmarks: Sequence[Mapping[str, Any]] | None = None,
-) -> Read:
+) -> ParsedProblem:
     """A task's meaning. files: what lies beside a submission. tests, benchmarks: in place of its own. ConfigError."""
     where, fidelity = source.name, source.fidelity
     reference = next((name for name in ("reference.py", *files) if _binds(files.get(name, ""), "generate_input")), "")
@@ -172,11 +172,11 @@ def understood(
     typed = [case for case in said if fidelity == "upstream" and _stringly(case) != dict(case)]
     own = source.harness
     cases = [_case(case, fidelity, own) for case in said] + [_case(case, "typed", own) for case in typed]
-    return Read(
+    return ParsedProblem(
         name=source.name,
         title=source.title,
         statement=_statement(task, listed, score),
-        kind="gpumode.runtime",
+        kind="gpumode",
         files=files,
         spec={"reference": reference},
         tests=cases,

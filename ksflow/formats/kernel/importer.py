@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ksflow.errors import ConfigError
+from ksflow.formats.assembly import Fit, ParsedProblem, problem, slug, text
 from ksflow.formats.cases import Params, parameters
-from ksflow.formats.folder import Fit, Read, problem, slug, text
 from ksflow.formats.gpumode.importer import provenance
 from ksflow.formats.sizes import assigned
 from ksflow.problem.loader import for_gpus
@@ -55,7 +55,7 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     read = _read(file, beside, module, timed, {"rtol": rtol, "atol": atol})
     checked = [_case(case, usual) for case in tests or ()]
     fit = Fit(memory_mb=_MOST_MB, generate_s=_MOST_S, run_s=_MOST_S)
-    made = problem(Read(**{**read.__dict__, "tests": checked}), target, None, fit)
+    made = problem(ParsedProblem(**{**read.__dict__, "tests": checked}), target, None, fit)
     _fits(file, made)
     return made
 
@@ -114,7 +114,9 @@ def _case(case: Mapping[str, Any], usual: Mapping[str, ast.expr | None]) -> tupl
     return {**known, **given}, seed
 
 
-def _read(file: Path, beside: Path, module: ast.Module, timed: Sequence[tuple[Params, int]], bounds: Json) -> Read:
+def _read(
+    file: Path, beside: Path, module: ast.Module, timed: Sequence[tuple[Params, int]], bounds: Json
+) -> ParsedProblem:
     functions = _functions(module)
     own = [name for name in _CHECKS if name in functions]
     body = text(beside)
@@ -127,13 +129,13 @@ def _read(file: Path, beside: Path, module: ast.Module, timed: Sequence[tuple[Pa
         inferred.append(
             "inputs are drawn on the CPU and copied; generate_input(..., device) can draw them on a GPU, faster"
         )
-    return Read(
+    return ParsedProblem(
         name=slug(file.stem),
         title=f"{file.name}, made faster",
         statement=_said(module, functions["ref_kernel"]) or f"What {beside.name} does.",
-        kind="kernel.checked" if own else "kernel.runtime",
+        kind="kernel",
         files={beside.name: body},
-        spec={"reference": beside.name, **bounds},
+        spec={"reference": beside.name, **bounds, **({"check": own[0]} if own else {})},
         tests=(),
         benchmarks=timed,
         listing=body,

@@ -1,38 +1,49 @@
-"""A user's own reference without a check of its own: what is right follows from the outputs' number formats."""
+"""A user's own reference. Its `check_implementation(data, output)` or `oracle(data)` decides what is right, if it has
+one; else what is right follows from the outputs' number formats.
+"""
 
 import torch
 
-from ksflow.formats.runtime import Files, Json, Params, accepts
-from ksflow.sandbox.tree import Tree
+from ksflow.formats.gpumode.runtime import GpuMode
+from ksflow.formats.runtime import Json, Params, SourceFiles, accepts
+from ksflow.judge.tolerance import compare, expected
+from ksflow.sandbox.tree import Tree, flatten
 
-OWN_CHECK = False
+_CHECK = {"c1": 8.0, "accumulate": "float32"}
 _STEPS = 8.0
 """Roundings of the number format that an element may be off by."""
 _LEAST = 1e-4
 """Sums in another order differ by more than their format's step."""
 
 
-class Kernel:
-    """spec: `reference`, the file; `rtol` and `atol`, or None."""
+class UserReference(GpuMode):
+    """spec: `reference`, the file; `rtol` and `atol`, or None; `check`, the function that decides, if there is one."""
 
-    def __init__(self, files: Files, spec: Json) -> None:
-        self.module = files.load(spec["reference"])
+    def __init__(self, files: SourceFiles, spec: Json) -> None:
+        super().__init__(files, spec)
         self._spec = spec
-
-    def calling(self, params: Params) -> Json:
-        return {"entry": "custom_kernel"}
+        self.own_check = "check" in spec
 
     def inputs(self, params: Params, seed: int) -> Tree:
-        generate = self.module.generate_input
-        there = {"device": "cuda"} if accepts(generate, "device") else {}  # which means the judge's device
-        there = there if torch.cuda.is_available() else dict.fromkeys(there, "cpu")
-        return generate(**params, **there, **({"seed": seed} if accepts(generate, "seed") else {}))
+        if not accepts(self.module.generate_input, "device"):
+            return super().inputs(params, seed)
+        device = "cuda" if torch.cuda.is_available() else "cpu"  # cuda means the judge's device
+        return super().inputs({**params, "device": device}, seed)
 
-    def answer(self, tree: Tree, params: Params) -> Tree:
-        return self.module.ref_kernel(tree)
-
-    def objection(self, tree: Tree, outputs: Tree) -> str | None:
-        return None
+    def objection(self, tree: Tree, outputs: Tree) -> str:
+        """By the reference's own check, else by the bound that its oracle's rows make."""
+        if self._spec["check"] == "check_implementation":
+            return super().objection(tree, outputs)
+        rows = self.module.oracle(tree)
+        rows = rows if isinstance(rows, list | tuple) else [rows]
+        got: list[torch.Tensor] = flatten(outputs)[1]
+        for row, out in zip(rows, got, strict=True):
+            finding = compare(expected(row, out, _CHECK), out)
+            if not finding.right:
+                at = finding.detail
+                first = f"first at {at['index']}: {at['got']} for {at['expected']}"
+                return f"{at['bad']} of {at['of']} elements are off, {first}"
+        return ""
 
     def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
         """As given, else some steps of the format."""
@@ -42,4 +53,4 @@ class Kernel:
         return (usual if rtol is None else rtol), (usual if atol is None else atol)
 
 
-task = Kernel
+create = UserReference

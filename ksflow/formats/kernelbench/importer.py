@@ -17,8 +17,8 @@ from typing import Any
 
 from ksflow.errors import ConfigError
 from ksflow.formats import sizes
+from ksflow.formats.assembly import CUT, Fit, ParsedProblem, problem, slug, text
 from ksflow.formats.cases import named
-from ksflow.formats.folder import CUT, Fit, Read, problem, slug, text
 from ksflow.formats.gpumode.importer import provenance
 from ksflow.problem.loader import suggest
 from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed, Target
@@ -139,18 +139,18 @@ def _given(file: Path, source: str, overrides: Mapping[str, Any]) -> Json:
     }
 
 
-def _read(file: Path, tree: ast.Module, source: str, spec: Json, name: str, overrides: Json) -> Read:
+def _read(file: Path, tree: ast.Module, source: str, spec: Json, name: str, overrides: Json) -> ParsedProblem:
     model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
     precision = spec["precision"]
     inferred = [f"{key} is {value!r}, as problem.overrides says" for key, value in overrides.items()]
     bare = _bare(model)
     if not bare:
         inferred.append("Model may have parameters, which only a candidate in Python can make: no bare pointers")
-    return Read(
+    return ParsedProblem(
         name=name,
         title=f"{file.stem} (KernelBench)",
         statement=_statement(model, precision),
-        kind="kernelbench.runtime",
+        kind="kernelbench",
         files={"model.py": source},
         spec=spec,
         tests=(),

@@ -11,25 +11,24 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.runtime import Files, Foreign, Json, Params
+from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple
 from ksflow.formats.sizes import resized
 from ksflow.judge.tolerance import rms, strips
 from ksflow.sandbox.elsewhere import seeded
 from ksflow.sandbox.tree import Flat, Tree, build, flatten, pack
 
-OWN_CHECK = False
 SEED = 42
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _SHARE = 8
 """An answer to other inputs is off by so many bounds, as a rule."""
 
 
-class KernelBench:
+class KernelBench(Task):
     """spec: `file`, `precision`, `training`; `tolerance`: upstream's, relative and absolute, and how far it may be
     narrowed where answers hardly differ from each other; `sizes`: `formats.sizes.edits`, which a case's `cap` bounds.
     """
 
-    def __init__(self, files: Files, spec: Json) -> None:
+    def __init__(self, files: SourceFiles, spec: Json) -> None:
         self._files, self._spec = files, spec
         self._source = (files.folder / spec["file"]).read_text(encoding="utf-8")
         self._made: dict[Any, Any] = {}
@@ -37,7 +36,7 @@ class KernelBench:
         self._bounds: dict[Any, float] = {}
         self._bound = self.usual
 
-    def calling(self, params: Params) -> Json:
+    def call_spec(self, params: Params) -> Json:
         return {
             "entry": "class:ModelNew",
             "init": pack(self._init(params)),
@@ -60,9 +59,6 @@ class KernelBench:
                 self._bounds[key] = self._narrowed(model, params)
             self._bound = self._bounds[key]
             return model(*tree)
-
-    def objection(self, tree: Tree, outputs: Tree) -> str | None:
-        return None
 
     def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
         """Of the case that was answered last."""
@@ -115,21 +111,17 @@ class KernelBench:
         return key, self._made[key]
 
 
-def upstream(foreign: Foreign) -> Callable[[Flat, Any], str]:
+def upstream(reference: ImportedReference) -> Callable[[Flat, Any], str]:
     """Upstream's verdict: same shape and `allclose` to the model's own answer, whatever its size."""
-    task = foreign.task
+    task = reference.task
     assert isinstance(task, KernelBench)
 
     def check(data: Flat, outputs: Any) -> str:
-        found = foreign.ref_kernel(data)
-        pairs = zip(_each(outputs), _each(found), strict=True)
+        found = reference.ref_kernel(data)
+        pairs = zip(as_tuple(outputs), as_tuple(found), strict=True)
         return next((said for got, want in pairs if (said := _differs(got, want, task.usual))), "")
 
     return check
-
-
-def _each(value: Any) -> tuple[torch.Tensor, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _differs(got: torch.Tensor, want: torch.Tensor, bound: float) -> str:
@@ -145,4 +137,4 @@ def _differs(got: torch.Tensor, want: torch.Tensor, bound: float) -> str:
     return f"{bad} of {got.numel()} elements off by up to {most:.3g}" if bad else ""
 
 
-task = KernelBench
+create = KernelBench

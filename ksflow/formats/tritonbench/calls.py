@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.runtime import Files, Foreign, Json
+from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
 from ksflow.formats.tritonbench.runtime import Call, TritonBench, same
 from ksflow.judge.cases import Reference
 from ksflow.judge.probes import probe
@@ -39,15 +39,15 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     with contextlib.redirect_stdout(sys.stderr):
-        rows = looked_at(order)
+        rows = classify_calls(order)
     answer.write(json.dumps(rows) + "\n")
 
 
-def looked_at(order: Json) -> list[Json]:
+def classify_calls(order: Json) -> list[Json]:
     """A row for each call."""
     where = order["device"]
     with cuda_means(where):
-        found = TritonBench(Files(order["files"]), order["spec"])
+        found = TritonBench(SourceFiles(order["files"]), order["spec"])
         calls = found.recorded(_most_s(order))
     asked = Asked(found, where, order["spec"]["accumulate"])
     rows: list[Json] = []
@@ -138,7 +138,7 @@ class Asked(Reference):
     """The judge's reference, over a task that is loaded already: one call of it at a time."""
 
     def __init__(self, task: TritonBench, where: str, accumulate: str) -> None:
-        foreign = Foreign(task, accumulate)
+        foreign = ImportedReference(task, accumulate)
         self.where = where
         self._there = {"device": where}
         self._check = {**asdict(Check(accumulate=accumulate)), "unit": 0.0}
@@ -150,7 +150,7 @@ class Asked(Reference):
         case: dict[str, Any] = {"name": f"call={number}", "params": {"call": number}, "seed": 0}
         data = self.data(case, 0)
         assert isinstance(data, Flat)
-        self.outputs = len(data.bind["outputs"])
+        self.outputs = len(data.binding["outputs"])
         inputs = len(data) - self.outputs
         args = [{"name": f"x{place}", "role": "in" if place < inputs else "out"} for place in range(len(data))]
         self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.formats.folder import Fit, Read, problem, slug, text
+from ksflow.formats.assembly import Fit, ParsedProblem, problem, slug, text
 from ksflow.formats.gpumode.importer import provenance
-from ksflow.formats.isolated import Unanswered, asked
+from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
 from ksflow.problem.loader import suggest
 from ksflow.records import Json, Kernel, Problem, Seed, Target, language
@@ -135,10 +135,10 @@ def _calls(source: Path, files: Mapping[str, str], spec: Json, target: Target | 
 def _ask(source: Path, order: Json, triton: bool) -> list[Json]:
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S
     try:
-        found: list[Json] = asked(_FIND, order, most_s)
+        found: list[Json] = run_isolated(_FIND, order, most_s)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{source}: its tests ran for {most_s:g} s{_remedy(triton)}") from error
-    except Unanswered as error:
+    except IsolatedFailure as error:
         last = str(error)
         raise ConfigError(f"{source}: its tests do not run here: {last[:300]}{_remedy(triton, last)}") from error
     if not any(not row["why"] for row in found):
@@ -160,7 +160,7 @@ def _chosen(found: list[Json]) -> Json:
     return {"rows": [row for row in found if not row["why"]], "left": [row for row in found if row["why"]]}
 
 
-def _read(source: Path, upper: str, lower: str, files: Mapping[str, str], spec: Json) -> Read:
+def _read(source: Path, upper: str, lower: str, files: Mapping[str, str], spec: Json) -> ParsedProblem:
     rows, left = spec.pop("rows"), spec.pop("left")
     kind = language(source.name, upper)
     names = ", ".join(f"`{name}`" for name in spec["functions"])
@@ -179,11 +179,11 @@ def _read(source: Path, upper: str, lower: str, files: Mapping[str, str], spec: 
         "inferred": inferred,
         "dropped": [f"call {row['call']} of {row['function']}: {row['why']}" for row in left],
     }
-    return Read(
+    return ParsedProblem(
         name=slug(f"tritonbench-{source.stem}"),
         title=f"{source.stem} (TritonBench)",
         statement=ast.get_docstring(_first(upper)) or f"What {names} does.",
-        kind="tritonbench.runtime",
+        kind="tritonbench",
         files=files,
         spec=spec,
         tests=(),
@@ -197,7 +197,7 @@ def _read(source: Path, upper: str, lower: str, files: Mapping[str, str], spec: 
     )
 
 
-def _placed(read: Read, target: Target | None) -> Read:
+def _placed(read: ParsedProblem, target: Target | None) -> ParsedProblem:
     """On a CPU, Triton code is no kernel to start from: there, candidates are in Python."""
     there = target is not None and target.kind == "gpu"
     if there or all(seed.kernel.language == "python" for seed in read.seeds):

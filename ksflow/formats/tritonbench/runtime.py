@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.runtime import Files, Json, Params
+from ksflow.formats.runtime import Json, Params, SourceFiles, Task
 from ksflow.sandbox.elsewhere import seeded
 from ksflow.sandbox.tree import Tree, build, flatten
 
-OWN_CHECK = False
 _SPREAD = 0.5
 """Contents that the tests write out are multiplied by at least so much, and at most by one."""
 _MOST = 64
@@ -43,10 +42,10 @@ class Call:
     took_s: float = 0.0
 
 
-class TritonBench:
+class TritonBench(Task):
     """spec: `functions` under test, `rtol`, `atol`."""
 
-    def __init__(self, files: Files, spec: Json) -> None:
+    def __init__(self, files: SourceFiles, spec: Json) -> None:
         if not torch.cuda.is_available():
             os.environ["TRITON_INTERPRET"] = "1"
         self._golden = files.load("golden.py")
@@ -56,7 +55,7 @@ class TritonBench:
         self._known: dict[int, Call] = {}
         self._fixed: dict[int, set[int]] = {}
 
-    def calling(self, params: Params) -> Json:
+    def call_spec(self, params: Params) -> Json:
         call = self._call(params)
         return {"entry": call.function, "spread": True, "keywords": list(call.keywords)}
 
@@ -72,9 +71,6 @@ class TritonBench:
         plain = len(tree) - len(call.keywords)
         named = dict(zip(call.keywords, tree[plain:], strict=True))
         return getattr(self._golden, call.function)(*tree[:plain], **named)
-
-    def objection(self, tree: Tree, outputs: Tree) -> str | None:
-        return None
 
     def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
         """As wide as a number format's own steps at least."""
@@ -136,7 +132,7 @@ class TritonBench:
         return calls
 
 
-task = TritonBench
+create = TritonBench
 
 
 def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:

@@ -1,6 +1,6 @@
 """What a file that compiles and launches a kernel must know of its cases, found by making them.
 
-    python -m ksflow.formats.facts < order.json
+    python -m ksflow.export.facts < order.json
 
 The order: `root` (the problem's folder), `device`, `outputs` (how many), `args`, `dims`, `cases`, `source`. Prints one
 line of JSON: `rows`, of each case [tensors that are given (sizes, strides, type), [places, outputs, places that are
@@ -69,9 +69,9 @@ def _data(reference: ModuleType, case: Json, device: str) -> Tensors:
 def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
     data = _data(reference, case, _device(order))
     first = len(data) - order["outputs"]
-    bind = data.bind if isinstance(data, Flat) else {}
-    returned = list(bind.get("results", ())) or list(range(first, len(data)))
-    places = [*bind.get("order", range(len(data))), *(returned if bind.get("trailing") else ())]
+    binding = data.binding if isinstance(data, Flat) else {}
+    returned = list(binding.get("results", ())) or list(range(first, len(data)))
+    places = [*binding.get("order", range(len(data))), *(returned if binding.get("trailing") else ())]
     outputs = {
         place: [list(tensor.shape), list(tensor.stride()), _type(tensor)]
         for place, tensor in enumerate(data)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ksflow.errors import ConfigError
-from ksflow.formats.folder import slug, text
+from ksflow.formats.assembly import slug, text
 from ksflow.formats.gpumode.importer import provenance
 from ksflow.problem.loader import suggest
 from ksflow.records import LANGUAGES, Case, Json, Kernel, Limits, Problem, Seed, language

@@ -17,8 +17,8 @@ import httpx
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.formats.assembly import ParsedProblem, problem, slug
 from ksflow.formats.cases import Params, named
-from ksflow.formats.folder import Read, problem, slug
 from ksflow.formats.gpumode import importer
 from ksflow.formats.gpumode.importer import Source, beside, understood
 from ksflow.problem.loader import suggest
@@ -74,7 +74,7 @@ def load(
     )
 
 
-def _tried(read: Read, target: Target | None) -> Problem:
+def _tried(read: ParsedProblem, target: Target | None) -> Problem:
     """With what running the reference here at small sizes tells, where it runs."""
     try:
         made = problem(read, target)
@@ -84,7 +84,7 @@ def _tried(read: Read, target: Target | None) -> Problem:
     return replace(made, origin=read.origin)
 
 
-def _alone(read: Read) -> Problem:
+def _alone(read: ParsedProblem) -> Problem:
     """The problem, with nothing run here. Its cases are still to come."""
     return Problem(
         name=read.name,

@@ -13,7 +13,7 @@ _POISON = (0x00, 0x5A)
 Json = dict[str, Any]
 
 
-class Seen:
+class CallLayout:
     """One case's call.
 
     kept: places of the arguments that are inputs. outputs: tensors like those a candidate makes: the arguments that are
@@ -43,8 +43,8 @@ class Seen:
             more[place] if place in more else self._own[sources[place]] for place in range(len(self._returned))
         ]
 
-    def bind(self) -> Json:
-        """How a candidate is called on them: see `box.tree.Flat`."""
+    def binding(self) -> Json:
+        """How a candidate is called on them: see `sandbox.tree.Flat`."""
         places = {index: place for place, index in enumerate(self.kept)}
         first, count = len(self.kept), len(self.outputs)
         return {
@@ -90,7 +90,7 @@ class Seen:
         return False
 
 
-def flat(tensor: torch.Tensor) -> bool:
+def is_constant(tensor: torch.Tensor) -> bool:
     """Whether all its elements are the same."""
     each = bits(tensor).view(-1, tensor.element_size())
     return all(bool((part.view(-1, each.shape[1]) == each[0]).all()) for (part,) in strips(each))
@@ -138,4 +138,4 @@ def _fill(tensor: torch.Tensor, byte: int) -> None:
 
 def _varied(tensor: torch.Tensor) -> bool:
     """Whether there is anything in it."""
-    return tensor.numel() > 0 and not flat(tensor)
+    return tensor.numel() > 0 and not is_constant(tensor)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ksflow import home
 from ksflow.errors import ConfigError
 from ksflow.formats.cases import Chosen, ladder, listed, merged, number, record, whole_numbers
-from ksflow.formats.isolated import Unanswered, asked
+from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 
@@ -85,7 +85,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedProblem:
     """What an importer found in a problem's files."""
 
     name: str
@@ -127,7 +127,7 @@ class Read:
     """Of a format that cuts in its own way: cap -> (what is the same for the same sizes, what became alike)."""
 
 
-def problem(read: Read, target: Target | None, cap: int | str | None = "auto", fit: Fit = Fit()) -> Problem:
+def problem(read: ParsedProblem, target: Target | None, cap: int | str | None = "auto", fit: Fit = Fit()) -> Problem:
     """The problem for a target. ConfigError where its reference does not run there.
 
     cap: the largest size; `auto` has a CPU take the largest that `fit`s; None for none.
@@ -187,7 +187,7 @@ def problem(read: Read, target: Target | None, cap: int | str | None = "auto", f
     )
 
 
-def _digest(read: Read, chosen: Sequence[Json]) -> str:
+def _digest(read: ParsedProblem, chosen: Sequence[Json]) -> str:
     """Of all that could change a verdict or a time, by content alone: where the files lie is not part of it, so a
     checkout may be moved, and two machines compare.
     """
@@ -196,7 +196,9 @@ def _digest(read: Read, chosen: Sequence[Json]) -> str:
     return hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16]
 
 
-def _fitting(read: Read, reference: Path, device: str, cap: int | str | None, fit: Fit) -> tuple[Step, list[Json]]:
+def _fitting(
+    read: ParsedProblem, reference: Path, device: str, cap: int | str | None, fit: Fit
+) -> tuple[Step, list[Json]]:
     """The largest cases that fit a device of this machine, and what each is made of. ConfigError."""
     steps = _steps(read, ladder(device, cap))
     found: Json = {}
@@ -221,7 +223,7 @@ def _attempts(steps: list[Step], device: str, cap: int | str | None, fit: Fit) -
     return [(fit, steps), *([(fit.wider, apart)] if apart else []), *([(fit.wider, steps)] if apart != steps else [])]
 
 
-def _steps(read: Read, caps: Sequence[int | None]) -> list[Step]:
+def _steps(read: ParsedProblem, caps: Sequence[int | None]) -> list[Step]:
     """Cases under each cap, smallest first, none twice; where sizes become alike, only those before all differ."""
     found: dict[str, Step] = {}
     for cap in caps:
@@ -234,12 +236,12 @@ def _steps(read: Read, caps: Sequence[int | None]) -> list[Step]:
     return [*steps[:apart], *(step for step in steps[apart:] if not step.merged)]
 
 
-def _step(read: Read, cap: int | None) -> Step:
+def _step(read: ParsedProblem, cap: int | None) -> Step:
     alike = merged(read.tests, read.benchmarks, cap, read.fixed) if read.under is None else read.under(cap or 0)[1]
     return Step(cap, listed(read.tests, read.benchmarks, cap, read.quiet, read.fixed), alike)
 
 
-def _why(read: Read, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
+def _why(read: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
     """Why no size will do, and what may help: other sizes only where they are the cause."""
     if not tried:
         return "there are no cases"
@@ -255,7 +257,7 @@ def _why(read: Read, tried: Sequence[Sequence[str]], cap: int | str | None) -> s
     return f"{why}; another cap, or problem.cap=auto, may do" if number(cap) else why
 
 
-def _remedy(read: Read, cap: int | str | None) -> str:
+def _remedy(read: ParsedProblem, cap: int | str | None) -> str:
     """What helps where a case takes too long or too much."""
     key = _SMALLER.get(read.origin["format"], "")
     if cap == "auto":
@@ -276,7 +278,7 @@ def text(file: Path) -> str:
         raise ConfigError(f"cannot read {file}: {error}") from error
 
 
-def _cut(read: Read, benchmarks: Sequence[Json], step: Step) -> list[str]:
+def _cut(read: ParsedProblem, benchmarks: Sequence[Json], step: Step) -> list[str]:
     whole = [dict(params) for params, _ in read.benchmarks]
     if step.cap is None or [case["params"] for case in benchmarks] == whole:
         return []
@@ -307,10 +309,10 @@ def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, fi
         found: Json = json.loads(kept.read_text())
         return found
     try:
-        found = asked(_DESCRIBE, order, _TIMEOUT_S)
+        found = run_isolated(_DESCRIBE, order, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
-    except Unanswered as error:
+    except IsolatedFailure as error:
         last = str(error)
         hint = "; problem.device=cpu takes cuda for the CPU" if "cuda" in last.lower() and device == "cuda" else ""
         hint = next((f"; {said}" for word, said in _HINTS.items() if word in last), hint)
@@ -320,7 +322,7 @@ def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, fi
     return found
 
 
-def _args(read: Read, tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
+def _args(read: ParsedProblem, tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
     names = list(read.names)
     made = []
     for place, tensor in enumerate(tensors):

@@ -13,10 +13,10 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ksflow.export.beside import apart
+from ksflow.export.companions import apart
 from ksflow.export.loader import Facts, loader, unseen
 from ksflow.formats.flashinfer.solutions import params, solution, traces, write_lines
-from ksflow.formats.isolated import Unanswered, asked
+from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.source.tunables import recipe
@@ -40,25 +40,25 @@ for _name, _text in _BESIDE.items():
 """
 _MARK = 8
 """Digits of a kernel's digest that set its files and its solution apart from all others'."""
-_CHILD = "ksflow.formats.facts"
+_CHILD = "ksflow.export.facts"
 
 
 @dataclass(frozen=True)
-class Handed:
+class Exported:
     """What was written, and what there is to know of it."""
 
     files: tuple[Path, ...]
     said: tuple[str, ...]
 
 
-def hand_over(
+def export_winner(
     folder: Path,
     problem: Problem,
     target: Target,
     trial: Trial,
     evaluate: Evaluator | None = None,
     baseline: Trial | None = None,
-) -> Handed:
+) -> Exported:
     """Write the winner in its problem's format below `folder`. Never raises for a kernel that cannot be handed over.
 
     evaluate: asked whether the file is right, if it has `measure`. baseline: what a FlashInfer trace names as the
@@ -67,7 +67,7 @@ def hand_over(
     kernel, kind = trial.kernel, str(problem.origin.get("format", ""))
     assert kernel is not None
     if kind == "command":
-        return Handed((), (f"{problem.origin['file']}: put it in its place in {problem.origin['path']}",))
+        return Exported((), (f"{problem.origin['file']}: put it in its place in {problem.origin['path']}",))
     folder.mkdir(parents=True, exist_ok=True)
     for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
         (folder / name).unlink(missing_ok=True)
@@ -76,13 +76,13 @@ def hand_over(
         facts = _facts(problem, target, kernel) if kernel.language in _COMPILED or _launched(kernel) else None
         text = _text(problem, target, trial, kind, facts)
     except ValueError as error:
-        return Handed((), (f"not handed over: {error}",))
+        return Exported((), (f"not handed over: {error}",))
     file.write_text(text, encoding="utf-8")
     said, errors = _tried(problem, evaluate, file, text)
     lints = [*_lints(kind, text), *_narrow(problem, kernel, file.name), *_guessed(problem, facts, file.name)]
     if kind != "flashinfer":
-        return Handed((file,), (*said, *lints))
-    return Handed(_flashinfer(folder, problem, target, trial, baseline, errors), (*said, *lints))
+        return Exported((file,), (*said, *lints))
+    return Exported(_flashinfer(folder, problem, target, trial, baseline, errors), (*said, *lints))
 
 
 def _narrow(problem: Problem, kernel: Kernel, name: str) -> list[str]:
@@ -172,10 +172,10 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     }
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
-            found = asked(_CHILD, order, _TIMEOUT_S, home=folder)
+            found = run_isolated(_CHILD, order, _TIMEOUT_S, home=folder)
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
-        except Unanswered as error:
+        except IsolatedFailure as error:
             raise ValueError(str(error)[:300]) from error
     return Facts(found["rows"], found["sources"])
 

@@ -1,0 +1,1 @@
+"""A task as GPU MODE's own service has it."""
