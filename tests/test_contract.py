@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ksflow import compilers
 from ksflow.problem.loader import load
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
 from ksflow.report import briefing
 from ksflow.source import launches
@@ -97,7 +97,7 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     ],
 )
 def test_the_examples_compile(sums: Problem, spoken: str, target: Target) -> None:
-    made = compilers.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target, environment({}))
+    made = compilers.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target, child_environment({}))
     assert not made.reason, made
     assert made.mode == "strong"
     assert {row["kernel"] for row in made.resources} == {"sums", "total"}

@@ -19,7 +19,7 @@ from ksflow.hardware import executables
 from ksflow.hardware import target as targets
 from ksflow.hardware.cost_model import quantity
 from ksflow.home import shipped
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import Target
 
 _KEYS = (
@@ -151,8 +151,8 @@ def _git() -> str:
 
 def isolation() -> tuple[str, dict[str, str]]:
     """The best level at which kernels can be held here, and what each layer is or why it is missing."""
-    trial = [sys.executable, "-P", "-m", "ksflow.sandbox.trial"]
-    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=environment({}), check=False)
+    trial = [sys.executable, "-P", "-m", "ksflow.sandbox.probe"]
+    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=child_environment({}), check=False)
     if done.returncode:
         return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
     found = json.loads(done.stdout)
@@ -163,7 +163,9 @@ def _seen_by_kernels() -> list[str]:
     """Those packages that a process finds whose environment is that of the judge's."""
     ask = f"from importlib.util import find_spec; print(*[name for name in {_KERNELS} if find_spec(name)])"
     command = [sys.executable, "-P", "-c", ask]
-    return subprocess.run(command, capture_output=True, text=True, env=environment({}), check=False).stdout.split()
+    return subprocess.run(
+        command, capture_output=True, text=True, env=child_environment({}), check=False
+    ).stdout.split()
 
 
 def _version(package: str) -> str:

@@ -31,7 +31,7 @@ from ksflow.config import compose
 from ksflow.config.members import FLAGS, Member, Suite, members
 from ksflow.errors import ConfigError, LineageError, NothingTried
 from ksflow.lineage import Lineage
-from ksflow.processes.children import ending_with_this
+from ksflow.processes.child_environment import end_with_this_process
 from ksflow.records import Json, Origin, Problem
 from ksflow.report import scores
 
@@ -287,7 +287,7 @@ def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
         stdout=out,
         stderr=subprocess.STDOUT,
         process_group=0,
-        preexec_fn=ending_with_this(signal.SIGTERM),
+        preexec_fn=end_with_this_process(signal.SIGTERM),
     )
 
 

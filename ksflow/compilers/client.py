@@ -24,8 +24,8 @@ from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.processes.child import Child
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
+from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
 from ksflow.records import Kernel, Limits, Problem, Target
 from ksflow.sandbox.levels import probe
@@ -188,7 +188,7 @@ def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> 
     if words.get("exit") == "0":
         return Built(made)
     if "exit" not in words and "disk" not in words:
-        raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its keeper ended')}")
+        raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its supervisor ended')}")
     text = _trim(answer["log"])
     for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
         if word in words:
@@ -201,7 +201,7 @@ class Workshop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._child: Child | None = None
+        self._child: ServerProcess | None = None
 
     def ask(self, request: dict[str, Any], limit: float) -> dict[str, Any]:
         """Its answer; one that died is replaced. Raises ConfigError when that does not help."""
@@ -220,9 +220,9 @@ class Workshop:
         """Of the process; 0 where there is none."""
         return self._child.pid if self._child else 0
 
-    def _awake(self) -> Child:
+    def _awake(self) -> ServerProcess:
         if self._child is None:
-            self._child = Child("ksflow.compilers.server", {})
+            self._child = ServerProcess("ksflow.compilers.server", {})
         elif not self._child.alive:
             self._child.restart()
         return self._child
@@ -246,7 +246,7 @@ def _unknown(compiler: Compiler, march: str) -> str:
     """What to write instead of a -march that the compiler does not know; empty where it does."""
     command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment({}), check=False, start_new_session=True
+        command, capture_output=True, text=True, env=child_environment({}), check=False, start_new_session=True
     )
     if done.returncode == 0:
         return ""

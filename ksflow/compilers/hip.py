@@ -19,7 +19,7 @@ from ksflow.compilers import resources
 from ksflow.compilers.boxes import Job
 from ksflow.compilers.emulator import DEVICE_HEADERS
 from ksflow.compilers.request import Entry, Request, named
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json
 from ksflow.source.launches import Step
 
@@ -163,7 +163,7 @@ def _zig() -> Hip | None:
 def _said(*command: str) -> str:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment({}), timeout=_PATIENCE_S, check=False
+            command, capture_output=True, text=True, env=child_environment({}), timeout=_PATIENCE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

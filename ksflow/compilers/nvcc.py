@@ -12,7 +12,7 @@ from pathlib import Path
 from ksflow.compilers import resources
 from ksflow.compilers.boxes import Job
 from ksflow.compilers.request import Entry, Request, named
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json
 from ksflow.source.launches import Step
 
@@ -86,7 +86,7 @@ def find() -> Nvcc | None:
             [command, "--version"],
             capture_output=True,
             text=True,
-            env=environment({}),
+            env=child_environment({}),
             timeout=_PATIENCE_S,
             check=False,
         )

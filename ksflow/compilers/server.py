@@ -15,11 +15,10 @@ import socket
 import time
 from typing import Any
 
-from ksflow.processes import cores as seats
-from ksflow.processes import wire
-from ksflow.sandbox import native, root
+from ksflow.processes import core_pinning, wire
+from ksflow.sandbox import linux, root
 from ksflow.sandbox.confine import PREFIX, prepare
-from ksflow.sandbox.supervisor import keep
+from ksflow.sandbox.supervisor import supervise
 
 _REQUESTS, _ANSWERS = 0, 1
 _LONGEST_LOG = 1 << 20
@@ -37,15 +36,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.umask(0o022)
-    native.set_dumpable(False)
+    linux.set_dumpable(False)
     prepare()
-    seats.sit_anywhere()
+    core_pinning.use_all_cores()
     cores = os.sched_getaffinity(0)
     with contextlib.suppress(wire.Closed):
         while True:
             request = wire.receive(_REQUESTS)
             os.sched_setaffinity(0, cores)
-            os.sched_setaffinity(0, seats.spare() or cores)  # a kernel may be being timed
+            os.sched_setaffinity(0, core_pinning.unreserved_cores() or cores)  # a kernel may be being timed
             answer = Work(request).run() if request["op"] == "make" else {}
             wire.send(_ANSWERS, {**answer, "id": request["id"]})
 
@@ -69,7 +68,7 @@ class Work:
             for fd in (ours.detach(), reader, _REQUESTS, _ANSWERS):
                 os.close(fd)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            keep(self.order, [theirs.detach(), writer, made])
+            supervise(self.order, [theirs.detach(), writer, made])
         theirs.close()
         os.close(writer)
         with ours, open(reader, "rb", buffering=0) as log, open(made, "rb") as result:
@@ -80,12 +79,12 @@ class Work:
                 self._keep(result.fileno())
         return {"words": self.words, "log": self._text(), "timed_out": not in_time}
 
-    def _wait(self, keeper: socket.socket, log: int) -> bool:
+    def _wait(self, supervisor: socket.socket, log: int) -> bool:
         """Whether the command ended in time. When whoever asked is gone, this process ends, and the box with it."""
         end = time.monotonic() + self.wall_s
         os.set_blocking(log, False)
         poller = select.poll()
-        for source in (keeper.fileno(), log, _REQUESTS):
+        for source in (supervisor.fileno(), log, _REQUESTS):
             poller.register(source, select.POLLIN if source != _REQUESTS else 0)
         while not {"exit", "fault", "gone", "disk"} & self.words.keys():
             left = end - time.monotonic()
@@ -94,24 +93,24 @@ class Work:
             for fd, event in poller.poll(left * 1000):
                 if fd == _REQUESTS:
                     os._exit(0)
-                if fd == keeper.fileno():
-                    self._note(keeper)
+                if fd == supervisor.fileno():
+                    self._note(supervisor)
                 elif not self._read(log) or event & select.POLLHUP:
                     poller.unregister(log)
         return True
 
-    def _note(self, keeper: socket.socket) -> bool:
-        message = keeper.recv(_LONGEST_WORD).decode()
+    def _note(self, supervisor: socket.socket) -> bool:
+        message = supervisor.recv(_LONGEST_WORD).decode()
         word, _, value = message.partition(" ")
         self.words[word or "gone"] = value
         return word not in ("", "gone")
 
-    def _end(self, keeper: socket.socket) -> None:
+    def _end(self, supervisor: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            keeper.send(b"end")
+            supervisor.send(b"end")
         with contextlib.suppress(OSError):
-            keeper.settimeout(_GONE_S)
-            while self._note(keeper):
+            supervisor.settimeout(_GONE_S)
+            while self._note(supervisor):
                 pass
 
     def _read(self, log: int) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from ksflow.judge.cases import loaded
-from ksflow.sandbox.tree import Flat, Tensors
+from ksflow.sandbox.runners.pytree import Flat, Tensors
 from ksflow.source.launches import Plan, assigned, parse, plans
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
-from ksflow.processes.children import bare, ending_with_this
+from ksflow.processes.child_environment import base_environment, end_with_this_process
 from ksflow.records import Json
 
 
@@ -19,14 +19,14 @@ def run_isolated(module: str, order: Json, timeout_s: float, home: str | None = 
 
     Raises IsolatedFailure, subprocess.TimeoutExpired.
     """
-    own: dict[str, Any] = {"env": bare() | ({"HOME": home} if home else {}), "cwd": home}
+    own: dict[str, Any] = {"env": base_environment() | ({"HOME": home} if home else {}), "cwd": home}
     done = subprocess.run(
         [sys.executable, "-P", "-m", module],
         input=json.dumps(order),
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        preexec_fn=ending_with_this(signal.SIGKILL),
+        preexec_fn=end_with_this_process(signal.SIGKILL),
         **own,
     )
     if done.returncode or not done.stdout.strip():

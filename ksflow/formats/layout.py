@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ksflow.judge.tolerance import bits, same_bits, strips
-from ksflow.sandbox.tree import Leaf, Tree, pack, returned
+from ksflow.sandbox.runners.pytree import Leaf, Tree, pack, returned
 
 _POISON = (0x00, 0x5A)
 """What is in a tensor before the reference runs, to see whether it reads that."""

@@ -19,8 +19,20 @@ import torch
 from ksflow.formats.layout import CallLayout, is_constant
 from ksflow.judge.tolerance import rms
 from ksflow.processes import scratch
-from ksflow.sandbox.elsewhere import cuda_means, seeded
-from ksflow.sandbox.tree import HIDDEN, Flat, Leaf, Tensors, Tree, build, flatten, pack, portable, returned, unpack
+from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
+from ksflow.sandbox.runners.pytree import (
+    HIDDEN,
+    Flat,
+    Leaf,
+    Tensors,
+    Tree,
+    build,
+    flatten,
+    pack,
+    portable,
+    returned,
+    unpack,
+)
 
 _C1 = 8.0
 _SMALL = 1e-30
@@ -32,7 +44,7 @@ class SourceFiles:
     """A problem's files in a folder of their own, and the modules in them."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
-        self.folder = scratch.folder()
+        self.folder = scratch.make_folder()
         for name, text in files.items():
             place = self.folder / name
             place.parent.mkdir(parents=True, exist_ok=True)

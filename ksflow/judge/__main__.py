@@ -14,8 +14,8 @@ import threading
 from typing import Any
 
 from ksflow.judge.spinner import IdleSpinner
-from ksflow.processes import cores, scratch, wire
-from ksflow.sandbox import native, zygote
+from ksflow.processes import core_pinning, scratch, wire
+from ksflow.sandbox import linux, zygote
 
 _REQUESTS = 0
 _ANSWERS = 1
@@ -26,19 +26,19 @@ def main() -> None:
     """Fork the zygotes, then answer requests."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
-    native.set_dumpable(False)
-    cores.sit_anywhere()
+    linux.set_dumpable(False)
+    core_pinning.use_all_cores()
     light = zygote.spawn()
     spinner = IdleSpinner()
     import torch
 
-    from ksflow.sandbox import interpreted, torch_shim
+    from ksflow.sandbox.runners import interpreted, torch_kernel
 
     assert interpreted  # imported for the zygote: a sandbox finds no file of ours
-    assert torch_shim
+    assert torch_kernel
     torch.set_num_threads(1)
     heavy = zygote.spawn()
-    native.keep_freed_memory()
+    linux.keep_freed_memory()
     from ksflow.judge.requests import RequestHandler
 
     gpu = next((word.removeprefix(_GPU) for word in sys.argv[1:] if word.startswith(_GPU)), "")
@@ -59,7 +59,7 @@ def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:
         while True:
             requests.put(wire.receive(_REQUESTS))
     except wire.Closed:
-        scratch.remove()  # what is registered for the end does not run
+        scratch.remove_folders()  # what is registered for the end does not run
         os._exit(0)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Buffers:
         """Forget: new memory, which is sealed against a change of its size and holds zeros."""
         self._close()
         pairs = zip(("inputs", "outputs"), self._places, strict=True)
-        self.fds = tuple(native.sealed_memory(name, len(place)) for name, place in pairs)
+        self.fds = tuple(linux.sealed_memory(name, len(place)) for name, place in pairs)
         self._close = weakref.finalize(self, _close, self.fds)
         for region, fd in zip((self.inputs, self.outputs), self.fds, strict=True):
-            native.map_over(region.data_ptr(), region.numel(), fd)
+            linux.map_over(region.data_ptr(), region.numel(), fd)
 
     def fits(self, wanted: BufferSizes) -> bool:
         """Whether it holds so much."""

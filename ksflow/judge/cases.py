@@ -15,7 +15,7 @@ import torch
 
 from ksflow.judge.own_check import ProblemCheck
 from ksflow.judge.tolerance import ALL, Expected, expected
-from ksflow.sandbox.tree import Flat
+from ksflow.sandbox.runners.pytree import Flat
 
 _ALIGN = 256
 _PAGE = 4096

@@ -37,12 +37,12 @@ from ksflow.judge.failure import Failure
 from ksflow.judge.nvml import Nvml
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.visible import gpu_properties
-from ksflow.processes.device_lock import exclusive
-from ksflow.sandbox import native
-from ksflow.sandbox.device import FIRST, FLAG, GATE_BYTES, QUEUED, TIME
+from ksflow.processes.device_lock import lock_device
+from ksflow.sandbox import linux
 from ksflow.sandbox.driver import Driver, DriverError, open_driver, torch_device
-from ksflow.sandbox.shim import DONE, GO, NONCE
-from ksflow.sandbox.torch_shim import device_bytes
+from ksflow.sandbox.runners.cpu import DONE, GO, NONCE
+from ksflow.sandbox.runners.device import FIRST, FLAG, GATE_BYTES, QUEUED, TIME
+from ksflow.sandbox.runners.torch_kernel import device_bytes
 
 _FLUSH = 2
 """How many times its size is written to empty the cache."""
@@ -101,7 +101,7 @@ class Device:
         self._events: list[Any] = []
         self._used = 0
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
-        self._word = self.driver.show(ctypes.addressof(ctypes.c_char.from_buffer(self._page)), mmap.PAGESIZE)
+        self._word = self.driver.map_host(ctypes.addressof(ctypes.c_char.from_buffer(self._page)), mmap.PAGESIZE)
         self._queues = 0
         self._load()
         self._own = self.driver.event(), self.driver.event()
@@ -173,7 +173,7 @@ class Device:
 
     def lease(self) -> AbstractContextManager[None]:
         """Nobody else works on this device meanwhile, in whatever process. Raises DeviceBusy after a while."""
-        return exclusive(self.uuid)
+        return lock_device(self.uuid)
 
     def quiet(self) -> bool:
         """Whether nobody but this process works on the device: its own work takes as long as it does alone."""
@@ -205,7 +205,7 @@ class DeviceBuffers(Buffers):
         grain = device.driver.granularity()
         whole = [-(-size // grain) * grain for size in (sizes.inputs_bytes, sizes.outputs_bytes)]
         self.sizes = BufferSizes(*whole)
-        shared = [device.driver.share(size) for size in whole]
+        shared = [device.driver.share_memory(size) for size in whole]
         pairs = zip((pointer for pointer, _ in shared), whole, strict=True)
         self.inputs, self.outputs = (device_bytes(*pair, device.where) for pair in pairs)
         self.shared = shared[0][1], shared[1][1]
@@ -228,16 +228,16 @@ class _GatePage:
     """The page with the words of the judge and of one sandbox, as both and the device see it."""
 
     def __init__(self, driver: Driver) -> None:
-        self.fd = native.sealed_memory("gate", GATE_BYTES)
+        self.fd = linux.sealed_memory("gate", GATE_BYTES)
         self.page = mmap.mmap(self.fd, GATE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.page))
-        self.word = driver.show(address, GATE_BYTES)
+        self.word = driver.map_host(address, GATE_BYTES)
         self.close = weakref.finalize(self, _hide, driver, address, self.fd)
 
 
 def _hide(driver: Driver, address: int, fd: int) -> None:
     with contextlib.suppress(DriverError):
-        driver.hide(address)
+        driver.unmap_host(address)
     os.close(fd)
 
 
@@ -248,7 +248,7 @@ def copy(source: torch.Tensor, target: torch.Tensor) -> None:
 
 def _free(driver: Driver, pointer: int, size: int, fd: int) -> None:
     with contextlib.suppress(DriverError):
-        driver.leave(pointer, size)
+        driver.unmap_shared(pointer, size)
     os.close(fd)
 
 

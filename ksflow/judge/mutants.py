@@ -7,7 +7,7 @@ import torch
 
 from ksflow.judge.cases import Tensors
 from ksflow.judge.tolerance import Expected, rms, strips
-from ksflow.sandbox.tree import like
+from ksflow.sandbox.runners.pytree import like
 
 _SCALE = 1.02
 _BYTES = (0xFF, 0x3F, 0x01)

@@ -4,7 +4,7 @@ from functools import cached_property
 
 from ksflow.errors import ConfigError
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
-from ksflow.processes.child import Judge
+from ksflow.processes.server_process import JudgeProcess
 from ksflow.records import Target
 
 EMULATED = "emulated"
@@ -19,9 +19,9 @@ class Place:
         self._gpu = platform(target)
 
     @cached_property
-    def judge(self) -> Judge:
+    def judge(self) -> JudgeProcess:
         """Started when it is first needed."""
-        return Judge(self.environment, self._gpu)
+        return JudgeProcess(self.environment, self._gpu)
 
     @property
     def started(self) -> bool:

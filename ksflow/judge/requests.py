@@ -15,7 +15,7 @@ from ksflow.judge.overhead import Overhead
 from ksflow.judge.probes import probe
 from ksflow.judge.session import Host, Judgement
 from ksflow.judge.spinner import IdleSpinner
-from ksflow.processes import cores as seats
+from ksflow.processes import core_pinning
 from ksflow.sandbox import levels
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ class CorePinning:
             self.judge = {next(filter(self._take, ordered[:-1]), ordered[0])}
 
     def _take(self, core: int) -> bool:
-        held = seats.take(core)
+        held = core_pinning.reserve_core(core)
         self._held += [held] if held else []
         return held is not None
 

@@ -22,10 +22,10 @@ from ksflow.judge.cases import Layout
 from ksflow.judge.failure import CAUSES, Failure, ended
 from ksflow.judge.freezer import Freezer, freezer
 from ksflow.judge.log import Log, plain
-from ksflow.sandbox import native
-from ksflow.sandbox.alone import KEEPS_STARTING
+from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
-from ksflow.sandbox.shim import CASE, DONE, GO, LARGEST_TEXT, NONCE
+from ksflow.sandbox.kill_others import KEEPS_STARTING
+from ksflow.sandbox.runners.cpu import CASE, DONE, GO, LARGEST_TEXT, NONCE
 
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _LONGEST_WORD = 1 << 14
@@ -85,7 +85,7 @@ class Sandbox:
         self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
         if start.artefact:
-            fds.append(native.sealed_copy(start.artefact))  # its owner could set its times, its mode
+            fds.append(linux.sealed_copy(start.artefact))  # its owner could set its times, its mode
         order = {
             **start.extra,
             "language": start.language,

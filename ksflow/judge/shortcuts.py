@@ -14,7 +14,7 @@ import torch
 from ksflow.judge.cases import Tensors
 from ksflow.judge.mutants import Right
 from ksflow.judge.tolerance import rms
-from ksflow.sandbox.tree import like
+from ksflow.sandbox.runners.pytree import like
 
 _INPUTS, _DIMENSIONS = 4, 3
 """The largest inputs and dimensions are played."""

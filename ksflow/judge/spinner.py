@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 
 
 class IdleSpinner:
@@ -45,7 +45,7 @@ class IdleSpinner:
 
 
 def _be(reader: int) -> None:
-    native.die_with_parent()
+    linux.die_with_parent()
     try:
         core = os.read(reader, 16)
         if core:

@@ -42,7 +42,7 @@ def lock_file(uuid: str) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def lock_device(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Hold the lock of the device with this UUID, alone on this machine. Raises DeviceBusy after a while.
 
     It is a lock on a file: its holder's end releases it, and the kernel knows who holds it.

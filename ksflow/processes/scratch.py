@@ -16,8 +16,8 @@ _PREFIX = "ksflow-foreign-"
 _held: dict[Path, int] = {}
 
 
-def folder() -> Path:
-    """A new folder of this process', removed at its end, or by `sweep` after it."""
+def make_folder() -> Path:
+    """A new folder of this process', removed at its end, or by `remove_abandoned` after it."""
     while True:
         made = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with contextlib.suppress(OSError):
@@ -25,20 +25,20 @@ def folder() -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if made.exists():  # else it was swept before it had its lock
                 if not _held:
-                    atexit.register(remove)
+                    atexit.register(remove_folders)
                 _held[made] = lock
                 return made
             os.close(lock)
 
 
-def remove() -> None:
+def remove_folders() -> None:
     """Remove this process' folders now."""
     for made in list(_held):
         shutil.rmtree(made, ignore_errors=True)
         os.close(_held.pop(made))
 
 
-def sweep() -> None:
+def remove_abandoned() -> None:
     """Remove this user's folders whose processes are gone."""
     for found in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ksflow.hardware import executables
-from ksflow.profiling.job import Job
-from ksflow.profiling.page import Block, limit, page
-from ksflow.profiling.running import Ran, program, run
+from ksflow.profiling.summary import Block, limit, page
+from ksflow.profiling.tool_sandbox import ToolResult, program, run
+from ksflow.profiling.workload import Workload
 from ksflow.records import Json
 
 _DURATION = "gpu__time_duration.sum"
@@ -113,7 +113,7 @@ def command(watched: Sequence[str], report: str, ncu: str = "ncu") -> list[str]:
     ]
 
 
-def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
+def profile(job: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
     """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. environment: what the kernel needs."""
     found = executables.find("ncu")
     if not found:
@@ -123,7 +123,7 @@ def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = 
     return {"tool": executables.version("ncu") or "ncu", "case": job.case, **outcome(text, ran, timeout_s)}
 
 
-def outcome(report: str, ran: Ran, timeout_s: float) -> Json:
+def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
     """The page of a report, or in one sentence why there is none."""
     if ran.timed_out:
         return {"refused": f"ncu took longer than {timeout_s:g} s"}

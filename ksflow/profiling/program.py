@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.device import Launcher, Native
 from ksflow.sandbox.driver import open_driver
-from ksflow.sandbox.torch_shim import TorchRunner
+from ksflow.sandbox.runners.device import Launcher, Native
+from ksflow.sandbox.runners.torch_kernel import TorchRunner
 
 Json = dict[str, Any]
 Tensors = tuple[torch.Tensor, ...]
@@ -26,7 +26,7 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 
 
 def main(path: str) -> None:
-    """Run a job (see `job.Job`), in the folder that has its files."""
+    """Run a job (see `job.Workload`), in the folder that has its files."""
     job = json.loads(Path(path).read_text())
     data = _inputs(job)
     call = _call(job, data)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ksflow.hardware import executables
-from ksflow.profiling.job import Job
-from ksflow.profiling.page import LINES, Block, limit, page
-from ksflow.profiling.running import program, run
+from ksflow.profiling.summary import LINES, Block, limit, page
+from ksflow.profiling.tool_sandbox import program, run
+from ksflow.profiling.workload import Workload
 from ksflow.records import Json
 
 PASSES = (
@@ -64,7 +64,7 @@ def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocpro
     ]
 
 
-def profile(job: Job, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
+def profile(job: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
     """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. timeout_s: for each of the runs.
 
     environment: what the kernel needs.

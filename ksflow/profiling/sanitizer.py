@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ksflow.hardware import executables
-from ksflow.profiling.job import Job
-from ksflow.profiling.running import Ran, program, run
+from ksflow.profiling.tool_sandbox import ToolResult, program, run
+from ksflow.profiling.workload import Workload
 from ksflow.records import Json
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -46,11 +46,14 @@ def command(tool: str, watched: Sequence[str], sanitizer: str = "compute-sanitiz
 
 
 def sanitize(
-    jobs: Sequence[Job], timeout_s: float, chosen: Sequence[str] = TOOLS, environment: Mapping[str, str] | None = None
+    workloads: Sequence[Workload],
+    timeout_s: float,
+    chosen: Sequence[str] = TOOLS,
+    environment: Mapping[str, str] | None = None,
 ) -> list[Json]:
     """evidence["sanitizer"]: a row for each tool: `case`, `errors` and the first `finding`, or why it was `refused`.
 
-    The tools work at once, each on the first job, and where that takes longer than timeout_s on the next one.
+    The tools work at once, each on the first workload, and where that takes longer than timeout_s on the next one.
     environment: what the kernel needs. What the first tool is refused for, the others are refused for too.
     """
     found = executables.find("compute-sanitizer")
@@ -60,9 +63,9 @@ def sanitize(
 
     def look(tool: str) -> Json:
         row: Json = {}
-        for job in jobs:
-            ran = run(command(tool, program(), found), job, timeout_s, {**(environment or {}), **_ENVIRONMENT})
-            row = {**outcome(tool, ran, timeout_s), "case": job.case}
+        for workload in workloads:
+            ran = run(command(tool, program(), found), workload, timeout_s, {**(environment or {}), **_ENVIRONMENT})
+            row = {**outcome(tool, ran, timeout_s), "case": workload.case}
             if not ran.timed_out:
                 break
         return row
@@ -72,7 +75,7 @@ def sanitize(
     return rows[:1] if rows[0].get("refused") in dict(_REFUSALS).values() else rows
 
 
-def outcome(tool: str, ran: Ran, timeout_s: float) -> Json:
+def outcome(tool: str, ran: ToolResult, timeout_s: float) -> Json:
     """What one tool found."""
     if ran.timed_out:
         return {"tool": tool, "refused": f"it took longer than {timeout_s:g} s"}

@@ -2,7 +2,7 @@
 only) in which the candidate's process can be frozen.
 
 A group is made below the judge's own (v2: below the nearest ancestor that hands its controllers down), named after the
-keeper that made it, and removed by it. Those of keepers that were killed are removed by the next zygote.
+supervisor that made it, and removed by it. Those of supervisors that were killed are removed by the next zygote.
 """
 
 import contextlib
@@ -159,7 +159,7 @@ def _mounted(kind: str, controller: str) -> list[Path]:
 
 
 def _sweep(place: Path) -> None:
-    """Remove the groups of keepers that are no more."""
+    """Remove the groups of supervisors that are no more."""
     for folder in place.glob(f"{_PREFIX}[0-9]*"):
         if not Path("/proc", folder.name.removeprefix(_PREFIX)).exists():
             for group in (folder / _CANDIDATE, folder):

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from ksflow.sandbox import cgroup, counters, landlock, levels, native, policy, root, seccomp
+from ksflow.sandbox import cgroup, counters, landlock, levels, linux, policy, root, seccomp
 
 _FIRST_UID, _UIDS = 61184, 4336
 """systemd's range for throw-away users."""
@@ -61,7 +61,7 @@ def prepare() -> None:
 
 
 def _sweep() -> None:
-    """Folders of boxes whose judge and keeper were killed at once; none that is in use is that old."""
+    """Folders of boxes whose judge and supervisor were killed at once; none that is in use is that old."""
     for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
         with contextlib.suppress(OSError):
             found = os.lstat(folder)
@@ -88,12 +88,12 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
             reader=not private and order["language"] == "python" and _closed_home(),
         )
     elif private:
-        native.no_capabilities()
+        linux.no_capabilities()
     os.chdir(folder)
-    native.set_dumpable(True)
+    linux.set_dumpable(True)
     _prefer_for_killing()
-    native.die_with_parent()
-    native.no_new_privileges()
+    linux.die_with_parent()
+    linux.no_new_privileges()
     if level == "landlock":
         readable = (*root.readable(), *root.settings(), *_LANDLOCK_READS, *order.get("extra", ()))
         landlock.restrict(
@@ -129,10 +129,10 @@ def _become(uid: int, folder: str, groups: list[int], reader: bool) -> None:
         os.setgroups([])
     os.setresgid(uid, uid, uid)
     if reader:
-        native.keep_capabilities()
+        linux.keep_capabilities()
     os.setresuid(uid, uid, uid)
     if reader:
-        native.only_read_search()
+        linux.only_read_search()
 
 
 @cache

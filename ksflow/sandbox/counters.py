@@ -11,7 +11,7 @@ import os
 import stat
 from functools import cache
 
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 
 _PROC = "/proc/"
 _STEADY = {"cmdline", "config.gz", "crypto", "devices", "execdomains", "filesystems", "kallsyms", "kmsg", "version"}
@@ -66,7 +66,7 @@ def folders() -> tuple[str, ...]:
 def system() -> bytes:
     """What the call `sysinfo` said at the first call of this function."""
     found = ctypes.create_string_buffer(_SYSTEM_BYTES)
-    native.call("sysinfo", found)
+    linux.call("sysinfo", found)
     return found.raw
 
 
@@ -86,7 +86,7 @@ def cover(root: str) -> None:
 
 def _put(source: str, target: str) -> None:
     with contextlib.suppress(OSError):
-        native.mount(source, target, None, _BIND)
+        linux.mount(source, target, None, _BIND)
 
 
 def _readable(path: str) -> bool:

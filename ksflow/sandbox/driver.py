@@ -1,7 +1,7 @@
 """A GPU's driver through ctypes: memory that two processes share, the default stream, events, device code. No torch.
 
 `open_driver("cuda")` speaks to libcuda, `open_driver("hip")` to libamdhip64, under the same names;
-`open_driver("emulated")` needs no GPU (see `emulated`). A process has one context, on device 0 of those it sees
+`open_driver("emulated")` needs no GPU (see `emulated_driver`). A process has one context, on device 0 of those it sees
 (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
 """
 
@@ -119,7 +119,7 @@ class Driver:
         self.call("MemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(_properties()), 0)
         return found.value
 
-    def share(self, size: int) -> tuple[Pointer, int]:
+    def share_memory(self, size: int) -> tuple[Pointer, int]:
         """Memory on the device, mapped here, and the file descriptor that another process maps it from."""
         handle, file = ctypes.c_ulonglong(), ctypes.c_int()
         self.call(
@@ -128,7 +128,7 @@ class Driver:
         self.call("MemExportToShareableHandle", ctypes.byref(file), handle, _POSIX_FILE, ctypes.c_ulonglong(0))
         return self._map(handle, size), file.value
 
-    def join(self, file: int, size: int) -> Pointer:
+    def map_shared(self, file: int, size: int) -> Pointer:
         """Map what another process shares."""
         handle = ctypes.c_ulonglong()
         self.call("MemImportFromShareableHandle", ctypes.byref(handle), self._file(file), _POSIX_FILE)
@@ -138,7 +138,7 @@ class Driver:
         """A descriptor as the import takes it."""
         return ctypes.c_void_p(number)
 
-    def leave(self, pointer: Pointer, size: int) -> None:
+    def unmap_shared(self, pointer: Pointer, size: int) -> None:
         """Unmap shared memory; it is gone once nobody maps it."""
         self.call("MemUnmap", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
         self.call("MemAddressFree", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
@@ -159,15 +159,15 @@ class Driver:
         self.call("MemAlloc", ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))
         return pointer.value
 
-    def show(self, address: int, size: int) -> Pointer:
+    def map_host(self, address: int, size: int) -> Pointer:
         """Host memory as the device sees it."""
         pointer = ctypes.c_ulonglong()
         self.call("MemHostRegister", ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
         self.call("MemHostGetDevicePointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
         return pointer.value
 
-    def hide(self, address: int) -> None:
-        """Undo `show`."""
+    def unmap_host(self, address: int) -> None:
+        """Undo `map_host`."""
         self.call("MemHostUnregister", ctypes.c_void_p(address))
 
     # -- the default stream ----------------------------------------------------------------------
@@ -310,7 +310,7 @@ class Hip(Driver):
 def open_driver(platform: str) -> Driver:
     """The driver of a platform: `cuda`, `hip`, or `emulated`."""
     if platform == "emulated":
-        from ksflow.sandbox.emulated import Emulated
+        from ksflow.sandbox.emulated_driver import Emulated
 
         return Emulated()
     return Hip() if platform == "hip" else Driver()

@@ -1,10 +1,10 @@
 """The first process of a box: trusted, the root of its tree, in the box's namespaces where it has any.
 
-It waits for the keeper to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks the
-candidate's process and reaps. What it says to the keeper: `here` (from the candidate's process, before it is confined),
-`ask` (with the descriptor on which starting a process is asked for), `exit N`, `stopped N`, `disk`, `fault` + text.
-Once the keeper has said `lock`, a stopped candidate is not reported any more: there is no control group to freeze it
-in, so the judge itself stops it outside its turns by signals.
+It waits for the supervisor to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks
+the candidate's process and reaps. What it says to the supervisor: `here` (from the candidate's process, before it is
+confined), `ask` (with the descriptor on which starting a process is asked for), `exit N`, `stopped N`, `disk`, `fault`
++ text. Once the supervisor has said `lock`, a stopped candidate is not reported any more: there is no control group to
+freeze it in, so the judge itself stops it outside its turns by signals.
 """
 
 import contextlib
@@ -13,27 +13,28 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from ksflow.sandbox import device, levels, loopback, native, root, shim, tool
+from ksflow.sandbox import levels, linux, loopback, root
 from ksflow.sandbox.confine import confine
+from ksflow.sandbox.runners import cpu, device, program
 
 DISK_MB = 512
 _OTHERS = ("tool", "nothing")
 """What is no kernel."""
 
 
-def run(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
+def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
     """Be the box's first process."""
-    native.die_with_parent()
-    native.adopt_orphans()
+    linux.die_with_parent()
+    linux.adopt_orphans()
     _keep_off(order["core"])
     try:
-        candidate = _start(order, keeper, fds)
+        candidate = _start(order, supervisor, fds)
     except OSError as error:
-        keeper.send(f"fault {error}"[:500].encode())
+        supervisor.send(f"fault {error}"[:500].encode())
         os._exit(1)
     for fd in fds:
         os.close(fd)
-    _reap(candidate, keeper, watch_disk=order["level"] in levels.PRIVATE)
+    _reap(candidate, supervisor, watch_disk=order["level"] in levels.PRIVATE)
 
 
 def _keep_off(core: int | None) -> None:
@@ -44,22 +45,22 @@ def _keep_off(core: int | None) -> None:
             os.sched_setaffinity(0, others)
 
 
-def _start(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> int:
-    _wait(keeper)
-    native.set_dumpable(False)
+def _start(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> int:
+    _wait(supervisor)
+    linux.set_dumpable(False)
     if order["level"] in levels.PRIVATE:
         _move(order)
         order = {**order, "folder": root.INSIDE}
-    _wait(keeper)
+    _wait(supervisor)
     candidate = os.fork()
     if candidate == 0:
-        _be_candidate(order, keeper, fds)
+        _be_candidate(order, supervisor, fds)
     return candidate
 
 
-def _wait(keeper: socket.socket) -> None:
-    """For the keeper's word; without a keeper there is no box."""
-    if not keeper.recv(16):
+def _wait(supervisor: socket.socket) -> None:
+    """For the supervisor's word; without a supervisor there is no box."""
+    if not supervisor.recv(16):
         os._exit(1)
 
 
@@ -82,31 +83,31 @@ def _move(order: dict[str, Any]) -> None:
     )
 
 
-def _be_candidate(order: dict[str, Any], keeper: socket.socket, fds: list[int]) -> NoReturn:
+def _be_candidate(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
     try:
         os.setsid()
-        keeper.send(b"here")
+        supervisor.send(b"here")
         listener = confine(order, fds[order["artefact"] :] if order.get("artefact") else [])
         if listener is not None:
-            socket.send_fds(keeper, [b"ask"], [listener])
+            socket.send_fds(supervisor, [b"ask"], [listener])
             os.close(listener)
         if order["language"] not in _OTHERS:
-            shim.prepare(order)
+            cpu.prepare(order)
     except BaseException as error:  # noqa: BLE001 - a layer that does not hold, code of ours that is broken: no box
-        keeper.send(f"fault {error}"[:500].encode())
+        supervisor.send(f"fault {error}"[:500].encode())
         os._exit(1)
-    keeper.close()
+    supervisor.close()
     match order["language"]:
         case "tool":
-            tool.run(order, fds)
+            program.run(order, fds)
         case "nothing":
             os._exit(0)
     if order.get("device"):
         device.run(order, fds)
-    shim.run(order, fds)
+    cpu.run(order, fds)
 
 
-def _reap(candidate: int, keeper: socket.socket, watch_disk: bool) -> NoReturn:
+def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoReturn:
     options = os.WUNTRACED
     while True:
         try:
@@ -117,18 +118,18 @@ def _reap(candidate: int, keeper: socket.socket, watch_disk: bool) -> NoReturn:
         if pid != candidate:
             continue
         if os.WIFSTOPPED(status):
-            if _locked(keeper):
+            if _locked(supervisor):
                 options = 0
             else:
-                keeper.send(f"stopped {os.WSTOPSIG(status)}".encode())
+                supervisor.send(f"stopped {os.WSTOPSIG(status)}".encode())
             continue
         if watch_disk and root.full():
-            keeper.send(b"disk")
-        keeper.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
+            supervisor.send(b"disk")
+        supervisor.send(f"exit {os.waitstatus_to_exitcode(status)}".encode())
 
 
-def _locked(keeper: socket.socket) -> bool:
-    """Whether the keeper has said that the candidate is locked. It says nothing else at this stage."""
+def _locked(supervisor: socket.socket) -> bool:
+    """Whether the supervisor has said that the candidate is locked. It says nothing else at this stage."""
     with contextlib.suppress(BlockingIOError, ConnectionError):
-        return bool(keeper.recv(16, socket.MSG_DONTWAIT))
+        return bool(supervisor.recv(16, socket.MSG_DONTWAIT))
     return False

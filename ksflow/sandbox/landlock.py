@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from functools import cache
 
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 
 _READ_FILE, _EXECUTE, _WRITE_FILE, _READ_FOLDER = 1 << 2, 1 << 0, 1 << 1, 1 << 3
 _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
@@ -26,7 +26,7 @@ _FOR_FILES = _READ_FILE | _EXECUTE | _WRITE_FILE | _TRUNCATE | _DEVICE_CONTROL
 def version() -> int:
     """Of the kernel's landlock; 0 where there is none."""
     try:
-        return native.call("landlock_create_ruleset", 0, 0, _VERSION)
+        return linux.call("landlock_create_ruleset", 0, 0, _VERSION)
     except OSError:
         return 0
 
@@ -40,7 +40,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterab
     scopes = _SCOPES if version() >= _SCOPES_SINCE else 0
     size = 24 if scopes else 16 if network else 8
     wanted = ctypes.create_string_buffer(struct.pack("=QQQ", handled, network, scopes))
-    rules = native.call("landlock_create_ruleset", wanted, size, 0)
+    rules = linux.call("landlock_create_ruleset", wanted, size, 0)
     read = _READ_FILE | _EXECUTE | _READ_FOLDER
     for path in readable:
         _allow(rules, path, read)
@@ -49,7 +49,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterab
     for fd in artefacts:
         with contextlib.suppress(OSError):  # files that are in memory only may always be read
             _add(rules, fd, read & _FOR_FILES)
-    native.call("landlock_restrict_self", rules, 0)
+    linux.call("landlock_restrict_self", rules, 0)
     os.close(rules)
 
 
@@ -69,4 +69,4 @@ def _allow(rules: int, path: str, rights: int) -> None:
 
 def _add(rules: int, fd: int, rights: int) -> None:
     wanted = ctypes.create_string_buffer(struct.pack("=Qi", rights, fd))
-    native.call("landlock_add_rule", rules, _BENEATH, wanted, 0)
+    linux.call("landlock_add_rule", rules, _BENEATH, wanted, 0)

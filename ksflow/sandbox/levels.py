@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from ksflow.home import PACKAGE
-from ksflow.processes.children import ISOLATION
+from ksflow.processes.child_environment import ISOLATION
 
 LEVELS = ("none", "rlimits", "landlock", "userns", "full")
 """Weakest first."""
@@ -48,7 +48,7 @@ def probe() -> Probe:
     path = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PACKAGE.parent)}
     environment = {**path, "PYTHONDONTWRITEBYTECODE": "1"}
     cap = {ISOLATION: os.environ[ISOLATION]} if ISOLATION in os.environ else {}
-    command = [sys.executable, "-S", "-P", "-m", "ksflow.sandbox.trial"]
+    command = [sys.executable, "-S", "-P", "-m", "ksflow.sandbox.probe"]
     try:
         done = subprocess.run(
             command, capture_output=True, timeout=_PATIENCE_S, check=True, cwd="/", env=environment | cap

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from ksflow.sandbox import counters, native
+from ksflow.sandbox import counters, linux
 
 INSIDE = "/tmp/box"
 """The box's own folder."""
@@ -90,8 +90,8 @@ class Wishes:
 def build(wishes: Wishes) -> None:
     """Move this process, alone in new namespaces, into a root of its own."""
     root, sources = wishes.folder, _contents(wishes.folder)
-    native.mount("", "/", None, _WITH_SUBMOUNTS | _PRIVATE)
-    native.mount("box", root, "tmpfs", _NO_SUID, "size=4m,mode=755")
+    linux.mount("", "/", None, _WITH_SUBMOUNTS | _PRIVATE)
+    linux.mount("box", root, "tmpfs", _NO_SUID, "size=4m,mode=755")
     _temporary(f"{root}/tmp", wishes.disk_mb)
     for path in [*readable(), *(path for path in wishes.extra if not covered(path))]:
         _bring(root, path, read_only=True)
@@ -100,11 +100,11 @@ def build(wishes: Wishes) -> None:
     _settings(root, wishes.user)
     _devices(f"{root}/dev", wishes.devices)
     os.mkdir(f"{root}/proc")
-    native.mount("proc", f"{root}/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+    linux.mount("proc", f"{root}/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
     counters.cover(root)
-    native.change_root(root)
+    linux.change_root(root)
     _own(sources, wishes.user)
-    native.mount("", "/", None, _AGAIN | _BIND | _READ_ONLY | _NO_SUID)
+    linux.mount("", "/", None, _AGAIN | _BIND | _READ_ONLY | _NO_SUID)
 
 
 def _own(sources: dict[str, bytes], user: int) -> None:
@@ -134,8 +134,8 @@ def _bring(root: str, path: str, read_only: bool) -> None:
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         open(target, "w").close()
-    native.mount(path, target, None, _BIND | _WITH_SUBMOUNTS)
-    native.seal(target, read_only)
+    linux.mount(path, target, None, _BIND | _WITH_SUBMOUNTS)
+    linux.seal(target, read_only)
 
 
 def _settings(root: str, user: int) -> None:
@@ -157,9 +157,9 @@ def _devices(folder: str, more: tuple[str, ...]) -> None:
         os.makedirs(target if os.path.isdir(path) else os.path.dirname(target), exist_ok=True)
         if not os.path.isdir(path):
             open(target, "w").close()
-        native.mount(path, target, None, _BIND)
+        linux.mount(path, target, None, _BIND)
         if path not in more:  # or the times of a file that anybody may write to could be set
-            native.seal(target, read_only=True, devices=True)
+            linux.seal(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")
     _temporary(f"{folder}/shm", _SHARED_MB)
@@ -167,7 +167,7 @@ def _devices(folder: str, more: tuple[str, ...]) -> None:
 
 def _temporary(folder: str, size_mb: int) -> None:
     os.makedirs(folder, exist_ok=True)
-    native.mount("box", folder, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
+    linux.mount("box", folder, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
 
 
 def _contents(folder: str) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ import os
 import struct
 from functools import cache
 
-from ksflow.sandbox import counters, native, syscalls
+from ksflow.sandbox import counters, linux, syscalls
 from ksflow.sandbox.policy import KINDS, PROGRAMS, Check, policy
 
 _NEW_NAMESPACES = 0x7E020000
@@ -48,7 +48,7 @@ class _Filter(ctypes.Structure):
 def supported() -> bool:
     """Whether this machine is known and its kernel filters."""
     try:
-        native.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ERRNO)))
+        linux.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ERRNO)))
     except OSError:
         return False
     return True
@@ -101,7 +101,7 @@ def _told(listener: int, number: int, thread: int, address: int) -> tuple[int, i
 def _can_ask() -> bool:
     """Whether the kernel can ask (5.0) and take "go on" for an answer (5.5)."""
     try:
-        native.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ASK)))
+        linux.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ASK)))
     except OSError:
         return False
     numbers = os.uname().release.split(".")[:2]
@@ -216,4 +216,4 @@ def _errno(number: int) -> int:
 
 def _install(program: bytes, flags: int) -> int:
     whole = _Filter(len(program) // 8, program)
-    return native.call("seccomp", _SET_FILTER, flags, ctypes.byref(whole))
+    return linux.call("seccomp", _SET_FILTER, flags, ctypes.byref(whole))

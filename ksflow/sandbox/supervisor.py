@@ -20,7 +20,7 @@ import tempfile
 import time
 from typing import Any, NoReturn
 
-from ksflow.sandbox import alone, cgroup, init, layers, levels, native, seccomp
+from ksflow.sandbox import cgroup, init, kill_others, layers, levels, linux, seccomp
 from ksflow.sandbox.confine import PREFIX, PROCESSES, own_uid, shared_bytes
 
 _PATIENCE_S = 10.0
@@ -33,7 +33,7 @@ _LOOK_S = 0.25
 _MOST_FILES = 16384
 
 
-def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
+def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
     """Run one box until the judge hangs up. `fds`: judge, then what the candidate's process gets.
 
     An order that names no folder has the files for one: `files`, name -> text, and `copies`, name -> path of this
@@ -41,7 +41,7 @@ def keep(order: dict[str, Any], fds: list[int]) -> NoReturn:
     """
     judge_fd, *rest = fds
     os.setsid()
-    native.adopt_orphans()
+    linux.adopt_orphans()
     judge = socket.socket(fileno=judge_fd)
     group, root = None, 0
     try:
@@ -88,15 +88,15 @@ def _group(order: dict[str, Any]) -> cgroup.Group | None:
 def _fork(level: str) -> int:
     if level not in levels.PRIVATE:
         return os.fork()
-    native.set_dumpable(True)  # or an ordinary user could not write the child's map of users
-    return native.clone(native.NEW_NAMESPACES | (native.NEW_USERS if level == "userns" else 0))
+    linux.set_dumpable(True)  # or an ordinary user could not write the child's map of users
+    return linux.clone(linux.NEW_NAMESPACES | (linux.NEW_USERS if level == "userns" else 0))
 
 
 def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, status: socket.socket) -> None:
     """The first process goes on once it is who it should be, and starts the candidate once it is where it should be."""
     if order["level"] == "userns":
         _map(root, order["uid"])
-    native.set_dumpable(False)
+    linux.set_dumpable(False)
     status.send(b"mapped")
     if group is not None:
         group.add(root)
@@ -166,7 +166,7 @@ class _Watch:
         if not self.frozen_by_group:
             with contextlib.suppress(OSError):  # the first process may have ended
                 self.status.send(b"lock")
-        fault = alone.leave_alone(self.root, self.candidate)
+        fault = kill_others.kill_other_processes(self.root, self.candidate)
         self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
 
@@ -181,7 +181,7 @@ class _Watch:
         """What the tree has too much of."""
         if self.folder and _overfull(self.folder, self.disk_mb << 20):
             return b"disk"
-        if self.group is None and _memory(native.descendants(self.root)) > self.room:
+        if self.group is None and _memory(linux.descendants(self.root)) > self.room:
             return b"memory"
         return b""
 
@@ -202,7 +202,7 @@ class _Watch:
                 self.poller.register(self.listener, select.POLLIN)
             case "exit":
                 self._exit(text)
-            case "stopped" if self.locked and alone.running(self.candidate):
+            case "stopped" if self.locked and kill_others.running(self.candidate):
                 pass  # that was when it was left alone
             case "":
                 if not self.ended:
@@ -278,7 +278,7 @@ def _kill_all(uid: int | None) -> None:
 
 def _kill_descendants() -> None:
     """Nearest first: with the first process of its namespace everything in it goes."""
-    for pid in native.descendants(os.getpid()):
+    for pid in linux.descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

@@ -5,8 +5,8 @@ import os
 import signal
 import socket
 
-from ksflow.sandbox import confine, native
-from ksflow.sandbox.supervisor import keep
+from ksflow.sandbox import confine, linux
+from ksflow.sandbox.supervisor import supervise
 
 LARGEST_ORDER = 1 << 16
 MOST_FDS = 8
@@ -23,8 +23,8 @@ def spawn() -> socket.socket:
 
 
 def serve(control: int) -> None:
-    """Fork one keeper per order, until the judge goes away."""
-    native.die_with_parent()
+    """Fork one supervisor per order, until the judge goes away."""
+    linux.die_with_parent()
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -41,6 +41,6 @@ def serve(control: int) -> None:
             if os.fork() == 0:
                 judge.close()
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                keep(json.loads(order), list(fds))
+                supervise(json.loads(order), list(fds))
             for fd in fds:
                 os.close(fd)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ksflow.compilers.client import Workshop
 from ksflow.errors import ConfigError
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.sandbox.levels import probe
 
@@ -149,7 +149,7 @@ class CommandEvaluator:
         """One command in a box that may write into the copy."""
         if not command:
             return Ran(True, "")
-        passed = {**environment({}), **self.target.environment}
+        passed = {**child_environment({}), **self.target.environment}
         devices = [path for pattern in _DEVICES for path in glob(pattern)] if self.target.kind == "gpu" else []
         order = {
             "level": self.level,
@@ -170,7 +170,7 @@ class CommandEvaluator:
         if answer["timed_out"]:
             return Ran(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)
         if "exit" not in words and "disk" not in words:
-            raise ConfigError(f"the command's box does not start: {words.get('fault', 'its keeper ended')}")
+            raise ConfigError(f"the command's box does not start: {words.get('fault', 'its supervisor ended')}")
         if "memory" in words or "disk" in words:
             return Ran(False, f"{log}\nused up its {'memory' if 'memory' in words else 'disk'}")
         ended = "" if words["exit"] == "0" else f"\nexit status {words['exit']}"

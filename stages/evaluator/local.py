@@ -17,11 +17,11 @@ from ksflow.hardware.roofline import rows as roofline
 from ksflow.judge import VERSION, shipped
 from ksflow.judge.pool import EMULATED, Place, gpus, platform
 from ksflow.judge.request import describe, source
-from ksflow.processes import cores as seats
-from ksflow.processes.child import Judge
-from ksflow.processes.children import environment
+from ksflow.processes import core_pinning
+from ksflow.processes.child_environment import child_environment
+from ksflow.processes.server_process import JudgeProcess
 from ksflow.processes.wire import Closed
-from ksflow.profiling.run import Accepted, Watch
+from ksflow.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.sandbox.levels import LEVELS, probe
 
@@ -77,7 +77,7 @@ class LocalEvaluator:
         self.target = target
         self.attempts = attempts
         self.control = control
-        self._watch = Watch(profile, sanitize, platform(target))
+        self._inspect = Inspector(profile, sanitize, platform(target))
         self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
         self._left: frozenset[int] = frozenset()
         self.judge = f"local-{VERSION}"
@@ -118,8 +118,8 @@ class LocalEvaluator:
             evidence = dict(answer["evidence"])
             self._keep_off(place, evidence.get("cores", {}))
             if answer["verdict"] == Verdict.ACCEPT:
-                accepted = Accepted(problem, kernel, built)
-                evidence |= self._watch(accepted, evidence, place.environment, answer.get("device_uuid", ""))
+                accepted = AcceptedKernel(problem, kernel, built)
+                evidence |= self._inspect(accepted, evidence, place.environment, answer.get("device_uuid", ""))
         if fault := evidence.pop("fault", ""):
             answer = {"verdict": Verdict.INCORRECT, "reason": fault, "timings": []}
         if built.resources:
@@ -131,7 +131,7 @@ class LocalEvaluator:
         return self._evaluation(problem, answer, evidence)
 
     @property
-    def _judge(self) -> Judge:
+    def _judge(self) -> JudgeProcess:
         return self._places[0].judge
 
     def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False) -> Evaluation:
@@ -198,7 +198,7 @@ class LocalEvaluator:
         """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
         if len(self._places) == 1 and sat != self._left:
-            seats.keep_off(sat, (place.judge.pid, client.workshop_pid()))
+            core_pinning.move_off_cores(sat, (place.judge.pid, client.workshop_pid()))
             self._left = sat
 
     def _ask(self, place: Place, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
@@ -229,8 +229,8 @@ class LocalEvaluator:
         if kernel.language == "python":
             return Made()
         if self.target.kind == "gpu":
-            return compilers.build(problem, kernel, self.target, environment({}))
-        built = compile_kernel(problem, kernel, self.target, environment({}))
+            return compilers.build(problem, kernel, self.target, child_environment({}))
+        built = compile_kernel(problem, kernel, self.target, child_environment({}))
         return Made(built.artefact, "host", built.reason, built.log, built.timed_out, built.cached)
 
     def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:

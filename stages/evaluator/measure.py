@@ -10,7 +10,7 @@ from functools import cached_property
 from ksflow import compilers
 from ksflow.compilers.emulator import emulated
 from ksflow.hardware.target import default_target, detect, fits
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -46,7 +46,7 @@ class Bench:
 
     def _elsewhere(self, problem: Problem, kernel: Kernel) -> Evaluation:
         """Compiled for the chip, and run in the emulator where there is one and the cases are small."""
-        made = compilers.build(problem, kernel, self.target, environment({}))
+        made = compilers.build(problem, kernel, self.target, child_environment({}))
         if made.reason:
             return Evaluation(Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE, made.reason)
         if kernel.language != "hip" or not problem.small:

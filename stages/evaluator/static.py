@@ -14,7 +14,7 @@ from ksflow.compilers.emulator import emulated
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
 from ksflow.hardware.target import detect
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Limits, Problem, Target, Trial, Verdict
 from ksflow.sandbox.levels import probe
 from ksflow.source.launches import parse, plans
@@ -48,7 +48,7 @@ class StaticEvaluator:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
         if kernel.language not in (*self._languages, "python") or kernel.language not in problem.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
-        made = compilers.build(problem, kernel, self.target, environment({}))
+        made = compilers.build(problem, kernel, self.target, child_environment({}))
         if made.reason:
             verdict = Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE
             return self._verdict(verdict, made.reason, {"log": made.log})
@@ -72,7 +72,7 @@ class StaticEvaluator:
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
         if kernel.language in self._languages and kernel.language in problem.languages:
-            compilers.build(problem, kernel, self.target, environment({}))
+            compilers.build(problem, kernel, self.target, child_environment({}))
 
     def _emulated(self, problem: Problem, kernel: Kernel) -> Evaluation | str:
         """Whether it is right at small shapes, run on this CPU; or why that cannot be said."""

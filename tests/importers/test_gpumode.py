@@ -22,8 +22,8 @@ from ksflow.formats.runtime import install
 from ksflow.hardware.target import detect
 from ksflow.judge.shipped import played
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
-from ksflow.sandbox.foreign import bound
-from ksflow.sandbox.shim import WrongResult
+from ksflow.sandbox.runners.cpu import WrongResult
+from ksflow.sandbox.runners.foreign import bound
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 TASK = "input_t = output_t = object\n"
@@ -607,7 +607,7 @@ def test_a_judge_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.Mon
     if killed:
         os.kill(evaluator._judge.pid, signal.SIGKILL)
     evaluator.close()
-    until(lambda: not list(place.iterdir()))  # the boxes' own keepers remove their folders
+    until(lambda: not list(place.iterdir()))  # the boxes' own supervisors remove their folders
 
 
 @pytest.mark.slow

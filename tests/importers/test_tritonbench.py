@@ -13,8 +13,8 @@ from ksflow.formats.tritonbench.importer import load
 from ksflow.formats.tritonbench.runtime import TritonBench
 from ksflow.hardware.target import detect
 from ksflow.records import Kernel, Verdict
-from ksflow.sandbox.elsewhere import cuda_means
-from ksflow.sandbox.foreign import bound
+from ksflow.sandbox.runners.device_mapping import cuda_means
+from ksflow.sandbox.runners.foreign import bound
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 UPPER = '''import torch

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task
-from ksflow.sandbox.tree import Tree
+from ksflow.sandbox.runners.pytree import Tree
 
 _MOST_HEADER = 100 << 20
 _CLAMP = 2.0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, accepts
-from ksflow.sandbox.tree import Tree
+from ksflow.sandbox.runners.pytree import Tree
 
 
 class GpuMode(Task):

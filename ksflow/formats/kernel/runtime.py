@@ -7,7 +7,7 @@ import torch
 from ksflow.formats.gpumode.runtime import GpuMode
 from ksflow.formats.runtime import Json, Params, SourceFiles, accepts
 from ksflow.judge.tolerance import compare, expected
-from ksflow.sandbox.tree import Tree, flatten
+from ksflow.sandbox.runners.pytree import Tree, flatten
 
 _CHECK = {"c1": 8.0, "accumulate": "float32"}
 _STEPS = 8.0

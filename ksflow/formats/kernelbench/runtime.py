@@ -14,8 +14,8 @@ import torch
 from ksflow.formats.runtime import ImportedReference, Json, Params, SourceFiles, Task, as_tuple
 from ksflow.formats.sizes import resized
 from ksflow.judge.tolerance import rms, strips
-from ksflow.sandbox.elsewhere import seeded
-from ksflow.sandbox.tree import Flat, Tree, build, flatten, pack
+from ksflow.sandbox.runners.device_mapping import seeded
+from ksflow.sandbox.runners.pytree import Flat, Tree, build, flatten, pack
 
 SEED = 42
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -24,8 +24,8 @@ from ksflow.formats.tritonbench.runtime import Call, TritonBench, same
 from ksflow.judge.cases import Reference
 from ksflow.judge.probes import probe
 from ksflow.records import Check
-from ksflow.sandbox.elsewhere import cuda_means, seeded
-from ksflow.sandbox.tree import Flat, flatten
+from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
+from ksflow.sandbox.runners.pytree import Flat, flatten
 
 _WHERE = re.compile(r"^(?:accepted on )?case [^:]*: ")
 _PATIENCE = 4

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task
-from ksflow.sandbox.elsewhere import seeded
-from ksflow.sandbox.tree import Tree, build, flatten
+from ksflow.sandbox.runners.device_mapping import seeded
+from ksflow.sandbox.runners.pytree import Tree, build, flatten
 
 _SPREAD = 0.5
 """Contents that the tests write out are multiplied by at least so much, and at most by one."""

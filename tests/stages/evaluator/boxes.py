@@ -70,9 +70,9 @@ def _reachable(command: list[str], user: int) -> list[str]:
 
 def main() -> None:
     """Do the jobs, one after another."""
-    from ksflow.processes.child import Child
+    from ksflow.processes.server_process import ServerProcess
 
-    workshop = Child("ksflow.compilers.server", {})
+    workshop = ServerProcess("ksflow.compilers.server", {})
     found = {name: workshop.ask(job, 300) for name, job in json.load(sys.stdin).items()}
     sys.stdout.write(json.dumps(found))
 

@@ -17,7 +17,7 @@ import torch
 
 from ksflow.home import shipped
 from ksflow.problem.loader import load
-from ksflow.sandbox.interpreted import TritonInterpreted
+from ksflow.sandbox.runners.interpreted import TritonInterpreted
 from ksflow.source.launches import parse, plans
 from ksflow.source.tunables import assign
 

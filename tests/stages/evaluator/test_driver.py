@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ksflow.judge.amdgpu import Amdgpu
-from ksflow.sandbox.device import Launcher
 from ksflow.sandbox.driver import Driver, Hip, open_driver
+from ksflow.sandbox.runners.device import Launcher
 
 RUNTIME = """
 #include <stdio.h>
@@ -99,7 +99,7 @@ def test_shared_memory_is_joined_as_each_rocm_wants_it(
     library = built(tmp_path, "libamdhip64.so", RUNTIME, f"-DVERSION={version}")
     monkeypatch.setattr(Hip, "library", library)
     driver = open_driver("hip")
-    assert driver.join(7, 8192) == 4096
+    assert driver.map_shared(7, 8192) == 4096
     assert driver.address() == "0000:C1:00.0"
 
 

@@ -20,12 +20,12 @@ import pytest
 
 from ksflow.compilers import Made
 from ksflow.errors import ConfigError
-from ksflow.processes.device_lock import DeviceBusy, exclusive, lock_file
+from ksflow.processes.device_lock import DeviceBusy, lock_device, lock_file
 from ksflow.profiling import ncu, rocprof, sanitizer
-from ksflow.profiling.job import JOB, Job, job, smallest
-from ksflow.profiling.page import LINES
-from ksflow.profiling.run import Accepted, Watch
-from ksflow.profiling.running import Ran, program, run
+from ksflow.profiling.inspector import AcceptedKernel, Inspector
+from ksflow.profiling.summary import LINES
+from ksflow.profiling.tool_sandbox import ToolResult, program, run
+from ksflow.profiling.workload import JOB, Workload, job, smallest
 from ksflow.records import Kernel, Problem
 from ksflow.sandbox.levels import PRIVATE, probe
 
@@ -49,12 +49,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 @pytest.fixture
-def add(problem: Problem) -> Job:
+def add(problem: Problem) -> Workload:
     """A Python kernel on the CPU, which leaves a line for each call."""
     return python_kernel(problem, "open('calls', 'a').write(f'{tuple(data[0].shape)}\\n')")
 
 
-def python_kernel(problem: Problem, line: str) -> Job:
+def python_kernel(problem: Problem, line: str) -> Workload:
     """One that does something beside, on the CPU."""
     text = f"import torch\ndef custom_kernel(data):\n    {line}\n    return torch.add(data[0], data[1], out=data[2])\n"
     return replace(job(problem, "torch", "kernel.py"), device="cpu", files={"kernel.py": text})
@@ -84,7 +84,7 @@ DRAM = {"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 71.0}
 
 def test_a_report_becomes_a_page(tmp_path: Path) -> None:
     text = report(("gemm", 41_200.0, DRAM), ("transpose", 10_300.0, {}), ("gemm", 41_200.0, DRAM))
-    page = ncu.outcome(text, Ran(0, ""), 60)["page"].splitlines()
+    page = ncu.outcome(text, ToolResult(0, ""), 60)["page"].splitlines()
     assert page[0] == (
         "gemm: 2 launches, 41.2 us each, 89% of the time; "
         "grid 8x132, block 256, 10 registers, 0.00977 KiB shared, 10 waves"
@@ -106,17 +106,17 @@ def test_a_report_becomes_a_page(tmp_path: Path) -> None:
 
 def test_a_page_is_never_long() -> None:
     many = [(f"kernel_{index:03}", 1000.0 + index, {}) for index in range(200)]
-    page = ncu.outcome(report(*many), Ran(0, ""), 60)["page"].splitlines()
+    page = ncu.outcome(report(*many), ToolResult(0, ""), 60)["page"].splitlines()
     assert len(page) <= LINES
     assert page[0].startswith("kernel_199: ")
     assert page[-1].startswith("(193 more kernels, 96% of the time)")
 
 
 def test_what_a_kernel_makes_a_tool_say_is_bounded() -> None:
-    page = ncu.outcome(report(("k" * 100_000, 1000.0, {})), Ran(0, ""), 60)["page"]
+    page = ncu.outcome(report(("k" * 100_000, 1000.0, {})), ToolResult(0, ""), 60)["page"]
     assert len(page) < 5000
-    assert "brought no counters" in ncu.outcome(report(("k" * 200_000, 1000.0, {})), Ran(0, ""), 60)["refused"]
-    endless = Ran(0, f"========= ERROR SUMMARY: {'9' * 10_000} errors")
+    assert "brought no counters" in ncu.outcome(report(("k" * 200_000, 1000.0, {})), ToolResult(0, ""), 60)["refused"]
+    endless = ToolResult(0, f"========= ERROR SUMMARY: {'9' * 10_000} errors")
     assert "no summary" in sanitizer.outcome("memcheck", endless, 60)["refused"]
 
 
@@ -136,14 +136,14 @@ def test_what_a_kernel_makes_a_tool_say_is_bounded() -> None:
     ],
 )
 def test_a_refusal_is_one_sentence_with_its_remedy(said: str, remedy: str) -> None:
-    found = ncu.outcome(f"==PROF== Connected to process 42\n{said}", Ran(9, said), 60)
+    found = ncu.outcome(f"==PROF== Connected to process 42\n{said}", ToolResult(9, said), 60)
     assert remedy in found["refused"]
     assert "\n" not in found["refused"]
-    assert ncu.outcome("", Ran(-9, "", timed_out=True), 60) == {"refused": "ncu took longer than 60 s"}
+    assert ncu.outcome("", ToolResult(-9, "", timed_out=True), 60) == {"refused": "ncu took longer than 60 s"}
 
 
 @pytest.mark.slow
-def test_ncu_watches_the_kernel_and_leaves_the_clocks_alone(install: Install, add: Job, tmp_path: Path) -> None:
+def test_ncu_watches_the_kernel_and_leaves_the_clocks_alone(install: Install, add: Workload, tmp_path: Path) -> None:
     (tmp_path / "bin/report.csv").write_text(report(("gemm", 41_200.0, DRAM)))
     install(
         "ncu",
@@ -161,7 +161,9 @@ report=$2; shift 2; "$@" || exit 1
     assert found.get("page", found).startswith("gemm: 41.2 us, 100% of the time")
 
 
-def test_a_tool_that_is_missing_says_what_to_install(add: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_is_missing_says_what_to_install(
+    add: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     if shutil.which("ncu", path="/usr/local/cuda/bin") or shutil.which("rocprofv3", path="/opt/rocm/bin"):
         pytest.skip("a vendor's tools are installed in their own folder")
@@ -182,7 +184,7 @@ def test_a_shared_object_gets_pointers_sizes_strides_and_a_stream(problem: Probl
     )
     subprocess.run(["g++", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     asked = replace(job(problem, "native", str(library), "n65536"), device="cpu", calls=2)
-    assert run(program(), asked, 60) == Ran(0, "65536 1\n" * 2)
+    assert run(program(), asked, 60) == ToolResult(0, "65536 1\n" * 2)
 
 
 def test_the_smallest_benchmark_is_taken_unless_one_is_named(problem: Problem) -> None:
@@ -217,7 +219,7 @@ def sleeper() -> str:
     return str(10**6 + uuid.uuid4().int % 10**9)
 
 
-def test_a_tool_that_hangs_is_killed_with_all_that_it_started(add: Job) -> None:
+def test_a_tool_that_hangs_is_killed_with_all_that_it_started(add: Workload) -> None:
     one, other = sleeper(), sleeper()
     script = f"setsid sleep {one} & sleep {other} & echo started; wait"
     for limit_s in (1, 10, 100):  # until it came so far
@@ -229,14 +231,14 @@ def test_a_tool_that_hangs_is_killed_with_all_that_it_started(add: Job) -> None:
     assert processes(one) + processes(other) == []
 
 
-def test_what_a_tool_leaves_behind_is_dead_when_it_has_ended(add: Job) -> None:
+def test_what_a_tool_leaves_behind_is_dead_when_it_has_ended(add: Workload) -> None:
     left = sleeper()
     done = run(["/bin/sh", "-c", f"setsid sleep {left} > /dev/null 2>&1 & echo done"], add, 60)
     assert (done.status, done.output) == (0, "done\n")
     assert processes(left) == []
 
 
-def test_a_tools_environment_has_no_keys(add: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tools_environment_has_no_keys(add: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     done = run(
         ["/bin/sh", "-c", "env; cat /proc/*/environ | tr '\\0' '\\n'; echo ${EXTRA}"], add, 60, {"EXTRA": "given"}
@@ -246,7 +248,7 @@ def test_a_tools_environment_has_no_keys(add: Job, monkeypatch: pytest.MonkeyPat
 
 
 @needs_walls
-def test_a_tool_sees_no_file_of_the_user(add: Job, tmp_path: Path) -> None:
+def test_a_tool_sees_no_file_of_the_user(add: Workload, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("sk-very-secret")
     (tmp_path / "key").chmod(0o644)
     script = f"cat {tmp_path}/key; ls -A {Path.home()}/.ssh {tmp_path}"
@@ -269,7 +271,7 @@ def test_a_kernel_under_a_tool_reads_no_file_of_the_user(install: Install, probl
 
 
 @needs_walls
-def test_a_tool_traces_its_own_and_talks_to_itself_over_loopback(add: Job) -> None:
+def test_a_tool_traces_its_own_and_talks_to_itself_over_loopback(add: Workload) -> None:
     """What debuggers and profilers need of the system; a socket to the outside reaches nobody."""
     script = """
 import ctypes, os, signal, socket, threading
@@ -294,14 +296,14 @@ except OSError as error:
     assert done.output.splitlines() == ["heard", "True", "7", "Network is unreachable"]
 
 
-def test_files_that_a_tool_writes_come_out_as_text(add: Job) -> None:
+def test_files_that_a_tool_writes_come_out_as_text(add: Workload) -> None:
     done = run(
         ["/bin/sh", "-c", f"mkdir a; echo b > a/c.csv; ln -s {JOB} d.csv; exit 3"], add, 60, collect=["**/*.csv"]
     )
-    assert done == Ran(3, "", files={"a/c.csv": "b\n"})
+    assert done == ToolResult(3, "", files={"a/c.csv": "b\n"})
 
 
-def test_a_tool_that_is_not_there_says_so(add: Job) -> None:
+def test_a_tool_that_is_not_there_says_so(add: Workload) -> None:
     done = run(["/nowhere/at/all"], add, 60)
     assert done.status
     assert "/nowhere/at/all" in done.last_words
@@ -340,20 +342,20 @@ UNSUPPORTED = (
 
 
 def test_the_first_finding_names_kernel_thread_and_address() -> None:
-    assert sanitizer.outcome("memcheck", Ran(0, MEMCHECK), 60) == {
+    assert sanitizer.outcome("memcheck", ToolResult(0, MEMCHECK), 60) == {
         "tool": "memcheck",
         "errors": 2,
         "finding": "Invalid __global__ write of size 4 bytes at gemm(const float *, float *, int)+0x70 in gemm.cu:25 "
         "by thread (232,0,0) in block (3,0,0) Address 0x7f5c92600fa0 is out of bounds "
         "and is 1 bytes after the nearest allocation at 0x7f5c92600000 of size 4000 bytes",
     }
-    assert sanitizer.outcome("racecheck", Ran(0, RACECHECK), 60) == {
+    assert sanitizer.outcome("racecheck", ToolResult(0, RACECHECK), 60) == {
         "tool": "racecheck",
         "errors": 1,
         "finding": "Error: Race reported between Write access at gemm(float *)+0xb0 "
         "and Read access at gemm(float *)+0xc0 [1024 hazards]",
     }
-    assert sanitizer.outcome("initcheck", Ran(0, CLEAN), 60) == {"tool": "initcheck", "errors": 0}
+    assert sanitizer.outcome("initcheck", ToolResult(0, CLEAN), 60) == {"tool": "initcheck", "errors": 0}
 
 
 def test_a_sanitizer_that_cannot_look_finds_nothing() -> None:
@@ -362,13 +364,13 @@ def test_a_sanitizer_that_cannot_look_finds_nothing() -> None:
         ("========= Target application terminated before first instrumented API call", "before it reached the device"),
         ("python: cannot execute", "no summary: python: cannot execute"),
     ):
-        row = sanitizer.outcome("memcheck", Ran(1, output), 60)
+        row = sanitizer.outcome("memcheck", ToolResult(1, output), 60)
         assert words in row["refused"]
         assert "errors" not in row
-    assert sanitizer.outcome("memcheck", Ran(-9, "", timed_out=True), 9)["refused"] == "it took longer than 9 s"
+    assert sanitizer.outcome("memcheck", ToolResult(-9, "", timed_out=True), 9)["refused"] == "it took longer than 9 s"
 
 
-def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Job, tmp_path: Path) -> None:
+def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Workload, tmp_path: Path) -> None:
     says = tmp_path / "bin/says"
     numbered = "".join(f"{tool}) number={index};; " for index, tool in enumerate(sanitizer.TOOLS))
     install(
@@ -383,7 +385,7 @@ def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Jo
 
 
 @pytest.mark.slow
-def test_a_check_that_takes_too_long_looks_at_a_smaller_case(install: Install, add: Job, tmp_path: Path) -> None:
+def test_a_check_that_takes_too_long_looks_at_a_smaller_case(install: Install, add: Workload, tmp_path: Path) -> None:
     (tmp_path / "bin/says").write_text(CLEAN)
     install("compute-sanitizer", f"if grep -q tiny {JOB}; then cat {tmp_path}/bin/says; else sleep 600; fi")
     (row,) = sanitizer.sanitize([add, replace(add, case="tiny")], 5, ["memcheck"])
@@ -409,15 +411,15 @@ def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
     says.write_text(MEMCHECK)
     install("compute-sanitizer", f"cat {says}")
     (tmp_path / "container.json").write_text("{}")
-    strong = Accepted(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
-    watch = Watch(profile=False, sanitize=True)
+    strong = AcceptedKernel(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
+    watch = Inspector(profile=False, sanitize=True)
     assert watch(strong, {}, {}, gpu) == {}
     found = watch(strong, WON, {}, gpu)
     assert [row["tool"] for row in found["sanitizer"]] == ["memcheck", "racecheck", "initcheck"]
     assert found["fault"].startswith("memcheck: 2 errors, the first: Invalid __global__ write")
     says.write_text(CLEAN)
     assert watch(strong, WON, {}, gpu) == found
-    assert Watch(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == {}
+    assert Inspector(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == {}
 
 
 def test_host_code_is_looked_at_too_and_findings_are_told(
@@ -426,7 +428,7 @@ def test_host_code_is_looked_at_too_and_findings_are_told(
     (tmp_path / "bin/says").write_text(MEMCHECK)
     install("compute-sanitizer", f"cat {tmp_path}/bin/says; cat kernel.py")
     kernel = Kernel("python", {"kernel.py": "# python\n"})
-    found = Watch(profile=False, sanitize=True)(Accepted(problem, kernel, Made()), WON, {}, gpu)
+    found = Inspector(profile=False, sanitize=True)(AcceptedKernel(problem, kernel, Made()), WON, {}, gpu)
     assert [row["errors"] for row in found["sanitizer"]] == [2] * 3
     assert "fault" not in found
 
@@ -436,16 +438,18 @@ def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Probl
     mark = sleeper()
     install("compute-sanitizer", f"sleep {mark}; cat {tmp_path}/bin/says")
     (tmp_path / "container.json").write_text("{}")
-    strong = Accepted(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
+    strong = AcceptedKernel(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
     found: list[object] = []
-    looking = threading.Thread(target=lambda: found.append(Watch(profile=False, sanitize=True)(strong, WON, {}, gpu)))
+    looking = threading.Thread(
+        target=lambda: found.append(Inspector(profile=False, sanitize=True)(strong, WON, {}, gpu))
+    )
     looking.start()
     while not processes(mark):
         assert looking.is_alive()
         time.sleep(0.01)
-    taken = "import sys; from ksflow.processes.device_lock import exclusive\nwith exclusive(sys.argv[1], 0): pass"
+    taken = "import sys; from ksflow.processes.device_lock import lock_device\nwith lock_device(sys.argv[1], 0): pass"
     other = subprocess.run([sys.executable, "-c", taken, gpu], capture_output=True, text=True, check=False)
-    with pytest.raises(DeviceBusy, match="another process holds"), exclusive(gpu, 0):
+    with pytest.raises(DeviceBusy, match="another process holds"), lock_device(gpu, 0):
         pass
     while looking.is_alive():
         for pid in processes(mark):
@@ -454,7 +458,7 @@ def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Probl
         looking.join(0.01)
     assert "DeviceBusy: another process holds" in other.stderr
     assert len(found) == 1
-    with exclusive(gpu, 0):
+    with lock_device(gpu, 0):
         pass
 
 
@@ -480,7 +484,7 @@ def counted(name: str, *values: float) -> str:
     return "".join(row.format(name, value) for value in values)
 
 
-def test_rocprofv3_runs_once_for_each_group_of_counters(install: Install, add: Job, tmp_path: Path) -> None:
+def test_rocprofv3_runs_once_for_each_group_of_counters(install: Install, add: Workload, tmp_path: Path) -> None:
     """A group that the hardware refuses leaves no file, with status 0."""
     folder = tmp_path / "bin"
     (folder / "trace.csv").write_text(TRACE)
@@ -516,14 +520,14 @@ cp {folder}/trace.csv $2/host/run_kernel_trace.csv
     assert "--pmc MfmaUtil VALUBusy --output-format csv" in " ".join(asked[1])
 
 
-def test_rocprofv3_that_may_not_says_so(install: Install, add: Job, tmp_path: Path) -> None:
+def test_rocprofv3_that_may_not_says_so(install: Install, add: Workload, tmp_path: Path) -> None:
     install("rocprofv3", "echo 'Unable to open /dev/kfd read-write: Permission denied'; exit 1")
     assert "groups render and video" in rocprof.profile(add, 10)["refused"]
     install("rocprofv3", "echo 'a new trouble'")
     assert rocprof.profile(add, 10)["refused"] == "rocprofv3 brought no kernels: a new trouble"
 
 
-def test_a_job_is_plain_json(add: Job) -> None:
+def test_a_job_is_plain_json(add: Workload) -> None:
     found = json.loads(add.texts()[JOB])
     assert (found["case"], found["params"], found["outputs"], found["dims"]) == ("n30000", {"n": 30000}, 1, [30000])
     assert "kernel.py" in add.texts()

@@ -1,7 +1,7 @@
 # expect: contained
 # problem: gauss
 # needs: separation
-# Kills everybody above it: its keeper, the zygote, the judge. Right only where one of them could be killed.
+# Kills everybody above it: its supervisor, the zygote, the judge. Right only where one of them could be killed.
 import os
 import signal
 

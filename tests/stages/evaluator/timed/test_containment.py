@@ -16,7 +16,7 @@ from evaluator import toy
 from evaluator.conftest import Judge
 from ksflow.hardware import target
 from ksflow.records import Kernel, Limits, Problem, Verdict
-from ksflow.sandbox import cgroup, levels, native
+from ksflow.sandbox import cgroup, levels, linux
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -282,7 +282,7 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
 
 BROKEN = """
 import sys
-sys.modules["ksflow.sandbox.torch_shim"] = None
+sys.modules["ksflow.sandbox.runners.torch_kernel"] = None
 from ksflow.sandbox import zygote
 control = zygote.spawn()
 from ksflow.judge.buffers import Buffers, BufferSizes
@@ -300,7 +300,7 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
 @pytest.mark.slow
 def test_box_whose_own_code_does_not_load_blames_no_kernel() -> None:
     done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=600, check=False)
-    assert done.stdout.startswith("harness import of ksflow.sandbox.torch_shim halted"), done.stderr
+    assert done.stdout.startswith("harness import of ksflow.sandbox.runners.torch_kernel halted"), done.stderr
 
 
 @pytest.mark.slow
@@ -319,7 +319,7 @@ def test_no_kernel_is_blamed_for_the_null_kernels_end(problem: Problem) -> None:
     made = LocalEvaluator(target.detect())
     try:
         assert made(problem, toy.slow(1000), ()).accepted
-        *_, null = native.descendants(made._judge.pid)  # between judgements no other box is there
+        *_, null = linux.descendants(made._judge.pid)  # between judgements no other box is there
         os.kill(null, signal.SIGKILL)
         result = made(problem, toy.RIGHT_CPP, ())  # has more calls in a turn: nothing is known of such turns yet
     finally:

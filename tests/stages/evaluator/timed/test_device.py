@@ -17,7 +17,7 @@ from evaluator import gpu_toy, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 from ksflow.sandbox.driver import DriverError, open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -284,7 +284,7 @@ def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
 @pytest.mark.slow
 def test_no_kernel_is_blamed_for_the_null_kernels_end(device: LocalEvaluator, judge: Judge) -> None:
     honest_time(judge(HONEST))
-    *_, null = native.descendants(device._judge.pid)  # between judgements no other box is there
+    *_, null = linux.descendants(device._judge.pid)  # between judgements no other box is there
     os.kill(null, signal.SIGKILL)
     for _ in range(2):
         honest_time(judge(HONEST))

@@ -17,8 +17,8 @@ import pytest
 from evaluator import boxes, toy
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
-from ksflow.processes import children
-from ksflow.processes.child import Child
+from ksflow.processes import child_environment
+from ksflow.processes.server_process import ServerProcess
 from ksflow.records import Kernel, Problem
 from ksflow.sandbox import levels, seccomp
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -246,7 +246,7 @@ def test_layers_are_told(seen: Seen) -> None:
 
 
 def groups() -> list[Path]:
-    """Control groups of keepers that are no more."""
+    """Control groups of supervisors that are no more."""
     found = Path("/sys/fs/cgroup").glob("**/ksflow-[0-9]*")
     return [path for path in found if not Path("/proc", path.name.rpartition("-")[2]).exists()]
 
@@ -256,7 +256,7 @@ def groups() -> list[Path]:
 def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -> None:
     mark = f"{tmp_path}/{after_s}"
     mounts = Path("/proc/mounts").read_text()
-    workshop = Child("ksflow.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
+    workshop = ServerProcess("ksflow.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
     workshop.ask({"op": "hello"}, 10)
     workshop.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
     time.sleep(after_s)
@@ -322,8 +322,8 @@ def test_foreign_calls_kill() -> None:
         pytest.skip("only x86-64 has a second set of numbers")
     code = """
 import ctypes
-from ksflow.sandbox import native, seccomp
-native.no_new_privileges()
+from ksflow.sandbox import linux, seccomp
+linux.no_new_privileges()
 seccomp.restrict(private=True)
 ctypes.CDLL(None).syscall(0x40000000 + 39)
 """
@@ -332,7 +332,7 @@ ctypes.CDLL(None).syscall(0x40000000 + 39)
 
 @pytest.fixture
 def capped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(children.ISOLATION, "rlimits")
+    monkeypatch.setenv(child_environment.ISOLATION, "rlimits")
     levels.probe.cache_clear()
     yield
     levels.probe.cache_clear()
@@ -347,7 +347,7 @@ def test_level_can_be_capped_and_the_floor_holds(capped: None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["userns", "landlock", "rlimits"])
 def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(children.ISOLATION, level)
+    monkeypatch.setenv(child_environment.ISOLATION, level)
     levels.probe.cache_clear()
     try:
         evaluator = LocalEvaluator(target.detect())
@@ -365,14 +365,14 @@ def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeyp
 
 TELLS = """
 import ctypes, fcntl, json, os, platform, struct, sys
-from ksflow.sandbox import native, seccomp, syscalls
+from ksflow.sandbox import linux, seccomp, syscalls
 libc = ctypes.CDLL(None, use_errno=True)
 def error_of(name, *arguments):
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return ctypes.get_errno() if libc.syscall(syscalls.number(name), *wide) < 0 else 0
 made = os.memfd_create("made")
 shared = os.open(sys.executable, os.O_RDONLY)
-native.no_new_privileges()
+linux.no_new_privileges()
 seccomp.restrict(private=True, kind=sys.argv[1])
 lock = struct.pack("hhqqi", fcntl.F_RDLCK, 0, 1 << 40, 1, 0)
 room = ctypes.create_string_buffer(4096)

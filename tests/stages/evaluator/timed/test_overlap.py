@@ -9,7 +9,7 @@ import pytest
 
 from evaluator import toy
 from ksflow.home import cache
-from ksflow.processes import cores
+from ksflow.processes import core_pinning
 from ksflow.records import Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -55,15 +55,15 @@ def test_without_cores_to_spare_nothing_is_compiled_ahead(
 
 def test_a_core_that_a_judge_sits_on_is_not_spare() -> None:
     core = 4095 if 4095 not in os.sched_getaffinity(0) else 4094
-    held = cores.take(core)
+    held = core_pinning.reserve_core(core)
     assert held is not None
-    assert cores.take(core) is None
+    assert core_pinning.reserve_core(core) is None
     held.close()
-    again = cores.take(core)
+    again = core_pinning.reserve_core(core)
     assert again is not None
     again.close()
     mine = min(os.sched_getaffinity(0))
-    taken = cores.take(mine)
-    assert mine not in cores.spare()
+    taken = core_pinning.reserve_core(mine)
+    assert mine not in core_pinning.unreserved_cores()
     if taken:
         taken.close()

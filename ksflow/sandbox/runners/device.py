@@ -7,7 +7,7 @@ had it not waited; then an event, the call, another event, and the same number a
 inputs of a call only after the word of the call before it. So what the host has to do is done before any inputs exist,
 the clocks see the device's work only, and no call finds the inputs of another one.
 
-Messages are those of `shim`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
+Messages are those of `cpu`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
 """
 
 import base64
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 from ksflow.sandbox.driver import Driver, Pointer, open_driver, torch_device
-from ksflow.sandbox.shim import DONE, GO, LARGEST_MESSAGE, NONCE, answering, speak
+from ksflow.sandbox.runners.cpu import DONE, GO, LARGEST_MESSAGE, NONCE, answering, speak
 
 QUEUED = b"qu"
 FIRST = struct.Struct("=I")
@@ -60,7 +60,8 @@ def run(order: Json, fds: list[int]) -> NoReturn:
             torch.zeros(1, device=torch_device(platform))  # the context, as torch wants it
         driver = open_driver(platform)
         inputs, outputs = (
-            driver.join(fd, order[size]) for fd, size in ((inputs_fd, "inputs_bytes"), (outputs_fd, "outputs_bytes"))
+            driver.map_shared(fd, order[size])
+            for fd, size in ((inputs_fd, "inputs_bytes"), (outputs_fd, "outputs_bytes"))
         )
         gate = Gate(driver, gate_fd)
         runner = _runner(order, driver, artefact)
@@ -76,7 +77,7 @@ class Gate:
         self.driver = driver
         self._page = mmap.mmap(fd, GATE_BYTES)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
-        self.word = driver.show(address, GATE_BYTES)
+        self.word = driver.map_host(address, GATE_BYTES)
         self._scratch = driver.allocate(_SCRATCH_BYTES)
         self._events: list[tuple[Any, Any]] = []
 
@@ -124,7 +125,7 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
             return Null(driver)
         case "native":
             return Native(f"/proc/self/fd/{artefact[0]}")
-    from ksflow.sandbox.torch_shim import DeviceRunner
+    from ksflow.sandbox.runners.torch_kernel import DeviceRunner
 
     speak()
     return DeviceRunner(order["main"], torch_device(order["device"]["platform"]))

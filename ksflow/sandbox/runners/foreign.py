@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.elsewhere import cuda_means, seeded
-from ksflow.sandbox.shim import WrongResult
-from ksflow.sandbox.tree import build, ordered, returned, unpack
+from ksflow.sandbox.runners.cpu import WrongResult
+from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
+from ksflow.sandbox.runners.pytree import build, ordered, returned, unpack
 
 Json = dict[str, Any]
 Call = Callable[[], None]

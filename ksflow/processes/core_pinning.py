@@ -10,7 +10,7 @@ CORES = "KSFLOW_CORES"
 """The environment variable that gives a child all the cores there are, whatever its parent keeps off."""
 
 
-def take(core: int) -> socket.socket | None:
+def reserve_core(core: int) -> socket.socket | None:
     """Hold a core as long as the socket lives; None when another process has it."""
     name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
@@ -21,7 +21,7 @@ def take(core: int) -> socket.socket | None:
     return name
 
 
-def spare() -> set[int]:
+def unreserved_cores() -> set[int]:
     """The cores of this process that no judge sits on."""
     return {core for core in os.sched_getaffinity(0) if not _taken(core)}
 
@@ -31,13 +31,13 @@ def everywhere() -> str:
     return " ".join(map(str, sorted(os.sched_getaffinity(0))))
 
 
-def sit_anywhere() -> None:
+def use_all_cores() -> None:
     """A child's first act: have the cores that `CORES` names."""
     if cores := os.environ.get(CORES):
         os.sched_setaffinity(0, map(int, cores.split()))
 
 
-def keep_off(cores: Iterable[int], but: Iterable[int]) -> None:
+def move_off_cores(cores: Iterable[int], but: Iterable[int]) -> None:
     """Leave cores to a judge and its boxes, where there are more: this process and its children, `but` some, move."""
     others = os.sched_getaffinity(0) - set(cores)
     own = [int(task.name) for task in Path("/proc/self/task").iterdir()]

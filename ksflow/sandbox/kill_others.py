@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PROCESSES
 
 KEEPS_STARTING = "keeps starting processes"
@@ -21,7 +21,7 @@ _LOOK_S = 0.0005
 _STOPPED, _DEAD = "tT", "ZX"
 
 
-def leave_alone(root: int, candidate: int) -> str:
+def kill_other_processes(root: int, candidate: int) -> str:
     """Have no process below `root` but `candidate`. What went wrong, in words; nothing where all is well.
 
     A process that takes long to die is waited for. More new ones than can have been on their way are a trick.
@@ -32,7 +32,7 @@ def leave_alone(root: int, candidate: int) -> str:
         while time.monotonic() < end:
             _signal(candidate, signal.SIGSTOP)
             still = _stopped(candidate)
-            others = set(native.descendants(root, dead=False)) - {candidate}
+            others = set(linux.descendants(root, dead=False)) - {candidate}
             if still and not others:
                 return ""
             killed |= others

@@ -21,15 +21,15 @@ from typing import Any
 from ksflow.compilers.client import Workshop
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
-from ksflow.processes.children import environment
+from ksflow.processes.child_environment import child_environment
 from ksflow.processes.device_lock import device_files, runtime_folders
-from ksflow.profiling.job import JOB, Job
+from ksflow.profiling.workload import JOB, Workload
 from ksflow.records import Json
 from ksflow.sandbox.levels import probe
 
 _LAST = 300
 """Characters of a tool's last words in a sentence."""
-_SCRIPT, _ORDER, _MADE = ".tool_box.py", ".tool.json", "made.json"
+_SCRIPT, _ORDER, _MADE = ".tool_wrapper.py", ".tool.json", "made.json"
 _DRIVER_MB = 12 << 10
 """What a GPU's driver, torch and a tool take of the host's memory beside the kernel."""
 _DISK_MB, _FILE_MB, _PROCESSES, _OPEN_FILES = 2048, 192, 512, 1024
@@ -47,7 +47,7 @@ _CLOSED = f"boxes cannot run {sys.executable}: use a Python that every user may 
 
 
 @dataclass(frozen=True)
-class Ran:
+class ToolResult:
     """How a tool ended."""
 
     status: int
@@ -74,11 +74,11 @@ def program() -> list[str]:
 
 def run(
     command: Sequence[str],
-    job: Job,
+    job: Workload,
     timeout_s: float,
     extra: Mapping[str, str] | None = None,
     collect: Sequence[str] = (),
-) -> Ran:
+) -> ToolResult:
     """Run a command in a box that has the job's files; after the time-out the whole box is killed.
 
     extra: more of the environment. collect: patterns of files below the box's folder whose text is returned. Raises
@@ -87,7 +87,7 @@ def run(
     order = _order(command, job, timeout_s, extra or {})
     files = {
         **job.texts(),
-        _SCRIPT: Path(__file__).with_name("tool_box.py").read_text(),
+        _SCRIPT: Path(__file__).with_name("tool_wrapper.py").read_text(),
         _ORDER: json.dumps({"command": list(command), "collect": list(collect)}),
     }
     with TemporaryDirectory(prefix="ksflow-tool-") as folder, _workshop() as workshop:
@@ -96,12 +96,12 @@ def run(
         try:
             answer = workshop.ask(request, timeout_s)
         except ConfigError as error:
-            return Ran(-1, "", fault=str(error))
+            return ToolResult(-1, "", fault=str(error))
         return _ran(answer, made, int(order["memory_mb"]))
 
 
-def _order(command: Sequence[str], job: Job, timeout_s: float, extra: Mapping[str, str]) -> Json:
-    passed = {name: value for name, value in environment(extra).items() if name != "TMPDIR"}
+def _order(command: Sequence[str], job: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
+    passed = {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"}
     order: dict[str, Any] = {
         "level": probe().level,
         "profiler": True,
@@ -150,21 +150,21 @@ def _workshop() -> Iterator[Workshop]:
     _IDLE.put(workshop)
 
 
-def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> Ran:
+def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> ToolResult:
     """What came of a box."""
     words, output = answer["words"], answer["log"]
     if answer["timed_out"]:
-        return Ran(-signal.SIGKILL, output, timed_out=True)
+        return ToolResult(-signal.SIGKILL, output, timed_out=True)
     if fault := _fault(words, memory_mb):
-        return Ran(-1, output, fault=fault)
+        return ToolResult(-1, output, fault=fault)
     if words["exit"] != "0":
-        return Ran(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
+        return ToolResult(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
     try:
         found = json.loads(made.read_text("utf-8", "replace"))
         files = {str(name): text for name, text in found["files"].items() if isinstance(text, str)}
-        return Ran(int(found["status"]), output, files=files)
+        return ToolResult(int(found["status"]), output, files=files)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return Ran(-1, output, fault="what came out of its box cannot be read: the kernel may have written it")
+        return ToolResult(-1, output, fault="what came out of its box cannot be read: the kernel may have written it")
 
 
 def _fault(words: Mapping[str, str], memory_mb: int) -> str:
@@ -173,5 +173,5 @@ def _fault(words: Mapping[str, str], memory_mb: int) -> str:
     if "disk" in words:
         return f"it filled its disk ({_DISK_MB} MB)"
     if "exit" not in words:
-        return f"its box does not start: {words.get('fault', 'its keeper ended')}"
+        return f"its box does not start: {words.get('fault', 'its supervisor ended')}"
     return ""

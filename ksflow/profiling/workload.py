@@ -16,7 +16,7 @@ _REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 
 
 @dataclass(frozen=True)
-class Job:
+class Workload:
     """One kernel on one case."""
 
     mode: str
@@ -62,22 +62,22 @@ class Job:
         return {} if self.mode == "torch" else {_ARTEFACT: self.file}
 
 
-def job(problem: Problem, mode: str, file: str, case: str = "") -> Job:
+def job(problem: Problem, mode: str, file: str, case: str = "") -> Workload:
     """The job for a benchmark by its name, or else for the smallest. Raises ConfigError for a name that is none."""
     return _job(problem, mode, file, _named(problem, case) if case else smallest(problem, problem.benchmarks))
 
 
-def jobs(problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None) -> tuple[Job, ...]:
+def jobs(problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None) -> tuple[Workload, ...]:
     """For the smallest benchmark, then for the smallest test, where tools are too slow for that."""
     cases = [smallest(problem, some) for some in (problem.benchmarks, problem.tests) if some]
     return tuple(replace(_job(problem, mode, file, case), files=files or {}) for case in cases)
 
 
-def _job(problem: Problem, mode: str, file: str, found: Case) -> Job:
+def _job(problem: Problem, mode: str, file: str, found: Case) -> Workload:
     dims = tuple(int(found.params[name]) for name in problem.dims)
     outputs = sum(arg.role == "out" for arg in problem.args)
     reference = str(Path(problem.root, "reference.py"))
-    fixed = Job(mode, file, reference, found.name, dict(found.params), found.seed, dims, outputs)
+    fixed = Workload(mode, file, reference, found.name, dict(found.params), found.seed, dims, outputs)
     return replace(fixed, memory_mb=problem.limits.memory_mb)
 
 

@@ -27,18 +27,18 @@ _FIXED = {
 }
 
 
-def environment(extra: Mapping[str, str]) -> dict[str, str]:
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """What a child process sees."""
-    return {**bare(), **_FIXED, **extra}
+    return {**base_environment(), **_FIXED, **extra}
 
 
-def bare() -> dict[str, str]:
+def base_environment() -> dict[str, str]:
     """The same where foreign files are read, not timed."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**passed, "PYTHONPATH": str(PACKAGE.parent)}
 
 
-def ending_with_this(by: signal.Signals) -> Callable[[], None]:
+def end_with_this_process(by: signal.Signals) -> Callable[[], None]:
     """What a child calls before it becomes another program: it ends when this process does, or has just done so."""
     parent = os.getpid()
 

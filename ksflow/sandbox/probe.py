@@ -9,7 +9,7 @@ import tempfile
 
 from ksflow.sandbox import levels
 from ksflow.sandbox.confine import PREFIX, prepare
-from ksflow.sandbox.supervisor import keep
+from ksflow.sandbox.supervisor import supervise
 
 _PATIENCE_S = 5.0
 _LONGEST = 1 << 14
@@ -45,10 +45,10 @@ def _try(level: str) -> tuple[dict[str, str], str]:
         "core": None,
         "level": level,
     }
-    keeper = os.fork()
-    if keeper == 0:
+    supervisor = os.fork()
+    if supervisor == 0:
         ours.close()
-        keep(order, [theirs.detach()])
+        supervise(order, [theirs.detach()])
     theirs.close()
     ours.settimeout(_PATIENCE_S)
     layers: dict[str, str] = {}
@@ -59,12 +59,12 @@ def _try(level: str) -> tuple[dict[str, str], str]:
                 layers = json.loads(value)
             elif kind in ("fault", "exit"):
                 return layers, "" if word == "exit 0" else value
-        return layers, "the keeper ended"
+        return layers, "the supervisor ended"
     except OSError as error:
         return layers, str(error)
     finally:
         ours.close()
-        os.waitpid(keeper, 0)
+        os.waitpid(supervisor, 0)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ksflow.sandbox import native
+from ksflow.sandbox import linux
 from ksflow.sandbox.driver import Driver, DriverError, Pointer
 
 _LOOK_S = 20e-6
@@ -44,11 +44,11 @@ class Emulated(Driver):
     def granularity(self) -> int:
         return mmap.PAGESIZE
 
-    def share(self, size: int) -> tuple[Pointer, int]:
-        file = native.sealed_memory("device", size)
-        return self.join(file, size), file
+    def share_memory(self, size: int) -> tuple[Pointer, int]:
+        file = linux.sealed_memory("device", size)
+        return self.map_shared(file, size), file
 
-    def join(self, file: int, size: int) -> Pointer:
+    def map_shared(self, file: int, size: int) -> Pointer:
         found = mmap.mmap(file, size)
         pointer = ctypes.addressof(ctypes.c_char.from_buffer(found))
         self._maps[pointer] = found
@@ -60,13 +60,13 @@ class Emulated(Driver):
         self._maps[pointer] = found
         return pointer
 
-    def leave(self, pointer: Pointer, size: int) -> None:
+    def unmap_shared(self, pointer: Pointer, size: int) -> None:
         del self._maps[pointer]
 
-    def show(self, address: int, size: int) -> Pointer:
+    def map_host(self, address: int, size: int) -> Pointer:
         return address
 
-    def hide(self, address: int) -> None:
+    def unmap_host(self, address: int) -> None:
         """Nothing was done."""
 
     # -- the default stream ----------------------------------------------------------------------

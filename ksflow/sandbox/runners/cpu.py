@@ -40,9 +40,9 @@ def prepare(order: dict[str, Any]) -> None:
     """Import what calls such a kernel, while whatever goes wrong can still not be the kernel's doing."""
     mode = order.get("device", {}).get("mode", "")
     if order["language"] == "triton" and not mode:
-        importlib.import_module("ksflow.sandbox.interpreted")
+        importlib.import_module("ksflow.sandbox.runners.interpreted")
     elif order["language"] != "cpp" and mode in ("", "torch"):
-        importlib.import_module("ksflow.sandbox.torch_shim")
+        importlib.import_module("ksflow.sandbox.runners.torch_kernel")
 
 
 def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
@@ -96,10 +96,10 @@ def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
         return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
     speak()
     if order["language"] == "triton":
-        from ksflow.sandbox.interpreted import TritonInterpreted
+        from ksflow.sandbox.runners.interpreted import TritonInterpreted
 
         return TritonInterpreted(order)
-    from ksflow.sandbox.torch_shim import TorchRunner
+    from ksflow.sandbox.runners.torch_kernel import TorchRunner
 
     return TorchRunner(order["main"])
 

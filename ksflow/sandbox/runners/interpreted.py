@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.torch_shim import Tensors, TorchRunner, tensors
+from ksflow.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
 from ksflow.source.launches import assigned
 
 SWITCH = "TRITON_INTERPRET"

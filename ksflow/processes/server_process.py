@@ -7,21 +7,21 @@ import sys
 import weakref
 from collections.abc import Mapping
 
-from ksflow.processes import cores, scratch
-from ksflow.processes.children import environment
+from ksflow.processes import core_pinning, scratch
+from ksflow.processes.child_environment import child_environment
 from ksflow.processes.wire import Closed, Message, receive, send
 
-_CORES = cores.everywhere()
+_CORES = core_pinning.everywhere()
 _TIMELY_END_S = 2.0
 _TAIL = 2000
 
 
-class Child:
+class ServerProcess:
     """One process of our own. It dies with this object, and with this process however that ends."""
 
     def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
-        self._environment = {**environment(extra_environment), cores.CORES: _CORES}
+        self._environment = {**child_environment(extra_environment), core_pinning.CORES: _CORES}
         self._ids = 0
         self._start()
 
@@ -88,7 +88,7 @@ class Child:
         self._end = weakref.finalize(self, _end, self._process, self._words)
 
 
-class Judge(Child):
+class JudgeProcess(ServerProcess):
     """One judge process; `gpu`: the platform that it judges on, "" for the CPU."""
 
     def __init__(self, extra_environment: Mapping[str, str], gpu: str = "") -> None:
@@ -105,4 +105,4 @@ def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
         process.kill()
         process.wait()
     os.close(words)
-    scratch.sweep()
+    scratch.remove_abandoned()

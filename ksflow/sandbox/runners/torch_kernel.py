@@ -1,4 +1,4 @@
-"""The Python half of the shim: torch tensors over the slots, `custom_kernel(data)`, results back into the slot."""
+"""Kernels in Python: torch tensors over the slots, `custom_kernel(data)`, results back into the slot."""
 
 import ctypes
 import importlib.util
@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.foreign import bound
-from ksflow.sandbox.shim import WrongResult
+from ksflow.sandbox.runners.cpu import WrongResult
+from ksflow.sandbox.runners.foreign import bound
 
 Tensors = tuple[torch.Tensor, ...]
 

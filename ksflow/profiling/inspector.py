@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ksflow.compilers import Made
-from ksflow.processes.device_lock import DeviceBusy, exclusive
+from ksflow.processes.device_lock import DeviceBusy, lock_device
 from ksflow.profiling import ncu, rocprof, sanitizer
-from ksflow.profiling.job import Job, jobs
+from ksflow.profiling.workload import Workload, jobs
 from ksflow.records import Json, Kernel, Problem
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
@@ -15,14 +15,14 @@ _LOCK_S = 600.0
 
 
 @dataclass(frozen=True)
-class Accepted:
+class AcceptedKernel:
     """A kernel that was accepted, as it was built."""
 
     problem: Problem
     kernel: Kernel
     made: Made
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[Workload, ...]:
         """What tools are to watch."""
         if self.made.mode == "strong":
             return jobs(self.problem, "launch", self.made.artefact)
@@ -34,7 +34,7 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class Watch:
+class Inspector:
     """Which tools look at which kernels."""
 
     profile: bool
@@ -46,7 +46,9 @@ class Watch:
     _sanitized: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     """By the problem's digest and the kernel's."""
 
-    def __call__(self, accepted: Accepted, evidence: Json, environment: Mapping[str, str], device_uuid: str) -> Json:
+    def __call__(
+        self, accepted: AcceptedKernel, evidence: Json, environment: Mapping[str, str], device_uuid: str
+    ) -> Json:
         """More evidence; a `fault` in it says why the kernel is wrong after all.
 
         environment: what the kernel needs. device_uuid: of the GPU, whose lock is held while tools run.
@@ -58,13 +60,13 @@ class Watch:
         if winner and not self.profile and key in self._sanitized:
             return self._told(accepted, self._sanitized[key])
         try:
-            with exclusive(device_uuid, _LOCK_S):
+            with lock_device(device_uuid, _LOCK_S):
                 return self._look(accepted, winner, environment)
         except DeviceBusy as error:
             row = {"tool": "lock", "refused": str(error)}
             return ({"profile": row} if self.profile else {}) | ({"sanitizer": [row]} if winner else {})
 
-    def _look(self, accepted: Accepted, winner: bool, environment: Mapping[str, str]) -> Json:
+    def _look(self, accepted: AcceptedKernel, winner: bool, environment: Mapping[str, str]) -> Json:
         wanted = accepted.jobs()
         found: Json = {}
         if self.profile:
@@ -78,7 +80,7 @@ class Watch:
         return found
 
     @staticmethod
-    def _told(accepted: Accepted, rows: list[Json]) -> Json:
+    def _told(accepted: AcceptedKernel, rows: list[Json]) -> Json:
         """In strong mode all device code is the kernel's, and a finding is its fault. In host mode the libraries that
         it calls launch kernels, too, so findings are told only."""
         return {"sanitizer": rows, **(_fault(rows) if accepted.made.mode == "strong" else {})}
