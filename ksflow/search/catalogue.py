@@ -11,8 +11,8 @@ import yaml
 
 from ksflow.source.tunables import Tunable
 
-HOWS = ("next", "previous", "last", "first", "other", "reference", "favoured")
-WHENS = ("always", "gained", "lost", "stuck")
+_HOWS = ("next", "previous", "last", "first", "other", "reference", "favoured")
+_WHENS = ("always", "gained", "lost", "stuck")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Move:
     when: str = "always"
 
     def __post_init__(self) -> None:
-        known = self.how in HOWS and self.when in WHENS and self.scope in ("one", "each")
-        if not known or any(how not in HOWS for how in self.along.values()):
+        known = self.how in _HOWS and self.when in _WHENS and self.scope in ("one", "each")
+        if not known or any(how not in _HOWS for how in self.along.values()):
             raise ValueError(f"move {self.name!r}: how {self.how}, scope {self.scope}, when {self.when}")
 
 
@@ -66,27 +66,7 @@ def catalogue(path: str = "") -> Catalogue:
     """The catalogue in `path`, or the one that ships."""
     source = Path(path) if path else Path(__file__).with_name("catalogue.yaml")
     data: dict[str, Any] = yaml.safe_load(source.read_text(encoding="utf-8"))
-    kinds = {
-        name: Kind(name, _pair(entry["worth_percent"]), entry["risk_percent"], entry["ordered"], entry["guess"])
-        for name, entry in data["kinds"].items()
-    }
-    return Catalogue(kinds, tuple(_move(entry) for entry in data["moves"]))
-
-
-def _move(entry: dict[str, Any]) -> Move:
-    return Move(
-        entry["name"],
-        tuple(entry["kinds"]),
-        entry["how"],
-        entry["why"],
-        _pair(entry["gain_percent"]),
-        float(entry["innovation"]),
-        entry.get("scope", "one"),
-        entry.get("with", {}),
-        entry.get("when", "always"),
+    moves = ({"along" if key == "with" else key: value for key, value in entry.items()} for entry in data["moves"])
+    return Catalogue(
+        {name: Kind(name, **entry) for name, entry in data["kinds"].items()}, tuple(Move(**entry) for entry in moves)
     )
-
-
-def _pair(values: list[float]) -> tuple[float, float]:
-    lowest, highest = values
-    return float(lowest), float(highest)

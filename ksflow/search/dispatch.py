@@ -11,17 +11,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from random import Random
 from statistics import median
+from typing import Any
 
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
 from ksflow.source.expressions import calculate
 from ksflow.source.families import Config, Point, Space, family, lines_of, point, values_of
 from ksflow.source.tunables import DISPATCH, constants, number, recipe
 
-CLASSES = 4
-CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
-MARGIN = math.log(1.02)  # promised beyond the best kernel there is
-NOISE = 0.01  # of the logarithm of one case's time
-SHORTLIST = 3  # configurations for each case
+_CLASSES = 4
+_CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
+_MARGIN = math.log(1.02)  # promised beyond the best kernel there is
+_NOISE = 0.01  # of the logarithm of one case's time
+_SHORTLIST = 3  # configurations for each case
 
 _constants = lru_cache(maxsize=4096)(constants)
 
@@ -46,7 +47,7 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
     if not dispatchable(around) or not table.complete:
         return None
     leaves, raw, sure = table.best()
-    if sure < MARGIN or len({leaf.key for leaf in leaves}) < 2 or table.judged(leaves):
+    if sure < _MARGIN or len({leaf.key for leaf in leaves}) < 2 or table.judged(leaves):
         return None
     changes = _changes(leaves, around)
     parts = "; ".join(f"{leaf.when or 'all'}: as measured on {len(leaf.cases)} cases" for leaf in leaves)
@@ -63,8 +64,12 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
 def dispatchable(around: Space) -> bool:
     """Whether the base can have dispatch lines."""
     declared = constants(around.text)
-    named = all(t.name in declared and _numeric(t.options) for t in around.tunables)
-    return named and any(kind == "launch" for kind, _ in recipe(around.text))
+    try:
+        numbers = all(number(option) is not None for t in around.tunables for option in t.options)
+    except ValueError:
+        return False
+    named = all(t.name in declared for t in around.tunables)
+    return numbers and named and any(kind == "launch" for kind, _ in recipe(around.text))
 
 
 class Table:
@@ -72,14 +77,15 @@ class Table:
 
     def __init__(self, problem: Problem, population: Population, around: Space) -> None:
         self._cases = {case.name: case for case in problem.benchmarks}
-        self._dims = [d for d in problem.dims if all(_sized(case.params.get(d)) for case in problem.benchmarks)]
-        self._cuts = {dim: _cuts(int(case.params[dim]) for case in problem.benchmarks) for dim in self._dims}
-        self._order = [t.name for t in around.tunables]
+        sizes = {dim: [case.params.get(dim) for case in problem.benchmarks] for dim in problem.dims}
+        self._cuts = {dim: _cuts(found) for dim, found in sizes.items() if all(type(size) is int for size in found)}
+        order = [t.name for t in around.tunables]
         found: dict[Key, dict[str, list[float]]] = {}
         self._totals = [math.inf]
         self._mixes: set[tuple[Key, ...]] = set()
         for member in family(population, around.text):
-            mix = {name: self._key(member.text, case) for name, case in self._cases.items()}
+            configs = {name: effective(member.text, case.params) for name, case in self._cases.items()}
+            mix = {name: tuple(config[tunable] for tunable in order) for name, config in configs.items()}
             self._mixes.add(tuple(mix.values()))
             timings = member.trial.evaluation.timings if member.trial.evaluation else ()
             times = {timing.case: math.log(timing.us) for timing in timings if timing.case in mix}
@@ -102,7 +108,7 @@ class Table:
 
     def best(self) -> tuple[tuple[Leaf, ...], float, float]:
         """The leaves, and the log gain over the best kernel there is: as measured, and less what luck explains."""
-        cost, leaves = self._tree(frozenset(self._cases), CLASSES, ())
+        cost, leaves = self._tree(frozenset(self._cases), _CLASSES, ())
         before, count = min(self._totals), len(self._cases)
         raw = sum(self._logs[leaf.key][name] for leaf in leaves for name in leaf.cases)
         return leaves, (before - raw) / count, (before - cost) / count
@@ -117,12 +123,8 @@ class Table:
         pool = {self._single}
         for name in self._cases:
             near = sorted((row[name], key) for key, row in self._logs.items() if name in row)
-            pool.update(key for _, key in near[:SHORTLIST])
+            pool.update(key for _, key in near[:_SHORTLIST])
         return sorted(pool)
-
-    def _key(self, text: str, case: Case) -> Key:
-        config = effective(text, case.params)
-        return tuple(config[name] for name in self._order)
 
     def _tree(self, cases: frozenset[str], leaves: int, path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
         """The cheapest way to serve the cases with so many classes, whichever bounds led to exactly these cases."""
@@ -140,7 +142,7 @@ class Table:
 
     def _leaf(self, cases: frozenset[str], path: tuple[str, ...]) -> tuple[float, tuple[Leaf, ...]]:
         """Being the best of many on few cases is partly luck, which is added to the time."""
-        luck = NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
+        luck = _NOISE * math.sqrt(2 * math.log(max(len(self._pool), 2)) * len(cases))
         costs = []
         for key in self._pool:
             row = self._logs[key]
@@ -148,13 +150,13 @@ class Table:
                 costs.append((sum(row[name] for name in cases) + (0.0 if key == self._single else luck), key))
         cost, key = min(costs)
         named = tuple(name for name in self._cases if name in cases)
-        return cost, (Leaf(_condition(path, self._dims), named, key),)
+        return cost, (Leaf(_condition(path, list(self._cuts)), named, key),)
 
     def _splits(self, cases: frozenset[str]) -> Iterator[tuple[frozenset[str], frozenset[str], str, str]]:
-        for dim in self._dims:
+        for dim, cuts in self._cuts.items():
             sizes = {name: int(self._cases[name].params[dim]) for name in cases}
             before: frozenset[str] = frozenset()
-            for size in self._cuts[dim]:
+            for size in cuts:
                 left = frozenset(name for name in cases if sizes[name] <= size)
                 if left not in (before, cases):
                     yield left, cases - left, f"{dim} <= {size}", f"{dim} > {size}"
@@ -181,7 +183,7 @@ class ClassSpace(Space):
         return {**made, **kept}
 
 
-def classes(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
+def class_spaces(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
     """The spaces to search from a base: of each of its classes, drawn by how many cases they have; or the one."""
     lines = lines_of(around.text)
     if not lines or not dispatchable(around):
@@ -246,10 +248,10 @@ def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
     return {**around.changes(dict(zip(order, common, strict=True))), **gone, **made}
 
 
-def _cuts(sizes: Iterable[int]) -> list[int]:
+def _cuts(sizes: Iterable[Any]) -> list[int]:
     """All but the largest size, or some of them."""
     found = sorted(set(sizes))[:-1]
-    return found if len(found) <= CUTS else [found[len(found) * place // CUTS] for place in range(CUTS)]
+    return found if len(found) <= _CUTS else [found[len(found) * place // _CUTS] for place in range(_CUTS)]
 
 
 def _condition(path: Sequence[str], dims: Sequence[str]) -> str:
@@ -266,14 +268,3 @@ def _condition(path: Sequence[str], dims: Sequence[str]) -> str:
 
 def _pairs(config: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _numeric(options: Sequence[str]) -> bool:
-    try:
-        return all(number(option) is not None for option in options)
-    except ValueError:
-        return False
-
-
-def _sized(value: Scalar | None) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

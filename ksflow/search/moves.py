@@ -7,15 +7,15 @@ from itertools import combinations
 from random import Random
 
 from ksflow.records import Trial
-from ksflow.search.belief import Belief
 from ksflow.search.catalogue import Catalogue, Move
+from ksflow.search.surrogate import Forecast, SurrogateModel
 from ksflow.source.families import Config, Space
 from ksflow.source.tunables import Tunable, values
 
-DETOURS = 8  # risky single moves for which ways round are looked for
-RISKY = 0.3
-PAIRED = 14  # single moves whose pairs are looked at
-STRANGERS = 20
+_DETOURS = 8  # risky single moves for which ways round are looked for
+_RISKY = 0.3
+_PAIRED = 14  # single moves whose pairs are looked at
+_STRANGERS = 20
 _STRANGE = Move(
     "a configuration by chance",
     (),
@@ -51,50 +51,42 @@ class Proposal:
     config: Config
 
 
-def proposals(moves: Catalogue, around: Space, reference: Trial, belief: Belief, seed: str) -> list[Proposal]:
+def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: SurrogateModel, seed: str) -> list[Proposal]:
     """Untried configurations, each once, under the first moves that lead to it."""
-    rng = Random(seed)
-    board = _Board(moves, around, values(reference.kernel.main) if reference.kernel else {}, belief)
-    singles = _distinct(around, board.singles())
-    pairs = _distinct(around, board.pairs(singles))
-    jumps = _distinct(around, board.climbs())
-    detours = _distinct(around, board.detours(singles))
-    strange = [Proposal((_STRANGE,), around.changes(c), c) for c in around.strangers(rng, STRANGERS)]
-    return [
-        proposal
-        for proposal in _distinct(around, [*singles, *pairs, *detours, *jumps, *strange])
-        if around.untried(proposal.config)
-    ]
+    values_there = values(reference.kernel.main) if reference.kernel else {}
+    neighbourhood = _Neighbourhood(catalogue, space, values_there, model)
+    singles = _distinct(space, neighbourhood.singles())
+    strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.strangers(Random(seed), _STRANGERS)]
+    pairs, detours = neighbourhood.pairs(singles), neighbourhood.detours(singles)
+    found = _distinct(space, [*singles, *pairs, *detours, *neighbourhood.climbs(), *strange])
+    return [proposal for proposal in found if space.untried(proposal.config)]
 
 
-class _Board:
-    def __init__(self, moves: Catalogue, around: Space, reference: Mapping[str, str], belief: Belief) -> None:
-        self.moves, self.space, self.reference, self.belief = moves, around, reference, belief
+class _Neighbourhood:
+    """What moves lead to from one base."""
+
+    def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: SurrogateModel) -> None:
+        self.moves, self.space, self.reference, self.model = catalogue.moves, space, reference, model
         self.kinds: dict[str, list[Tunable]] = {}
-        for tunable in around.tunables:
-            self.kinds.setdefault(moves.kind(tunable).name, []).append(tunable)
+        for tunable in space.tunables:
+            self.kinds.setdefault(catalogue.kind(tunable).name, []).append(tunable)
 
     def singles(self) -> Iterator[Proposal]:
-        for move in self.moves.moves:
+        """One move each."""
+        for move in self.moves:
             for changes in self._applied(move):
                 yield self._proposal((move,), changes)
 
     def pairs(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
         """Two moves on different tunables, from those that promise most."""
-        guesses = self.belief.guess([single.config for single in singles])
-        order = sorted(range(len(singles)), key=lambda i: -(guesses[i].mean + guesses[i].deviation))
-        best = [singles[i] for i in order[:PAIRED]]
-        for one, two in combinations(best, 2):
+        for (_, one), (_, two) in combinations(self._by_promise(singles)[:_PAIRED], 2):
             if not one.changes.keys() & two.changes.keys():
                 yield self._proposal((*one.moves, *two.moves), {**one.changes, **two.changes})
 
     def detours(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
         """Promising moves that are likely to fail here, each with one more value changed."""
-        guesses = self.belief.guess([single.config for single in singles])
-        risky = [i for i, guess in enumerate(guesses) if guess.risk > RISKY]
-        risky.sort(key=lambda i: -(guesses[i].mean + guesses[i].deviation))
-        for index in risky[:DETOURS]:
-            single = singles[index]
+        risky = [single for forecast, single in self._by_promise(singles) if forecast.risk > _RISKY]
+        for single in risky[:_DETOURS]:
             for tunable in self.space.tunables:
                 if tunable.name not in single.changes:
                     for value in self._targets(tunable, "other"):
@@ -106,13 +98,18 @@ class _Board:
             config = dict(self.space.base)
             for _ in range(2 * len(self.space.tunables)):
                 near = [{**config, t.name: o} for t in self.space.tunables for o in t.options if o != config[t.name]]
-                guesses = self.belief.guess([*near, config])
-                merits = [g.mean + optimism * g.deviation + 3 * math.log1p(-g.risk) for g in guesses]
+                forecasts = self.model.forecast([*near, config])
+                merits = [f.mean + optimism * f.deviation + 3 * math.log1p(-f.risk) for f in forecasts]
                 best = max(range(len(merits)), key=merits.__getitem__)
                 if best == len(near):
                     break
                 config = near[best]
                 yield self._proposal((_JUMP,), self.space.changes(config))
+
+    def _by_promise(self, singles: Sequence[Proposal]) -> list[tuple[Forecast, Proposal]]:
+        forecasts = self.model.forecast([single.config for single in singles])
+        pairs = zip(forecasts, singles, strict=True)
+        return sorted(pairs, key=lambda pair: -(pair[0].mean + pair[0].deviation))
 
     def _proposal(self, moves: tuple[Move, ...], changes: Config) -> Proposal:
         return Proposal(moves, changes, {**self.space.base, **changes})
@@ -121,61 +118,55 @@ class _Board:
         """What `move` can change here. Kinds that move along do what they can."""
         along: dict[str, str] = {}
         for kind, how in move.along.items():
-            for tunable in self.kinds.get(kind, []):
-                along.update(self._first(tunable, how))
+            along |= self._first_targets([kind], how)
         if move.scope == "each":
-            each: dict[str, str] = {}
-            for tunable in self._of(move.kinds):
-                each.update(self._first(tunable, move.how))
-            yield {**along, **each}
+            yield {**along, **self._first_targets(move.kinds, move.how)}
             return
-        for tunable in self._of(move.kinds):
+        for tunable in self._tunables(move.kinds):
             for value in self._targets(tunable, move.how):
-                if self._timely(move, tunable.name, value):
+                if self._applies(move, tunable.name, value):
                     yield {**along, tunable.name: value}
 
-    def _timely(self, move: Move, name: str, value: str) -> bool:
+    def _applies(self, move: Move, name: str, value: str) -> bool:
         """Whether the move's `when` holds for this step."""
-        if move.when == "stuck":
-            return self.space.stuck
         gains = self.space.steps.get((name, self.space.base[name], value), ())
         return {
             "always": True,
+            "stuck": self.space.stuck,
             "gained": any(gain > 0 for gain in gains),
             "lost": any(gain < 0 for gain in gains),
         }[move.when]
 
-    def _of(self, kinds: Iterable[str]) -> list[Tunable]:
+    def _tunables(self, kinds: Iterable[str]) -> list[Tunable]:
         return [tunable for kind in kinds for tunable in self.kinds.get(kind, [])]
 
-    def _first(self, tunable: Tunable, how: str) -> Config:
-        value = next(iter(self._targets(tunable, how)), None)
-        return {} if value is None else {tunable.name: value}
+    def _first_targets(self, kinds: Iterable[str], how: str) -> dict[str, str]:
+        """The first value that `how` leads to, of each tunable of these kinds that has one."""
+        found = {tunable.name: self._targets(tunable, how)[:1] for tunable in self._tunables(kinds)}
+        return {name: value for name, values in found.items() for value in values}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:
         """The values `how` leads to, from the base's."""
         options, here = tunable.options, tunable.options.index(self.space.base[tunable.name])
-        found = {
-            "next": options[here + 1 : here + 2],
-            "previous": options[max(here - 1, 0) : here],
-            "last": options[-1:],
-            "first": options[:1],
-            "other": options,
-            "reference": tuple(o for o in options if o == self.reference.get(tunable.name)),
-            "favoured": self._favoured(tunable),
-        }[how]
+        if how == "favoured":  # the one that the measurements favour
+            forecasts = self.model.forecast([{**self.space.base, tunable.name: option} for option in options])
+            best = max(range(len(forecasts)), key=lambda i: forecasts[i].mean)
+            found = options[best : best + 1]
+        else:
+            found = {
+                "next": options[here + 1 : here + 2],
+                "previous": options[max(here - 1, 0) : here],
+                "last": options[-1:],
+                "first": options[:1],
+                "other": options,
+                "reference": tuple(o for o in options if o == self.reference.get(tunable.name)),
+            }[how]
         return [value for value in found if value != self.space.base[tunable.name]]
 
-    def _favoured(self, tunable: Tunable) -> tuple[str, ...]:
-        configs = [{**self.space.base, tunable.name: option} for option in tunable.options]
-        guesses = self.belief.guess(configs)
-        best = max(range(len(guesses)), key=lambda i: guesses[i].mean)
-        return (tunable.options[best],)
 
-
-def _distinct(around: Space, found: Iterable[Proposal]) -> list[Proposal]:
+def _distinct(space: Space, found: Iterable[Proposal]) -> list[Proposal]:
     seen: dict[tuple[str, ...], Proposal] = {}
     for proposal in found:
         if proposal.changes:
-            seen.setdefault(around.key(proposal.config), proposal)
+            seen.setdefault(space.key(proposal.config), proposal)
     return list(seen.values())

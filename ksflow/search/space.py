@@ -1,8 +1,11 @@
 """The space that a base kernel's tunables span, for the designers that tune, and experiments that assign tunables."""
 
+import math
+from collections.abc import Sequence
+
 from ksflow.errors import StageError
 from ksflow.records import Experiment, Population, Trial
-from ksflow.source.families import Config, Space, declared, family, lines_of
+from ksflow.source.families import Config, Point, Space, declared, family, lines_of
 from ksflow.source.families import space as space_of
 from ksflow.source.tunables import DISPATCH
 
@@ -20,25 +23,27 @@ def space(stage: str, population: Population, base: Trial) -> Space:
     return space_of(text, tuple(member for member in family(population, text) if member.lines == lines))
 
 
-def tuned(changes: Config, gain: tuple[float, float], innovation: float, why: str) -> Experiment:
-    """An experiment that assigns tunables."""
-    assigned = ", ".join(_said(name, value) for name, value in changes.items())
-    return Experiment(
-        f"{assigned}: {why}",
-        f"the source assigns {assigned}; right on every case and faster than the base",
-        gain,
-        innovation,
-        changes,
+def remembered(points: Sequence[Point], most: int) -> list[Point]:
+    """At most so many points of a long run, in their order: the best third, and the newest."""
+    if len(points) <= most:
+        return list(points)
+    best = sorted(points, key=lambda point: point.score_us or math.inf)[: most // 3]
+    kept = {point.id for point in [*best, *points[-(most - len(best)) :]]}
+    return [point for point in points if point.id in kept]
+
+
+def assignment_experiment(changes: Config, why: str) -> Experiment:
+    """An experiment that assigns tunables, without a prediction."""
+    assigned = ", ".join(
+        f"{value} {name.removeprefix('dispatch: ')}" if name.startswith(DISPATCH) else f"{name}={value}"
+        for name, value in changes.items()
     )
+    rubric = f"the source assigns {assigned}; right on every case and faster than the base"
+    return Experiment(f"{assigned}: {why}", rubric, (0.0, 0.0), 50.0, changes)
 
 
-def _said(name: str, value: str) -> str:
-    return f"{value} {name.removeprefix('dispatch: ')}" if name.startswith(DISPATCH) else f"{name}={value}"
-
-
-def exhausted(stage: str, base: Trial) -> StageError:
-    """Nothing is left to propose."""
+def exhausted_error(stage: str, base: Trial) -> StageError:
+    """What a designer raises that has nothing left to propose."""
     return StageError(
-        stage,
-        f"every configuration of {base.id}'s tunables was tried; declare more values or add a seed",
+        stage, f"every configuration of {base.id}'s tunables was tried; declare more values or add a seed"
     )

@@ -11,7 +11,7 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.views import tried
 from ksflow.notes.calibration import advice, predictions
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
-from ksflow.search.pick import calibrated, valid
+from ksflow.search.pick import calibrated, check_pick
 from ksflow.source.tunables import assign
 
 _LONGEST = 10_000  # characters of description and rubric
@@ -92,7 +92,7 @@ class LlmDesigner:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
         `findings` the notes, in tokens. `pick`: see `ksflow.search.pick`. `prompt`: see `Program`.
         """
-        self.pick = valid(pick)
+        self.pick = check_pick(pick)
         if prompt is not None and pick != "paper":
             raise ConfigError(
                 f"designer.pick={pick} changes the instruction that designer.prompt={prompt} replaces: leave one out"

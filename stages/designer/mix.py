@@ -12,12 +12,7 @@ _GOLDEN = 0.6180339887498949
 class Mix:
     """Who designs follows from the size of the population, so that a replay asks the same ones."""
 
-    def __init__(
-        self,
-        designers: Mapping[str, Designer],
-        weights: Mapping[str, float] | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, designers: Mapping[str, Designer], weights: Mapping[str, float] | None = None, seed: int = 0):
         """`weights` are the shares of the turns; a designer without one counts 1."""
         weights = weights or {}
         if unknown := set(weights) - set(designers):
@@ -28,19 +23,11 @@ class Mix:
             raise ConfigError("designer.weights must not be negative, and one must be positive")
         self.seed = seed
 
-    def __call__(
-        self,
-        problem: Problem,
-        population: Population,
-        choice: Choice,
-        notes: tuple[Note, ...],
-    ) -> Plan:
+    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         """The plan of the one whose turn it is; if it has none to give, of the next."""
         first = self.turn(len(population.trials))
         failed: list[str] = []
-        for name in [first, *(name for name in self.designers if name != first)]:
-            if not self.shares[name]:
-                continue
+        for name in [first, *(name for name, share in self.shares.items() if share and name != first)]:
             try:
                 return self.designers[name](problem, population, choice, notes)
             except StageError as error:

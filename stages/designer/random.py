@@ -4,7 +4,7 @@ from random import Random
 
 from ksflow.protocols import lot
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
-from ksflow.search.space import exhausted, space, tuned
+from ksflow.search.space import assignment_experiment, exhausted_error, space
 
 STAGE = "designer=random"
 
@@ -16,17 +16,10 @@ class RandomDesigner:
         self.experiments = experiments
         self.seed = seed
 
-    def __call__(
-        self,
-        problem: Problem,
-        population: Population,
-        choice: Choice,
-        notes: tuple[Note, ...],
-    ) -> Plan:
+    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         around = space(STAGE, population, choice.base)
-        rng = Random(lot(self.seed, population))
-        drawn = [around.changes(config) for config in around.strangers(rng, self.experiments)]
+        drawn = around.strangers(Random(lot(self.seed, population)), self.experiments)
         if not drawn:
-            raise exhausted(STAGE, choice.base)
-        experiments = tuple(tuned(changes, (0.0, 0.0), 50.0, "drawn by chance") for changes in drawn)
-        return Plan(("values drawn by chance",), experiments, portfolio(experiments), "designer=random")
+            raise exhausted_error(STAGE, choice.base)
+        experiments = tuple(assignment_experiment(around.changes(config), "drawn by chance") for config in drawn)
+        return Plan(("values drawn by chance",), experiments, portfolio(experiments), STAGE)

@@ -9,42 +9,32 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.source.families import Member, declared, families, space, values_of
+from ksflow.source.families import Config, Member, declared, families, space, values_of
+
+_OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
+_PATIENCE = 12  # experiments that halve the hope
 
 
 class Fastest:
     """Base: the best of the most promising family. Reference: the best kernel that is not like it."""
 
-    def __init__(self, optimism_percent: float = 20.0, patience: int = 12) -> None:
-        """`optimism_percent`: what a value never tried may bring. `patience`: experiments that halve the hope."""
-        self.optimism = 1 + optimism_percent / 100
-        self.patience = patience
-
     def __call__(self, problem: Problem, population: Population) -> Choice:
         found = map(_Family, families(population).values())
-        open_families = [family for family in found if family.best and family.open]
-        if not open_families:
+        unfinished = [family for family in found if family.ranked and family.has_something_left]
+        if not unfinished:
             base = population.ranked[0]
             reference = _reference(base, population)
             return population.choose(base.id, reference.id, "the fastest; nothing is left to tune")
-        chosen = min(open_families, key=self._hoped)
+        chosen = min(unfinished, key=lambda family: family.hoped_us)
         base = chosen.ranked[0]
         reference = _reference(base, population)
-        return population.choose(base.id, reference.id, self._rationale(chosen, reference))
-
-    def _hoped(self, family: "_Family") -> float:
-        """The time the family might reach."""
-        hope = family.untried / (1 + family.stalled / self.patience)
-        return family.best / float(self.optimism**hope)
-
-    def _rationale(self, family: "_Family", reference: Trial) -> str:
-        base = family.ranked[0]
-        return (
-            f"{base.id} is the fastest of {len(family.ranked)} accepted kernels with its {family.declared} tunables "
-            f"({family.best:.1f} us); {family.untried} of their values are untried, so it may reach "
-            f"{self._hoped(family):.1f} us. "
+        rationale = (
+            f"{base.id} is the fastest of {len(chosen.ranked)} accepted kernels with its "
+            f"{len(chosen.members[0].values)} tunables ({chosen.best_us:.1f} us); {chosen.untried} of their values are "
+            f"untried, so it may reach {chosen.hoped_us:.1f} us. "
             f"{reference.id} is the best kernel that differs from it in more than one value."
         )
+        return population.choose(base.id, reference.id, rationale)
 
 
 @dataclass(frozen=True)
@@ -58,40 +48,39 @@ class _Family:
         return Population(tuple(member.trial for member in self.members)).ranked
 
     @property
-    def best(self) -> float:
-        """The best time, 0 when none was accepted."""
-        return self.ranked[0].score_us or 0.0 if self.ranked else 0.0
+    def best_us(self) -> float:
+        return self.ranked[0].score_us or 0.0
 
-    @property
-    def declared(self) -> int:
-        return len(self.members[0].values)
-
-    @property
+    @cached_property
     def untried(self) -> int:
         """How many declared values no accepted kernel of the family has."""
         options = {(t.name, option) for t in declared(_text(self.ranked[0])) for option in t.options}
-        return len(options.difference(*(values_of(_text(trial)).items() for trial in self.ranked)))
+        return len(options.difference(*(_values(trial).items() for trial in self.ranked)))
 
     @property
-    def open(self) -> bool:
+    def has_something_left(self) -> bool:
         """Whether a designer that starts from its best kernel has something left to try."""
         return space(_text(self.ranked[0]), self.members).open
 
     @property
-    def stalled(self) -> int:
-        """Experiments since the family last improved."""
-        best = self.ranked[0]
-        return sum(member.trial.id > best.id for member in self.members)
+    def hoped_us(self) -> float:
+        """The time the family might reach; less hope with every experiment since it last improved."""
+        stalled = sum(member.trial.id > self.ranked[0].id for member in self.members)
+        return self.best_us / float(_OPTIMISM ** (self.untried / (1 + stalled / _PATIENCE)))
 
 
 def _text(trial: Trial) -> str:
     return trial.kernel.main if trial.kernel else ""
 
 
+def _values(trial: Trial) -> Config:
+    return values_of(_text(trial))
+
+
 def _reference(base: Trial, population: Population) -> Trial:
     """The best accepted kernel that differs from the base in two values or more, of its family before others."""
-    mine = values_of(_text(base))
-    family = [trial for trial in population.ranked if values_of(_text(trial)).keys() == mine.keys()]
-    unlike = [trial for trial in family if len(mine.items() - values_of(_text(trial)).items()) > 1]
+    mine = _values(base)
+    family = [trial for trial in population.ranked if _values(trial).keys() == mine.keys()]
+    unlike = [trial for trial in family if len(mine.items() - _values(trial).items()) > 1]
     others = [trial for trial in population.ranked if trial not in family]
     return next(iter([*unlike, *others, *family[1:]]), base)

@@ -7,68 +7,66 @@ failure whose cause it may share: a dead end is avoided, and what may lead aroun
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import combinations
 
+from ksflow.search.effects import Values, values_and_pairs
 from ksflow.source.families import Config, Point
-
-Part = tuple[tuple[str, str], ...]
 
 _PAIR = 0.3  # how much less a pair is suspected than its values
 _NAMED = 100.0  # how much more a part is suspected whose tunables were named
 _DOUBT = 1.0  # failures' worth of doubt that a suspect keeps
 _DOUBTFUL = 0.03  # the chance that the cause of one failure does not strike again: nothing is ruled out for ever
 _STATED = 0.999  # the chance that a stated cause strikes again
-_SUPPOSED = 0.5  # the weight of a failure that was only supposed
+_ASSUMED = 0.5  # the weight of a failure that was only assumed
 _ROUNDS = 10
 _REMEMBERED = 100  # failures, the newest
 
 
-class Blame:
-    """Fitted to a family's points."""
+class FailureModel:
+    """The chance to fail of a configuration, fitted to a family's points."""
 
     def __init__(self, points: Iterable[Point], unknown: Mapping[str, float]) -> None:
         """`unknown`: for each tunable, the chance that a value nobody tried fails."""
         listed = list(points)
         self._unknown = unknown
-        self._innocent = {part for point in listed if point.score_us for part in _parts(point.values)}
+        self._innocent = {part for point in listed if point.score_us for part in values_and_pairs(point.values)}
         right = [set(point.values.items()) for point in listed if point.score_us]
         stated = {point.stated for point in listed if point.failed and point.stated}
         self._stated = [part for part in stated if not any(part <= values for values in right)]
         unexplained = [point for point in listed if point.failed and point.stated not in self._stated]
         failures = [self._suspects(point) for point in unexplained[-_REMEMBERED:]]
-        self._charges: dict[Part, list[tuple[int, float]]] = {}
+        self._charges: dict[Values, list[tuple[int, float]]] = defaultdict(list)
         self._failures = 0
-        for causes, explained in _shared(failures):
+        for causes, explained in _share_blame(failures):
             self._charge(causes, 1 - _DOUBTFUL / max(explained, 1.0) ** 2)
 
-    def suppose(self, config: Config) -> None:
+    def assume_failed(self, config: Config) -> None:
         """Go on as if `config` might fail: what follows should not fail for the same reason."""
-        supposed = self._suspects(Point("", config, None, True))
-        for causes, _ in _shared([supposed]):
-            self._charge(causes, _SUPPOSED)
+        for causes, _ in _share_blame([self._suspects(Point("", config, None, True))]):
+            self._charge(causes, _ASSUMED)
 
     def risk(self, config: Config) -> float:
         """The chance that `config` fails."""
         if any(part <= config.items() for part in self._stated):
             return _STATED
         untried, shared = 1.0, [0.0] * (self._failures + 1)
-        for part in _parts(config):
+        for part in values_and_pairs(config):
             if part not in self._innocent:
                 untried *= 1 - self._unknown[part[0][0]] if len(part) == 1 else 1.0
                 for failure, share in self._charges.get(part, ()):
                     shared[failure] += share
         return 1 - untried * (1 - min(max(shared), 1.0))
 
-    def _charge(self, causes: dict[Part, float], weight: float) -> None:
+    def _charge(self, causes: dict[Values, float], weight: float) -> None:
         for part, share in causes.items():
-            self._charges.setdefault(part, []).append((self._failures, weight * share))
+            self._charges[part].append((self._failures, weight * share))
         self._failures += 1
 
-    def _suspects(self, point: Point) -> dict[Part, float]:
+    def _suspects(self, point: Point) -> dict[Values, float]:
         """How readily each part is suspected before other failures are looked at."""
         pull = {}
-        for part in _parts(point.values):
+        for part in values_and_pairs(point.values):
             if part not in self._innocent:
                 chances = [self._unknown[name] for name, _ in part]
                 named = sum(name in point.named for name, _ in part) / len(part)
@@ -77,10 +75,10 @@ class Blame:
         return pull
 
 
-def _shared(failures: list[dict[Part, float]]) -> list[tuple[dict[Part, float], float]]:
+def _share_blame(failures: list[dict[Values, float]]) -> list[tuple[dict[Values, float], float]]:
     """For each failure, the chance of each suspect to be its cause, and how many failures that cause explains."""
-    causes: list[dict[Part, float]] = []
-    guilt: dict[Part, float] = {}
+    causes: list[dict[Values, float]] = []
+    guilt: dict[Values, float] = {}
     for _ in range(_ROUNDS):
         causes = []
         for suspects in failures:
@@ -92,8 +90,3 @@ def _shared(failures: list[dict[Part, float]]) -> list[tuple[dict[Part, float], 
             for part, share in shares.items():
                 guilt[part] = guilt.get(part, 0.0) + share
     return [(shares, sum(share * guilt[part] for part, share in shares.items())) for shares in causes]
-
-
-def _parts(config: Config) -> list[Part]:
-    items = sorted(config.items())
-    return [(item,) for item in items] + list(combinations(items, 2))

@@ -1,4 +1,4 @@
-"""What can be read off a population: kernels one step apart, and values that never worked.
+"""What can be read off a population: kernels that differ in one tunable, and values that never worked.
 
 Arithmetic on trials, no prose. Only kernels with the same tunables and the same dispatch lines are compared.
 """
@@ -13,6 +13,9 @@ from ksflow.records import Population, Trial, Verdict, speedup
 from ksflow.source.families import Config, Member, declared, families
 from ksflow.source.tunables import Tunable
 
+Values = tuple[tuple[str, str], ...]
+"""Values of one tunable or of two, each with its name."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -25,7 +28,7 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Step:
+class Effect:
     """Two accepted kernels that differ in one tunable. The earlier value in the declared list comes first."""
 
     tunable: Tunable
@@ -35,8 +38,7 @@ class Step:
     @property
     def gain(self) -> float:
         """Logarithm of the second's speed-up over the first: positive where it is faster, 0 where nobody knows."""
-        before, after = self.trials
-        found = speedup(after, before)
+        found = speedup(self.trials[1], self.trials[0])
         return math.log(found.ratio) if found else 0.0
 
 
@@ -44,59 +46,53 @@ class Step:
 class DeadEnd:
     """Values whose kernels all failed."""
 
-    values: tuple[tuple[str, str], ...]
+    values: Values
     trials: tuple[Trial, ...]
 
 
-def judged(population: Population) -> list[Family]:
+def judged_families(population: Population) -> list[Family]:
     """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
     found = []
     for members in families(population).values():
-        alike: dict[str, list[Member]] = {}
+        alike: dict[str, list[Member]] = defaultdict(list)
         for member in members:
             if member.trial.evaluation and member.trial.evaluation.verdict is not Verdict.HARNESS:
-                alike.setdefault(repr(member.lines), []).append(member)
-        found += [_family(group) for group in alike.values()]
+                alike[repr(member.lines)].append(member)
+        for group in alike.values():
+            right = tuple((m.trial, m.values) for m in group if m.trial.score_us)
+            wrong = tuple((m.trial, m.values) for m in group if not m.trial.score_us)
+            found.append(Family(declared(group[0].text), right, wrong))
     return found
 
 
-def _family(members: Sequence[Member]) -> Family:
-    pairs = [(member.trial, member.values) for member in members]
-    return Family(
-        declared(members[0].text),
-        tuple(pair for pair in pairs if pair[0].score_us),
-        tuple(pair for pair in pairs if not pair[0].score_us),
-    )
-
-
-def steps(family: Family) -> list[Step]:
+def effects(family: Family) -> list[Effect]:
     """Neighbours in each tunable, everything else being equal."""
     found = []
     for tunable in family.tunables:
+        rank = {value: place for place, value in enumerate(tunable.options)}
         groups: dict[frozenset[tuple[str, str]], dict[str, Trial]] = defaultdict(dict)
         for trial, config in family.accepted:
             rest = frozenset(item for item in config.items() if item[0] != tunable.name)
             groups[rest].setdefault(config[tunable.name], trial)
         for group in groups.values():
-            ordered = sorted(group, key=lambda value: _rank(tunable, value))
-            for one, two in pairwise(ordered):
-                found.append(Step(tunable, (one, two), (group[one], group[two])))
+            ordered = sorted(group, key=lambda value: rank.get(value, -1))
+            found += [Effect(tunable, pair, (group[pair[0]], group[pair[1]])) for pair in pairwise(ordered)]
     return found
 
 
 def dead_ends(family: Family, at_least: int) -> list[DeadEnd]:
     """Values, then pairs of values that each worked alone, in `at_least` failures and no accepted kernel."""
-    worked = {part for _, config in family.accepted for part in _parts(config)}
-    blamed: dict[tuple[tuple[str, str], ...], list[Trial]] = defaultdict(list)
+    worked = {part for _, config in family.accepted for part in values_and_pairs(config)}
+    blamed: dict[Values, list[Trial]] = defaultdict(list)
     for trial, config in family.failed:
-        for part in _parts(config):
+        for part in values_and_pairs(config):
             if part not in worked and all((item,) in worked for item in part if len(part) > 1):
                 blamed[part].append(trial)
     ends = [DeadEnd(part, tuple(trials)) for part, trials in blamed.items() if len(trials) >= at_least]
     return sorted(ends, key=lambda end: (len(end.values), -len(end.trials), end.values))
 
 
-def verdicts(trials: Sequence[Trial]) -> str:
+def verdict_counts(trials: Sequence[Trial]) -> str:
     """`3 reject-incorrect, 1 compile-error`."""
     counts = Counter(trial.verdict for trial in trials)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
@@ -111,10 +107,7 @@ def faster_cases(before: Trial, after: Trial) -> tuple[int, int]:
     return sum(new < was for was, new in both), len(both)
 
 
-def _rank(tunable: Tunable, value: str) -> int:
-    return tunable.options.index(value) if value in tunable.options else -1
-
-
-def _parts(config: Config) -> list[tuple[tuple[str, str], ...]]:
+def values_and_pairs(config: Config) -> list[Values]:
+    """Each value of a configuration with its tunable's name, and each pair of them."""
     items = sorted(config.items())
     return [(item,) for item in items] + list(combinations(items, 2))

@@ -1,0 +1,125 @@
+"""Proposals with what is expected of them: how they are ranked, and how experiments and avenues tell of them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ksflow.records import Experiment
+from ksflow.search.catalogue import Catalogue, Move
+from ksflow.search.moves import Proposal
+from ksflow.search.surrogate import Forecast, SurrogateModel
+from ksflow.source.families import Space
+
+_AVENUES = 10
+_KNOWN, _RISKY = 0.7, 0.2  # ignorance below and risk above which the words say so
+_TRUST = 0.2  # weight of a move's own range where nothing was measured
+
+
+@dataclass(frozen=True)
+class Idea:
+    """A proposal with what is expected of it."""
+
+    proposal: Proposal
+    forecast: Forecast
+    low: float
+    high: float
+    """Range of the log gain: the catalogue's where nothing is known, the measurements' where much is."""
+
+    @property
+    def move(self) -> Move:
+        """The first of those that lead to it."""
+        return self.proposal.moves[0]
+
+    @property
+    def innovation(self) -> float:
+        """The boldest move's, less what measurements already tell."""
+        known = 0.4 + 0.6 * self.forecast.ignorance
+        return round(min(100.0, max(m.innovation for m in self.proposal.moves) * known), 1)
+
+    @property
+    def gain_percent(self) -> tuple[float, float]:
+        """The range in percent."""
+        low, high = sorted((self.low, self.high))
+        return round(100 * math.expm1(low), 1), round(100 * math.expm1(high), 1)
+
+    @property
+    def expected_improvement(self) -> float:
+        """Of the logarithm of the speed over the base, by kernels that are right."""
+        mean, deviation = (self.low + self.high) / 2, max((self.high - self.low) / 2, 1e-6)
+        z = mean / deviation
+        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+        below = 0.5 * (1 + math.erf(z / math.sqrt(2)))
+        return (1 - self.forecast.risk) * deviation * (z * below + density)
+
+    @property
+    def novelty(self) -> float:
+        """Expected improvement, weighted by innovation."""
+        return self.expected_improvement * self.innovation
+
+    @property
+    def upside(self) -> float:
+        """The most that may come of it, by the chance that it is right."""
+        return self.high * (1 - self.forecast.risk)
+
+    @property
+    def uncertainty(self) -> float:
+        """Highest for the single step that is understood least: the merit of a joint one may be another's."""
+        hope = self.forecast.deviation if self.high > 0 else 0.0
+        return (1 - self.forecast.risk) * hope / len(self.proposal.changes) ** 2
+
+
+def ideas(found: Iterable[Proposal], model: SurrogateModel) -> list[Idea]:
+    """The proposals with what the catalogue and the measurements together expect of them."""
+    listed = list(found)
+    made = []
+    for proposal, forecast in zip(listed, model.forecast([p.config for p in listed]), strict=True):
+        lowest, highest = (sum(math.log1p(move.gain_percent[i] / 100) for move in proposal.moves) for i in (0, 1))
+        share = _TRUST * forecast.ignorance**2
+        low = share * lowest + (1 - share) * (forecast.mean - forecast.deviation)
+        high = share * highest + (1 - share) * (forecast.mean + forecast.deviation)
+        made.append(Idea(proposal, forecast, low, high))
+    return made
+
+
+def avenues(catalogue: Catalogue, found: Iterable[Idea]) -> tuple[str, ...]:
+    """The ten most promising moves; where fewer apply, those that would need more tunables."""
+    best: dict[str, Idea] = {}
+    for idea in sorted(found, key=lambda idea: idea.upside, reverse=True):
+        best.setdefault(idea.move.name, idea)
+    lines = []
+    for name, idea in best.items():
+        low, high = idea.gain_percent
+        changes = " ".join(f"{k}={v}" for k, v in idea.proposal.changes.items())
+        lines.append(f"{name}: {changes} ({low:+.0f} to {high:+.0f} %). {idea.move.why}")
+    closed = [move for move in catalogue.moves if move.name not in best]
+    lines += [f"{move.name}: not open here ({', '.join(move.kinds)}). {move.why}" for move in closed]
+    return tuple(lines[:_AVENUES])
+
+
+def experiment(idea: Idea, space: Space, base: str) -> Experiment:
+    """The experiment that carries an idea out, with its reasons in words."""
+    changes = dict(idea.proposal.changes)
+    assigned = " ".join(f"{name}={value}" for name, value in changes.items())
+    steps = ", ".join(f"{name} {space.base[name]} -> {value}" for name, value in changes.items())
+    names = " with ".join(move.name for move in idea.proposal.moves)
+    reasons = [move.why for move in idea.proposal.moves] + _what_measurements_say(idea, space)
+    return Experiment(
+        f"{names}: {steps}. {' '.join(reasons)}",
+        f"the source assigns {assigned}; right on every case; faster than {base}",
+        idea.gain_percent,
+        idea.innovation,
+        changes,
+    )
+
+
+def _what_measurements_say(idea: Idea, space: Space) -> list[str]:
+    said = []
+    for name, value in idea.proposal.changes.items():
+        if gains := space.steps.get((name, space.base[name], value)):
+            percent = 100 * math.expm1(sum(gains) / len(gains))
+            said.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
+    if idea.forecast.ignorance < _KNOWN:
+        said.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
+    if idea.forecast.risk > _RISKY:
+        said.append(f"Kernels like it failed, or nobody tried such values (risk {idea.forecast.risk:.0%}).")
+    return said

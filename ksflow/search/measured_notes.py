@@ -1,0 +1,133 @@
+"""Notes on what was measured, and the claims that such notes make. Every figure comes from the trials that are named.
+
+A claim stands in a note's text as `NAME a→b gained 12 % [00001→00002]`, and is read back from there.
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ksflow.notes.lessons import trial_of
+from ksflow.records import Note, Status, Trial, speedup
+from ksflow.search.effects import DeadEnd, Effect, Family, faster_cases, verdict_counts
+
+OWN = "Measured: "
+ONCE = "Measured once: "
+_LONGEST = 600  # characters of a note
+_SHOWN = 3  # examples in a note
+_CLAIM = re.compile(r"(\w+) (\S+)→(\S+) (gained|lost) \d+ % \[([^]→]+)→([^]→]+)\]")
+
+
+class Claim(NamedTuple):
+    """That a change of one tunable gained or lost, shown by two kernels."""
+
+    words: str
+    change: tuple[str, str, str]
+    """(tunable, from, to)"""
+    did: str
+    """gained or lost"""
+    trials: tuple[str, str]
+
+    def sign(self, effects: Sequence[Effect], noise: float) -> int:
+        """1 where these effects together show what the claim says, -1 where the opposite, 0 within noise."""
+        gain = median_gain(effects) if self.did == "gained" else -median_gain(effects)
+        return (gain > noise) - (gain < -noise)
+
+
+def claims(note: Note) -> list[Claim]:
+    """The claims in the text of a note of these, in their order."""
+    found = _CLAIM.finditer(note.text)
+    return [Claim(m[0], (m[1], m[2], m[3]), m[4], (m[5], m[6])) for m in found]
+
+
+def median_gain(effects: Sequence[Effect]) -> float:
+    """The median log gain; 0 for no effect."""
+    return statistics.median(effect.gain for effect in effects) if effects else 0.0
+
+
+def contradicted(note: Note, claim: Claim, effects: Sequence[Effect]) -> Note:
+    """The refuted note of one claim: what was said, and what all pairs of kernels say now."""
+    name, one, two = claim.change
+    middle = median_gain(effects)
+    widest = max(effects, key=lambda effect: abs(effect.gain) if effect.gain * middle > 0 else -1.0)
+    text = (
+        f"{claim.words} at first. With later trials it {'gained' if middle > 0 else 'lost'} "
+        f"{_percent(middle)} % (median of {len(effects)} pairs), such as {_effect(widest)}."
+    )
+    fresh = _note(f"{ONCE}{name} {one}→{two} {claim.did}", text, widest.trials)
+    cites = {trial_of(source): source for source in (*fresh.sources, *note.sources)}
+    shown = dict.fromkeys((*claim.trials, *fresh.sources))
+    return replace(fresh, sources=tuple(cites.get(name, name) for name in shown), status=Status.REFUTED)
+
+
+def effects_note(effects: Sequence[Effect]) -> Note:
+    """What the changes of one tunable gained and lost, the widest effects as examples."""
+    tunable = effects[0].tunable
+    shown = sorted(effects, key=lambda effect: -abs(effect.gain))[:_SHOWN]
+    ups = sum(effect.gain > 0 for effect in effects)
+    kind = f" ({tunable.kind})" if tunable.kind else ""
+    doc = f" It is: {tunable.doc}." if tunable.doc else ""
+    return _note(
+        f"{OWN}{tunable.name}{kind}, {ups} gained, {len(effects) - ups} lost",
+        "; ".join(_effect(effect) for effect in shown) + "." + doc,
+        [trial for effect in shown for trial in effect.trials],
+    )
+
+
+def dead_end_note(end: DeadEnd) -> Note:
+    """That some values never worked; it stands for the trials that had them."""
+    values = " with ".join(f"{name}={value}" for name, value in end.values)
+    reasons = dict.fromkeys(t.evaluation.reason for t in end.trials if t.evaluation)
+    said = "; ".join(reason for reason in list(reasons)[:_SHOWN] if reason)
+    text = f"All {len(end.trials)} kernels with {values} failed: {verdict_counts(end.trials)}."
+    note = _note(f"{OWN}{values} never worked", f"{text} {said}".strip(), end.trials[-_SHOWN:])
+    return replace(note, closes=tuple(trial.id for trial in end.trials))
+
+
+def best_note(family: Family) -> Note:
+    """The fastest kernel of a family, with its values."""
+    best, config = min(family.accepted, key=lambda pair: (pair[0].score_us or 0.0, pair[0].id))
+    first, _ = family.accepted[0]
+    measured = speedup(best, first)
+    times = f", {measured.ratio:.1f}x as fast as {first.id}" if measured else ""
+    text = (
+        f"{best.id} is the fastest of {len(family.accepted) + len(family.failed)} kernels with these tunables, "
+        f"{len(family.failed)} of which failed: {best.score_us:.1f} us{times}. "
+        f"{' '.join(f'{name}={value}' for name, value in config.items())}"
+    )
+    return _note(f"{OWN}best of {len(family.tunables)} tunables is {best.id}", text, [first, best])
+
+
+def experiment_note(gain: float, base: Trial, trial: Trial) -> Note:
+    """What an experiment gained over its base."""
+    assert trial.experiment is not None
+    did = "gained" if gain > 0 else "lost"
+    text = f"{_change(gain, base, trial)}. {trial.experiment.description}"
+    return _note(f"{OWN}{trial.id} {did} {_percent(gain)} %", text, [base, trial])
+
+
+def _effect(effect: Effect) -> str:
+    one, two = effect.values
+    return f"{effect.tunable.name} {one}→{two} {_change(effect.gain, *effect.trials)}"
+
+
+def _change(gain: float, before: Trial, after: Trial) -> str:
+    faster, cases = faster_cases(before, after)
+    did, where = ("gained", faster) if gain > 0 else ("lost", cases - faster)
+    return f"{did} {_percent(gain)} % [{before.id}→{after.id}] on {where} of {cases} shapes"
+
+
+def _percent(gain: float) -> str:
+    """Of the speed before, as predictions have it: a kernel that takes twice as long lost 50 %."""
+    return f"{100 * abs(math.expm1(gain)):.0f}"
+
+
+def _note(title: str, text: str, trials: Iterable[Trial]) -> Note:
+    listed = list(trials)
+    short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    targets = sorted({t.evaluation.target for t in listed if t.evaluation and t.evaluation.target})
+    sources = tuple(dict.fromkeys(trial.id for trial in listed))
+    return Note(title, short, sources, tuple(targets), Status.MEASURED)
