@@ -109,7 +109,10 @@ def cpu_s() -> float:
 
 _FIRST_CALL = """
 import os, resource, sys, time
-from ksflow import loop, compose, verbs
+from functools import partial
+from ksflow import loop
+from ksflow.cli import verbs
+from ksflow.config import compose
 
 def reached(*arguments):
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -118,7 +121,7 @@ def reached(*arguments):
     os._exit(0)
 
 loop.judge = reached
-compose.launch(verbs._job, sys.argv[1:])
+compose.launch(partial(verbs._job, []), sys.argv[1:])
 """
 
 

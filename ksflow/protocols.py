@@ -8,7 +8,8 @@ change what it is given, and is called again after a crash with the same values.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from ksflow.records import (
     Call,
@@ -18,11 +19,11 @@ from ksflow.records import (
     Kernel,
     Material,
     Note,
-    Permit,
     Plan,
     Population,
     Problem,
     Question,
+    Reservation,
     Trial,
 )
 
@@ -113,58 +114,61 @@ class Recording(Protocol):
         """(the kernel's digest, the verdict) each time the judge was asked, in their order."""
 
 
-about: ContextVar[str] = ContextVar("about", default="")
-"""What model calls in this context are for: `round 1.3`, or the id of a trial."""
-sample: ContextVar[int] = ContextVar("sample", default=0)
-"""Which of several answers to the same question is wanted: an earlier one may be had again, another is a new one."""
+Meter = Callable[[Question], AbstractContextManager[Reservation]]
 
 
-def lot(seed: int, population: Population) -> str:
-    """What a stage that draws starts from: the same for the same knowledge, another for each round that shares it."""
-    which = sample.get()
-    return f"{seed}:{len(population.trials)}{f':{which}' if which else ''}"
+@dataclass(frozen=True)
+class CallContext:
+    """What surrounds a model call: who asks, what for, where it is recorded and by whom it is metered."""
+
+    stage: str = ""
+    """Who asks: the stage and its variant."""
+    about: str = ""
+    """What it is for: `round 1.3`, or the id of a trial."""
+    sample_index: int = 0
+    """Which of several answers to the same question is wanted: an earlier one may be had again, another is new."""
+    record: Callable[[Call], None] | None = None
+    """Keeps every finished call; returns once it is safe on disk."""
+    meter: Meter | None = None
+    """Asked before every call."""
+    optimizing: bool = False
+    """Within an optimisation of prompts."""
+    until: float | None = None
+    """The `time.monotonic()` after which nobody waits for the answer."""
 
 
-_transcript: ContextVar[Callable[[Call], None] | None] = ContextVar("transcript", default=None)
+_context: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039 - it is frozen
 
 
-def transcribe(call: Call) -> None:
+def call_context() -> CallContext:
+    """The context of the model calls that are made here."""
+    return _context.get()
+
+
+@contextmanager
+def calling(**changes: Any) -> Iterator[None]:
+    """Meanwhile, and in threads that copy this one's context, model calls are made with these fields changed."""
+    before = _context.set(replace(_context.get(), **changes))
+    try:
+        yield
+    finally:
+        _context.reset(before)
+
+
+def record(call: Call) -> None:
     """Hand a finished model call to whoever keeps the transcript. Returns once it is safe on disk."""
-    keep = _transcript.get()
+    keep = _context.get().record
     if keep is not None:
         keep(call)
 
 
-def transcript_to(keep: Callable[[Call], None]) -> None:
-    """From now on, in this context, `keep` receives every model call."""
-    _transcript.set(keep)
+def reserve(question: Question) -> AbstractContextManager[Reservation]:
+    """What a model call may cost, set aside while it lasts and until it is recorded. Raises BudgetError; may wait."""
+    meter = _context.get().meter
+    return nullcontext(Reservation()) if meter is None else meter(question)
 
 
-@contextmanager
-def unrecorded() -> Iterator[None]:
-    """Meanwhile, in this context, nobody receives model calls: answers out of a cache are looked at, not used."""
-    before = _transcript.set(None)
-    try:
-        yield
-    finally:
-        _transcript.reset(before)
-
-
-Meter = Callable[[Question], AbstractContextManager[Permit]]
-_meter: ContextVar[Meter | None] = ContextVar("meter", default=None)
-
-
-def admit(question: Question) -> AbstractContextManager[Permit]:
-    """Leave for a model call, to be held while it lasts and until it is transcribed. Raises BudgetError; may wait."""
-    meter = _meter.get()
-    return nullcontext(Permit()) if meter is None else meter(question)
-
-
-@contextmanager
-def metered_by(meter: Meter | None) -> Iterator[None]:
-    """Meanwhile, in this context, `meter` is asked before every model call."""
-    before = _meter.set(meter)
-    try:
-        yield
-    finally:
-        _meter.reset(before)
+def rng_seed(seed: int, population: Population) -> str:
+    """What a stage that draws starts from: the same for the same knowledge, another for each round that shares it."""
+    index = _context.get().sample_index
+    return f"{seed}:{len(population.trials)}{f':{index}' if index else ''}"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ksflow.lineage import Lineage
-from ksflow.protocols import unrecorded
 from ksflow.records import Evaluation, Experiment, Kernel, Origin, Timing, Trial, Verdict
 
 if (
@@ -25,13 +24,6 @@ def own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     folder = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("KSFLOW_CACHE", str(folder))
     monkeypatch.setenv("DSPY_CACHEDIR", str(folder / "dspy"))
-
-
-@pytest.fixture(autouse=True)
-def own_transcript() -> Iterator[None]:
-    """What a test records its model calls in ends with it."""
-    with unrecorded():
-        yield
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.lm.answers import answer, draw
-from ksflow.lm.teaching import School
+from ksflow.lm.teaching import PromptCompiler
 from ksflow.optimize import metrics, optimize
 from ksflow.optimize.card import Comparison
 from ksflow.optimize.examples import Source
@@ -253,7 +253,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     judge = Judge(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED))
     for name in ("selector", "designer", "writer"):
         stage = compose.build(cfg[name])
-        school = School(stage.program)
+        school = PromptCompiler(stage.program)
         source = Source(name, stage, notes, judge)
         cases = [
             school.hear(call, make(history)) for moment in history.moments for call, make in source.questions(moment)
@@ -411,7 +411,7 @@ def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
     moment = Moment(_PROBLEM, "dry", "1.1", known, learnt=True)
     digester = LlmDigester(dummy())
-    school = School(digester.program)
+    school = PromptCompiler(digester.program)
     history = History(_PROBLEM, "dry", (moment,), known)
     asked = list(Source("digester", digester).questions(moment))
     assert [school.hear(call, make(history)) for call, make in asked] == [0]

@@ -23,7 +23,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.problem.loader import load
-from ksflow.protocols import admit, transcribe
+from ksflow.protocols import record, reserve
 from ksflow.records import (
     Call,
     Choice,
@@ -338,7 +338,7 @@ class Paid:
         self.lock = threading.Lock()
 
     def __call__(self, *arguments: Any, **rest: Any) -> Kernel:
-        with admit(Question("writer", "m", 10, 4, 0.1, 0.5)):
+        with reserve(Question("writer", "m", 10, 4, 0.1, 0.5)):
             with self.lock:
                 self.at_once += 1
                 if self.at_once == self.company:
@@ -347,7 +347,7 @@ class Paid:
             time.sleep(self.seconds)
             with self.lock:
                 self.at_once -= 1
-            transcribe(Call("writer", "m", (), "x", cost=Cost(usd=0.5, tokens_in=10, tokens_out=4, calls=1)))
+            record(Call("writer", "m", (), "x", cost=Cost(usd=0.5, tokens_in=10, tokens_out=4, calls=1)))
         return write(*arguments, **rest)
 
 
@@ -383,7 +383,7 @@ def test_no_cap_is_exceeded_and_what_was_paid_for_is_kept(
 
 def paid(stage: str) -> None:
     """A model call of a stage: three tokens, a quarter of a dollar."""
-    transcribe(Call(stage, "m", (), "x", cost=Cost(usd=0.25, tokens_in=2, tokens_out=1, calls=1)))
+    record(Call(stage, "m", (), "x", cost=Cost(usd=0.25, tokens_in=2, tokens_out=1, calls=1)))
 
 
 def test_what_led_to_no_experiment_was_paid_too(lineage: Lineage) -> None:
@@ -427,9 +427,9 @@ def test_a_call_that_was_lost_counts_once(lineage: Lineage) -> None:
     """It is in the transcript, and what it may have cost stays reserved."""
 
     def lost(*arguments: Any, **rest: Any) -> Kernel:
-        with admit(Question("writer", "m", 10, 4, 0.1, 0.5)) as permit:
-            permit.lost = permit.transcribed = True
-            transcribe(Call("writer", "m", (), error="no answer", cost=Cost(calls=1)))
+        with reserve(Question("writer", "m", 10, 4, 0.1, 0.5)) as reservation:
+            reservation.lost = reservation.recorded = True
+            record(Call("writer", "m", (), error="no answer", cost=Cost(calls=1)))
         raise StageError("writer", "no answer")
 
     outcome = Run(lineage, write=lost, design=Ideas())(evaluations=50, stages={"writer": {"calls": 6}})

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from ksflow.config import compose
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.protocols import metered_by, unrecorded
+from ksflow.protocols import calling
 from ksflow.records import Problem
 from ksflow.session.budget import Meter
 
@@ -18,11 +18,10 @@ def recorded_task(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Tran
     """Meanwhile, in this context, every model call is about `what`, on record and metered. BudgetError in there."""
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=str(cfg.run))
     try:
-        with unrecorded():  # again when it is over
-            transcript = Transcript(lineage)
-            caps = compose.build(cfg.loop).caps
-            meter = Meter(transcript, caps, minutes=caps.get("minutes"))
-            with metered_by(meter.admit), transcript.about(what):
-                yield transcript
+        transcript = Transcript(lineage)
+        caps = compose.build(cfg.loop).caps
+        meter = Meter(transcript, caps, minutes=caps.get("minutes"))
+        with calling(meter=meter.reserve), transcript.about(what):
+            yield transcript
     finally:
         lineage.close()

@@ -7,7 +7,6 @@ What it does not do: judge, train, publish, or settle whose words these are. Sec
 this machine are struck out; read what you publish all the same.
 """
 
-import contextvars
 import hashlib
 import os
 import re
@@ -73,7 +72,7 @@ def export(words: list[str], overrides: list[str]) -> int:
     try:
         found = _runs(lineage.store, problem.name if problem else "", given["run"])
         splits = _splits({name for name, _ in found}, given["test_problems"])
-        clean = _cleaner(contextvars.copy_context().run(Transcript, lineage).redact, lineage.store.path)
+        clean = _cleaner(Transcript(lineage).redact, lineage.store.path)
         console = report.console(stderr=True)
         with _replacing(Path(given["out"]).expanduser()) as folder, Files(folder) as files:
             source = _sources(lineage.store, clean, stages, given["licence"], _problems(problem))

@@ -9,11 +9,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ksflow.lineage import Lineage
-from ksflow.protocols import about, sample, transcript_to
+from ksflow.protocols import call_context, calling
 from ksflow.records import SECRET_LETTERS, Call, Cost
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -26,9 +26,6 @@ class Account:
     cost: Cost = field(default_factory=Cost)
 
 
-_account: ContextVar[Account | None] = ContextVar("account", default=None)
-
-
 class Transcript:
     """Keeps calls in a lineage, from any number of threads. `total` and `stages` only grow."""
 
@@ -39,11 +36,9 @@ class Transcript:
         self._lock = threading.Lock()
         self.total = Cost()
         self.stages: dict[str, Cost] = defaultdict(Cost)
-        transcript_to(self.keep)
 
-    def keep(self, call: Call) -> None:
-        """Commit one call."""
-        account = _account.get()
+    def keep(self, call: Call, account: Account | None = None) -> None:
+        """Commit one call, and charge it to the account."""
         messages = tuple({key: self.redact(text) for key, text in message.items()} for message in call.messages)
         answer, error = self.redact(call.answer), self.redact(call.error)
         with self._lock:
@@ -51,22 +46,17 @@ class Transcript:
             self.stages[call.stage.partition("=")[0]] += call.cost
             if account:
                 account.cost = account.cost + call.cost
-        self._lineage.record(replace(call, messages=messages, answer=answer, error=error, about=about.get()))
+        self._lineage.record(replace(call, messages=messages, answer=answer, error=error, about=call_context().about))
 
     @contextmanager
-    def about(self, what: str, wanted: int = 0) -> Iterator[Account]:
-        """Calls made meanwhile in this context are about `what`, and are charged to the account.
+    def about(self, what: str, sample_index: int = 0) -> Iterator[Account]:
+        """Calls made meanwhile in this context are kept here, are about `what`, and are charged to the account.
 
-        `wanted`: which of several answers to the same questions (`protocols.sample`).
+        `sample_index`: which of several answers to the same questions is wanted.
         """
         account = Account()
-        before = _account.set(account), about.set(what), sample.set(wanted)
-        try:
+        with calling(about=what, sample_index=sample_index, record=partial(self.keep, account=account)):
             yield account
-        finally:
-            _account.reset(before[0])
-            about.reset(before[1])
-            sample.reset(before[2])
 
     def redact(self, text: str) -> str:
         """`text` without what looks like a secret in the environment."""

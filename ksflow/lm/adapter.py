@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
+from dspy import AdapterParseError
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 

@@ -1,6 +1,4 @@
-"""Engines that stand in for a provider. `DummyEngine` makes `llm=dummy` a dry run without keys or
-network.
-"""
+"""Engines that stand in for a provider. `DummyEngine` makes `llm=dummy` a dry run without keys or network."""
 
 import itertools
 import re
@@ -9,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from ksflow.errors import ConfigError
 from ksflow.lm import answers
+from ksflow.lm.sections import COMPLETED
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
-
-COMPLETED = "[[ ## completed ## ]]"
 
 BAD: dict[str, Callable[[str], str]] = {
     "empty": lambda text: "",
@@ -31,9 +28,7 @@ BAD: dict[str, Callable[[str], str]] = {
 
 
 class DummyEngine:
-    """Answers every question of the llm stages with valid content made from the prompt, the same
-    each time.
-    """
+    """Answers every question of the llm stages with valid content made from the prompt, the same each time."""
 
     price_source = "dummy"
 
@@ -50,17 +45,17 @@ class DummyEngine:
 
     def complete(self, request: "Request") -> "Response":
         """One answer. DSPy calls it where it would call a provider."""
-        from dspy.lm15 import Message, Response, TextPart, Usage
-
         prompt = request.messages[-1].text or ""
         text = answers.answer(prompt)
         if self.bad and (self.times is None or next(self._calls) < self.times):
             text = BAD[self.bad](text)
-        asked, given = len(prompt) // 4, len(text) // 4
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop",
-            usage=Usage(input_tokens=asked, output_tokens=given, total_tokens=asked + given),
-        )
+        return as_response(request, text, (len(prompt) // 4, len(text) // 4))
+
+
+def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = None) -> "Response":
+    """`text` as the answer to a request; `tokens` are those of the prompt and of the answer, where they are known."""
+    from dspy.lm15 import Message, Response, TextPart, Usage
+
+    given = Usage(input_tokens=tokens[0], output_tokens=tokens[1], total_tokens=sum(tokens)) if tokens else Usage()
+    message = Message.assistant([TextPart(text)])
+    return Response(id=None, model=request.model, message=message, finish_reason="stop", usage=given)

@@ -1,14 +1,17 @@
-"""What `dspy.inspect_history` shows of a run: its last calls, whole, without secrets and without providers' objects.
+"""What `dspy.inspect_history` shows of a run: its last calls, whole and without secrets.
 
 DSPy keeps up to ten thousand calls, which would be gigabytes of kernels; here a few are kept for whoever looks.
 """
 
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
-from dspy.clients.base_lm import GLOBAL_HISTORY
+import dspy
+from dspy.clients.base_lm import GLOBAL_HISTORY  # there is no documented way to forget the oldest
 
 KEPT = 32
 """Calls that are remembered, of all stages together."""
@@ -16,29 +19,31 @@ _ours: deque[dict[str, Any]] = deque()
 _lock = threading.Lock()
 
 
-def shown(entry: dict[str, Any], redact: Callable[[str], str]) -> dict[str, Any]:
-    """An entry of DSPy's history with texts that `redact` has cleaned, and without the provider's response."""
-    messages = [{**message, "content": redact(str(message["content"]))} for message in entry.get("messages") or []]
-    prompt = entry.get("prompt")
-    return {
-        **entry,
-        "prompt": redact(prompt) if isinstance(prompt, str) else None,
-        "messages": messages,
-        "outputs": [_cleaned(output, redact) for output in entry["outputs"]],
+def remember(lm: dspy.LM, sent: list[dict[str, Any]], text: str, redact: Callable[[str], str]) -> None:
+    """Put a finished call into DSPy's histories, and forget the oldest of ours there; what others put there stays.
+
+    Does nothing where a person has switched histories off.
+    """
+    if dspy.settings.disable_history or not dspy.settings.max_history_size:
+        return
+    entry = {
+        "timestamp": datetime.now().isoformat(),
+        "uuid": str(uuid.uuid4()),
+        "prompt": None,
+        "messages": [{**message, "content": redact(str(message["content"]))} for message in sent],
+        "outputs": [redact(text)],
+        "kwargs": {},
+        "usage": {},
+        "cost": None,
         "response": None,
+        "model": lm.model,
+        "response_model": lm.model,
+        "model_type": lm.model_type,
     }
-
-
-def bound(entry: dict[str, Any]) -> None:
-    """Forget the oldest calls of DSPy's history that came from here; what others put there stays."""
+    with dspy.context(max_history_size=min(KEPT, dspy.settings.max_history_size)):
+        lm.update_history(entry)
     with _lock:
         _ours.append(entry)
         while len(_ours) > KEPT:
             oldest = _ours.popleft()
             GLOBAL_HISTORY[:] = [kept for kept in GLOBAL_HISTORY if kept is not oldest]
-
-
-def _cleaned(output: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(output, str):
-        return redact(output)
-    return {name: redact(value) if isinstance(value, str) else value for name, value in output.items()}

@@ -11,8 +11,9 @@ import structlog
 
 from ksflow.errors import ConfigError
 from ksflow.home import write
-from ksflow.lm.attempt import Abandoned, current
+from ksflow.lm.engines import as_response
 from ksflow.lm.model import Model
+from ksflow.protocols import call_context
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -40,28 +41,17 @@ class Inbox:
 
     def complete(self, request: "Request") -> "Response":
         """The answer, however long it takes. ConfigError when the folder cannot be written."""
-        from dspy.lm15 import Message, Response, TextPart, Usage
-
         parts = [("system", request.system)] if isinstance(request.system, str) else []
         parts += [(message.role, message.text or "") for message in request.messages]
-        text = self._asked("\n\n".join(f"## {role}\n\n{content}" for role, content in parts))
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop",
-            usage=Usage(),
-        )
+        return as_response(request, self._asked("\n\n".join(f"## {role}\n\n{content}" for role, content in parts)))
 
     def _asked(self, prompt: str) -> str:
-        attempt = current()
-        stage = attempt.stage.partition("=")[0] if attempt else "question"
+        stage = call_context().stage.partition("=")[0] or "question"
         name = f"{stage}-{hashlib.sha256(prompt.encode('utf-8', 'replace')).hexdigest()[:12]}"
         with self._lock:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
-            if attempt is not None and attempt.left:
-                raise Abandoned
+            _check_deadline()
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
             try:
                 _write(question, _page(stage, answer.name, prompt))
@@ -103,16 +93,21 @@ def _write(path: Path, text: str) -> None:
 
 
 def _wait(answer: Path) -> str:
-    """Until the file is there, not empty, and the same in two looks. Abandoned when nobody waits any more."""
-    attempt, before = current(), None
+    """What the file says, once it is there, not empty, and the same in two looks. TimeoutError after the deadline."""
+    before = None
     while True:
         seen = _look(answer)
         if seen is not None and seen == before:
             return answer.read_bytes().decode("utf-8-sig", "replace")
-        if attempt is not None and attempt.left:
-            raise Abandoned
+        _check_deadline()
         before = seen
         time.sleep(POLL_S)
+
+
+def _check_deadline() -> None:
+    until = call_context().until
+    if until is not None and time.monotonic() > until:
+        raise TimeoutError("nobody waits for the answer any more")
 
 
 def _look(path: Path) -> tuple[int, int, int] | None:

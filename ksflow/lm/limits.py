@@ -11,55 +11,55 @@ PERIOD_S = 60.0
 
 
 @dataclass
-class Pass:
-    """One request's place in the window."""
+class Slot:
+    """One request's place in the last minute."""
 
     at: float
     tokens: int
     """Prompt and answer: the most that they may be, and once known what they were."""
 
 
-class Window:
+class RateLimiter:
     """What was sent to one model within the last minute. Whoever waits is served in the order of arrival."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._changed = threading.Condition()
-        self._passes: deque[Pass] = deque()
+        self._slots: deque[Slot] = deque()
 
-    def enter(self, tokens: int, requests_limit: int | None = None, tokens_limit: int | None = None) -> Pass:
+    def enter(self, tokens: int, requests_limit: int | None = None, tokens_limit: int | None = None) -> Slot:
         """A place for a request of `tokens`; waits until both limits leave room.
 
-        A request above the token limit on its own goes when nothing else is in the window.
+        A request above the token limit on its own goes when there was no other within a minute.
         """
         with self._turn, self._changed:
             while (wait_s := self._wait_s(tokens, requests_limit, tokens_limit)) > 0:
                 self._changed.wait(wait_s)
-            made = Pass(time.monotonic(), tokens)
-            self._passes.append(made)
+            made = Slot(time.monotonic(), tokens)
+            self._slots.append(made)
             return made
 
-    def settle(self, place: Pass, tokens: int) -> None:
+    def settle(self, slot: Slot, tokens: int) -> None:
         """The request turned out to have `tokens`."""
         with self._changed:
-            place.tokens = tokens
+            slot.tokens = tokens
             self._changed.notify_all()
 
     def _wait_s(self, tokens: int, requests_limit: int | None, tokens_limit: int | None) -> float:
         now = time.monotonic()
-        while self._passes and self._passes[0].at <= now - PERIOD_S:
-            self._passes.popleft()
-        full = requests_limit is not None and len(self._passes) >= requests_limit
-        if tokens_limit is not None and self._passes:
-            full = full or sum(place.tokens for place in self._passes) + tokens > tokens_limit
-        return self._passes[0].at + PERIOD_S - now if full else 0.0
+        while self._slots and self._slots[0].at <= now - PERIOD_S:
+            self._slots.popleft()
+        full = requests_limit is not None and len(self._slots) >= requests_limit
+        if tokens_limit is not None and self._slots:
+            full = full or sum(slot.tokens for slot in self._slots) + tokens > tokens_limit
+        return self._slots[0].at + PERIOD_S - now if full else 0.0
 
 
-_windows: dict[tuple[str, str], Window] = {}
+_limiters: dict[tuple[str, str], RateLimiter] = {}
 _opening = threading.Lock()
 
 
-def window(model: Model) -> Window:
-    """The window of all that share the model's address and name."""
+def rate_limiter(model: Model) -> RateLimiter:
+    """The limiter of all that share the model's address and name."""
     with _opening:
-        return _windows.setdefault((model.api_base or "", model.model), Window())
+        return _limiters.setdefault((model.api_base or "", model.model), RateLimiter())

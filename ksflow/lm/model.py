@@ -12,7 +12,7 @@ from ksflow.errors import ConfigError
 from ksflow.records import SECRET_LETTERS, Scalar
 
 if TYPE_CHECKING:
-    from ksflow.lm.client import Client
+    from ksflow.lm.call import MeteredLM
 
 ENGINES = ("lm15", "litellm")
 """DSPy's own engines: over the wire without another package, and with litellm's many providers."""
@@ -137,14 +137,14 @@ class Model:
         return text.encode("utf-8", "replace").decode("utf-8")
 
     @property
-    def client(self) -> "Client":
-        """DSPy's side of it, the same for all threads. ConfigError when it cannot be as configured."""
-        from ksflow.lm.client import connect
+    def client(self) -> "MeteredLM":
+        """DSPy's model of it, the same for all threads. ConfigError when it cannot be as configured."""
+        from ksflow.lm.call import MeteredLM
 
         with _connecting:
             if "_client" not in self.__dict__:
-                self.__dict__["_client"] = connect(self)
-            made: Client = self.__dict__["_client"]
+                self.__dict__["_client"] = MeteredLM(self)
+            made: MeteredLM = self.__dict__["_client"]
             return made
 
     def greet(self) -> None:
@@ -154,7 +154,7 @@ class Model:
         provider would answer (dummy, inbox, replay).
         """
         if isinstance(self.engine, str):
-            from ksflow.lm.client import greet
+            from ksflow.lm.call import greet
 
             greet(replace(self, retries=min(self.retries, 1)))
 

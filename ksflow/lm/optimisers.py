@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import dspy
 
-from ksflow.lm.teaching import Course, Student
+from ksflow.lm.teaching import CandidateProgram, OptimizerInputs
 
 _PERFECT = 0.999
 _MINIBATCH = 3
@@ -17,11 +17,11 @@ _SIMBA_BATCH = 8
 _SIMBA_CANDIDATES = 3
 _DEMOS = 2
 """Worked examples that `bootstrap` adds where nobody says how many."""
-Outcome = tuple[Student, str]
+Outcome = tuple[CandidateProgram, str]
 """The student, and a remark for whoever reads the card."""
 
 
-def gepa(course: Course) -> Outcome:
+def gepa(course: OptimizerInputs) -> Outcome:
     """Instructions by reflection on graded answers. `remark` says so when no new one held."""
     from dspy.teleprompt.gepa import InstructionProposer
     from gepa.utils import ScoreThresholdStopper
@@ -38,7 +38,7 @@ def gepa(course: Course) -> Outcome:
         seed=course.seed,
         gepa_kwargs={"stop_callbacks": [ScoreThresholdStopper(_PERFECT)]},
     )
-    made = optimiser.compile(Student(course.school), trainset=course.train, valset=course.validation)
+    made = optimiser.compile(CandidateProgram(course.school), trainset=course.train, valset=course.validation)
     found = len(made.detailed_results.candidates)
     del made.detailed_results
     return made, f"{found - 1} new instructions held on their examples" if found > 1 else _NOTHING
@@ -50,7 +50,7 @@ _NOTHING = (
 )
 
 
-def mipro(course: Course) -> Outcome:
+def mipro(course: OptimizerInputs) -> Outcome:
     """Instructions proposed at once, and chosen with Optuna's TPE on the validation set."""
     demos = course.demos or 0
     trials = max(3, course.rollouts // max(len(course.validation), 1) - 1)
@@ -68,7 +68,7 @@ def mipro(course: Course) -> Outcome:
         metric_threshold=course.start,
     )
     made = optimiser.compile(
-        Student(course.school),
+        CandidateProgram(course.school),
         trainset=course.train,
         valset=course.validation,
         num_trials=trials,
@@ -82,7 +82,7 @@ def mipro(course: Course) -> Outcome:
     return made, f"{candidates} instructions, {trials} trials"
 
 
-def bootstrap(course: Course) -> Outcome:
+def bootstrap(course: OptimizerInputs) -> Outcome:
     """Worked examples: answers that were graded above the start's mean."""
     demos = _DEMOS if course.demos is None else course.demos
     optimiser = dspy.BootstrapFewShot(
@@ -91,11 +91,11 @@ def bootstrap(course: Course) -> Outcome:
         max_bootstrapped_demos=demos,
         max_labeled_demos=0,
     )
-    made = optimiser.compile(Student(course.school), trainset=course.train[: course.rollouts])
+    made = optimiser.compile(CandidateProgram(course.school), trainset=course.train[: course.rollouts])
     return made, f"{len(made.predict.demos)} worked examples"
 
 
-def simba(course: Course) -> Outcome:
+def simba(course: OptimizerInputs) -> Outcome:
     """Rules drawn from good beside bad answers to the same question."""
     batch = min(_SIMBA_BATCH, len(course.train))
     steps = max(1, course.rollouts // (2 * batch * _SIMBA_CANDIDATES))
@@ -108,13 +108,13 @@ def simba(course: Course) -> Outcome:
         prompt_model=course.teacher,
         num_threads=1,
     )
-    made = optimiser.compile(Student(course.school), trainset=course.train, seed=course.seed)
+    made = optimiser.compile(CandidateProgram(course.school), trainset=course.train, seed=course.seed)
     for name in ("candidate_programs", "trial_logs"):
         made.__dict__.pop(name, None)
     return made, f"{steps} steps with {batch} examples"
 
 
-OPTIMISERS: dict[str, Callable[[Course], Outcome]] = {
+OPTIMISERS: dict[str, Callable[[OptimizerInputs], Outcome]] = {
     "gepa": gepa,
     "mipro": mipro,
     "bootstrap": bootstrap,

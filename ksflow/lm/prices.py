@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+# DSPy has no documented way to the prices before a call.
+from dspy.clients.call_result import usage_dict
+from dspy.clients.costs import estimate_cost
+from dspy.clients.model_metadata import model_info, source_info
+
+from ksflow.lm.engine import resolved
 from ksflow.lm.model import Model
 
 # The list that ships with DSPy; otherwise the first look fetches one from GitHub.
@@ -57,8 +63,6 @@ def paid(model: Model, response: Any) -> tuple[float, str]:
         if rated is None or (rated.usd_in + rated.usd_out and not tokens_in + tokens_out):
             return 0.0, ""
         return tokens_in * rated.usd_in + tokens_out * rated.usd_out, rated.source
-    from dspy.clients.costs import estimate_cost
-
     provider, name, namespaces = _route(model.model, model.engine)
     usd, _ = estimate_cost(response, provider=provider, requested_model=name, namespaces=namespaces)
     return (0.0, "") if usd is None else (float(usd), _entry(model.model, model.engine)[1])
@@ -66,8 +70,6 @@ def paid(model: Model, response: Any) -> tuple[float, str]:
 
 def tokens(model: Model, response: Any) -> tuple[int, int]:
     """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say."""
-    from dspy.clients.call_result import usage_dict
-
     provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
     usage = usage_dict(response, provider)
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
@@ -76,8 +78,6 @@ def tokens(model: Model, response: Any) -> tuple[int, int]:
 @lru_cache
 def _entry(model: str, engine: str) -> tuple[dict[str, Any], str]:
     """The model's entry in the list, and how the records name it. Empty where it has none."""
-    from dspy.clients.model_metadata import model_info, source_info
-
     provider, name, namespaces = _route(model, engine)
     version = source_info().get("snapshot_version", "?")
     return model_info(provider, name, namespaces=namespaces), f"DSPy's price list {version}, {name}"
@@ -89,11 +89,8 @@ def _route(model: str, engine: str) -> tuple[str, str, tuple[str, ...] | None]:
     if engine == "litellm":
         provider, _, name = model.partition("/")
         return f"litellm {provider}", name, _NAMESPACES.get(provider, (provider,))
-    from dspy.clients.engines.lm15_engine import LM15Engine
-    from dspy.lm15 import RouterConfig
-
-    resolved = LM15Engine(RouterConfig(env={})).resolve(model)
-    return resolved.provider, resolved.model, None
+    route = resolved(model)
+    return route.provider, route.model, None
 
 
 def _rate(info: dict[str, Any], key: str, tokens_in: int) -> float | None:

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
+from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import prompts
 from ksflow.lm.adapter import KernelAdapter, Malformed
-from ksflow.lm.attempt import Filtered
-from ksflow.lm.client import Client
+from ksflow.lm.call import MeteredLM
 from ksflow.lm.model import Model
+from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
-from ksflow.protocols import sample
+from ksflow.protocols import call_context
 
 
 class Inquiry(NamedTuple):
@@ -73,7 +73,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         return f"{self.label} {model}{f' prompt={self.prompt}' if self.prompt else ''}"
 
     @property
-    def lm(self) -> Client:
+    def lm(self) -> MeteredLM:
         """The stage's own model as a `dspy.LM`: metered, bounded and recorded as the stage's calls are."""
         return self.model.client.copy(label=self.label)
 
@@ -92,10 +92,10 @@ class Program(dspy.Module):  # type: ignore[misc]
     def ask(self, inquiry: Inquiry, key: str = "", before: Callable[[str], None] = lambda refused: None) -> Any:
         """What the inquiry makes of the answer of the stage's own model, which is told of each refusal and asked again.
 
-        `key` (and `protocols.sample`) set this question apart from an earlier one with the same words: the same key
-        gets the same answer out of the cache, another key a new one. `before` is told, ahead of each attempt, why the
-        answer before was refused (nothing at first); what it raises ends the asking. StageError after `attempts`
-        answers that cannot be used, or where the provider fails; BudgetError and ConfigError as ever.
+        `key` (and the call context's `sample_index`) sets this question apart from an earlier one with the same words:
+        the same key gets the same answer out of the cache, another key a new one. `before` is told, ahead of each
+        attempt, why the answer before was refused (nothing at first); what it raises ends the asking. StageError after
+        `attempts` answers that cannot be used, or where the provider fails; BudgetError and ConfigError as ever.
         """
         self._check(inquiry.inputs)
         refused = ""
@@ -162,5 +162,5 @@ class Program(dspy.Module):  # type: ignore[misc]
 
     def _rollout(self, key: str, attempt: int) -> int:
         """Names one sample. It is part of DSPy's cache key and is not sent."""
-        text = "\0".join([self.stage, str(self.seed), key, str(attempt), str(sample.get())])
+        text = "\0".join([self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index)])
         return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from dspy.lm15 import RefusalPart
-from dspy.utils.exceptions import (
+from dspy import (
     ContextWindowExceededError,
     LMAuthError,
     LMBillingError,
@@ -16,10 +15,15 @@ from dspy.utils.exceptions import (
     LMUnsupportedFeatureError,
     LMUnsupportedModelError,
 )
+from dspy.lm15 import RefusalPart
 
 from ksflow.errors import ConfigError, KsflowError, StageError
-from ksflow.lm.attempt import FILTERED, Attempt, Filtered
+from ksflow.lm.model import Model
 
+LATE = "answered after the deadline"
+"""The error of a call whose answer nobody waited for; what it cost is true."""
+FILTERED = "the provider's safety filter refused"
+_CONFIG = "ConfigError: "
 _FILTER_CODES = {
     *("content_filter", "content_policy_violation"),  # OpenAI, Azure
     *("promptFeedback", "inband_finish_reason"),  # Gemini: what lm15 calls it
@@ -34,26 +38,42 @@ NEVER_CONNECTED = ("ConnectError", "ConnectTimeout")
 """What lm15 and httpx raise when nothing was sent."""
 
 
-def refusal(attempt: Attempt, error: LMError) -> KsflowError:
+class Filtered(StageError):
+    """A safety filter kept the answer back. Another try may fare better."""
+
+
+def told(error: KsflowError) -> str:
+    """An error as a record holds it; `failure` is the way back."""
+    if isinstance(error, StageError):
+        return error.reason
+    return f"{_CONFIG if isinstance(error, ConfigError) else ''}{error}"
+
+
+def failure(stage: str, error: str) -> KsflowError:
+    """The exception that a recorded error was."""
+    if error.startswith(_CONFIG):
+        return ConfigError(error.removeprefix(_CONFIG))
+    kind = Filtered if error.startswith(FILTERED) else StageError
+    return kind(stage, error)
+
+
+def refusal(error: LMError, stage: str, model: Model, tokens_in: int) -> KsflowError:
     """One sentence on what a provider did not do. A ConfigError is what no retry can mend."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
-    model = attempt.model
     said = model.redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
     if sentence := _user_mends(error, model.key or "the configuration"):
         return ConfigError(f"{model.model} {sentence}: {said}")
     if isinstance(error, ContextWindowExceededError):
-        return StageError(
-            attempt.stage, f"{model.model} cannot take a prompt this long, about {attempt.tokens_in} tokens: {said}"
-        )
+        return StageError(stage, f"{model.model} cannot take a prompt this long, about {tokens_in} tokens: {said}")
     if _by_a_filter(error):
-        return Filtered(attempt.stage, f"{FILTERED} the question: {said}")
+        return Filtered(stage, f"{FILTERED} the question: {said}")
     if caused_by(error, *NEVER_CONNECTED):
-        return StageError(attempt.stage, f"{model.model} cannot be reached: {said}")
+        return StageError(stage, f"{model.model} cannot be reached: {said}")
     for kind, sentence in _TRANSIENT:
         if isinstance(error, kind):
-            return StageError(attempt.stage, f"{model.model} {sentence}: {said}")
-    return StageError(attempt.stage, f"{model.model} failed ({type(error).__name__}): {said}")
+            return StageError(stage, f"{model.model} {sentence}: {said}")
+    return StageError(stage, f"{model.model} failed ({type(error).__name__}): {said}")
 
 
 def filtered(response: Any) -> str:

@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.lm.attempt import LATE, Attempt, failure
-from ksflow.protocols import Recording, about, admit
+from ksflow.lm.refusals import LATE, failure
+from ksflow.protocols import Recording, call_context, record, reserve
 from ksflow.records import Call, Question
 
 Messages = Sequence[Mapping[str, str]]
@@ -22,7 +22,7 @@ class Replay:
     """The recorded calls, each to be had once: by what was asked, and of several by what it was for. Safe for threads.
 
     Where the recorded kernels are judged anew, questions hold other times than they did: then what a call was for
-    (`protocols.about`) decides alone.
+    (the call context's `about`) decides alone.
     """
 
     price_source = "replay"
@@ -64,7 +64,7 @@ class Replay:
 
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
         assert self._left is not None
-        purpose, found = about.get(), None
+        purpose, found = call_context().about, None
         for index, (digest, call) in enumerate(self._left):
             if call.stage != stage or (call.error == LATE) != late:
                 continue
@@ -75,37 +75,31 @@ class Replay:
         return None if found is None else self._left.pop(found)[1]
 
 
-def replayed(attempt: Attempt, engine: Replay) -> str:
-    """The recorded answer, transcribed as it was and with its sections as they are called now.
+def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
+    """The recorded call, recorded as it was; what comes back has the answer's sections as they are called now.
 
     Raises what the recorded run raised; where it has no such question, BudgetError, or StageError where its kernels
     are judged anew.
     """
-    calls = engine.take(attempt.stage, attempt.call().messages)
+    calls = engine.take(stage, messages)
     if not calls and engine.past.anew:
-        raise StageError(attempt.stage, "the recorded run was not asked for this")
+        raise StageError(stage, "the recorded run was not asked for this")
     if not calls:
         raise BudgetError(
-            f"the recording has no answer to this question of {attempt.stage}: it ends here, or another version of "
+            f"the recording has no answer to this question of {stage}: it ends here, or another version of "
             "ksflow asked otherwise; with evaluator=local its answers are found by the rounds they were for"
         )
     first = calls[0]
-    attempt.cut = first.cut
-    with nullcontext() if first.price_source == "cache" else admit(_question(first)):
-        attempt.keep(replace(first, about=""))
+    cost, source = first.cost, first.price_source
+    question = Question(stage, first.model, cost.tokens_in, cost.tokens_out, cost.usd, cost.usd, source or "replay")
+    with nullcontext() if source == "cache" else reserve(question):
+        record(replace(first, about=""))
     for late in calls[1:]:  # it came when it came: a replay must not wait for that here
         keep = contextvars.copy_context().run
-        threading.Thread(target=keep, args=(attempt.keep, replace(late, about="")), daemon=True).start()
+        threading.Thread(target=keep, args=(record, replace(late, about="")), daemon=True).start()
     if first.error:
-        raise failure(attempt.stage, first.error)
-    return _as_now(attempt.stage, first.answer)
-
-
-def _question(call: Call) -> Question:
-    cost = call.cost
-    return Question(
-        call.stage, call.model, cost.tokens_in, cost.tokens_out, cost.usd, cost.usd, call.price_source or "replay"
-    )
+        raise failure(stage, first.error)
+    return replace(first, answer=_as_now(stage, first.answer))
 
 
 def _digest(stage: str, messages: Messages) -> str:

@@ -17,28 +17,65 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.utils.exceptions import AdapterParseError
+from dspy import AdapterParseError
 
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
 from ksflow.lm.adapter import Malformed
-from ksflow.lm.attempt import Filtered
+from ksflow.lm.call import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.prompts import signature_hash
-from ksflow.lm.voice import Halt, Voice, lessons
+from ksflow.lm.refusals import Filtered
+from ksflow.protocols import call_context, calling
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
 Grade = tuple[float, str]
 """A score from 0 to 1, and what is to be said about it."""
 
 
-class Student(Program):
+class Halt(BaseException):
+    """An optimisation must end: no optimiser may take it for a bad answer. `cause` says why."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class OptimizerLM(MeteredLM):
+    """A model as an optimiser asks it: raises Halt where the budget, the provider or the configuration has no answer,
+    so that the optimisation ends.
+    """
+
+    def __init__(self, model: Model, label: str, count: Callable[[], None] = lambda: None) -> None:
+        """`label` is what the calls are recorded under, `count` is called for each. The connection is the model's."""
+        self.__dict__.update(model.client.copy(label=label).__dict__)
+        self.count = count
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
+        """One answer. Raises Filtered where a safety filter kept it back, else Halt where there is none.
+
+        Halt too in threads that do not inherit the context of an optimisation: no meter and no transcript reach them.
+        """
+        if not call_context().optimizing:
+            raise Halt(
+                ConfigError("calls of other threads would be neither recorded nor within the budget: num_threads=1")
+            )
+        self.count()
+        try:
+            return super().__call__(prompt, messages=messages, **settings)
+        except Filtered:
+            raise
+        except (StageError, BudgetError, ConfigError) as error:
+            raise Halt(error) from error
+
+
+class CandidateProgram(Program):
     """A copy of the stage's program whose unreadable answers are predictions too, to be graded and learnt from.
 
     DSPy's optimisers take an exception for the end, or leave the question out.
     """
 
-    def __init__(self, school: "School") -> None:
+    def __init__(self, school: "PromptCompiler") -> None:
         taught = school.program
         super().__init__(taught.label, taught.declared, taught.model, taught.attempts, seed=taught.seed)
         self.predict = taught.predict.deepcopy()
@@ -71,11 +108,11 @@ def prompt_hash(predict: dspy.Predict) -> str:
 
 
 @dataclass
-class Course:
+class OptimizerInputs:
     """What an optimiser works with. Examples carry their inputs and `case`, the number of the inquiry they are of."""
 
-    school: "School"
-    teacher: Voice
+    school: "PromptCompiler"
+    teacher: OptimizerLM
     train: list[dspy.Example]
     validation: list[dspy.Example]
     held_out: Sequence[dspy.Example] = ()
@@ -105,7 +142,7 @@ Grader = Callable[[Any, str], Grade]
 
 
 @dataclass
-class School:
+class PromptCompiler:
     """Teaches one stage. `watch` is told after each graded answer."""
 
     program: Program
@@ -120,7 +157,7 @@ class School:
     _grades: dict[tuple[int, str], Grade] = field(default_factory=dict)
     _prompts: dict[str, dspy.Predict] = field(default_factory=dict)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "School":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PromptCompiler":
         """Itself: optimisers copy their students."""
         return self
 
@@ -179,42 +216,42 @@ class School:
 
     # -- students ------------------------------------------------------------------------------
 
-    def student(self) -> Student:
+    def student(self) -> CandidateProgram:
         """One with the prompt as it is."""
-        return Student(self)
+        return CandidateProgram(self)
 
-    def instruction(self, student: Student) -> str:
+    def instruction(self, student: CandidateProgram) -> str:
         """What its prompt begins with."""
         return str(student.predict.signature.instructions)
 
-    def demos(self, student: Student) -> int:
+    def demos(self, student: CandidateProgram) -> int:
         """How many worked examples its prompt has."""
         return len(student.predict.demos)
 
-    def save(self, student: Student, path: Path) -> None:
+    def save(self, student: CandidateProgram, path: Path) -> None:
         """The student's prompt as a file that the stage's `prompt=` takes."""
         student.save(path)
 
-    def best(self, cases: Sequence[int]) -> Student:
+    def best(self, cases: Sequence[int]) -> CandidateProgram:
         """The one with the highest mean of those whose every case was graded; of equals the first."""
         means = {
             prompt: sum(scores[case] for case in cases)
             for prompt, scores in self.scores.items()
             if scores.keys() >= set(cases)
         }
-        made = Student(self)
+        made = CandidateProgram(self)
         made.predict = self._prompts[max(means, key=lambda prompt: means[prompt])].deepcopy()
         return made
 
-    def examine(self, student: Student, cases: Sequence[int]) -> list[float]:
+    def examine(self, student: CandidateProgram, cases: Sequence[int]) -> list[float]:
         """The scores of a student's answers. Raises what a model call or a grade raises."""
         with self._open():
             return [self.grade(example, student(**example.inputs()))[0] for example in map(self.example, cases)]
 
     def compile(
         self, optimiser: str, train: Sequence[int], validation: Sequence[int], **settings: Any
-    ) -> tuple[Student, str]:
-        """A student with a better prompt, or the same, and a remark on how it went. The settings are `Course`'s.
+    ) -> tuple[CandidateProgram, str]:
+        """A student with a better prompt, or the same, and a remark. The settings are `OptimizerInputs`'s.
 
         Raises what a model call or a grade raises.
         """
@@ -226,19 +263,19 @@ class School:
             try:
                 made, remark = OPTIMISERS[optimiser](course)
             except AdapterParseError:
-                made, remark = Student(self), "it ended where an answer of the teacher could not be read"
+                made, remark = CandidateProgram(self), "it ended where an answer of the teacher could not be read"
         made.predict.lm = None
         return made, remark
 
     @contextmanager
     def course(
         self, train: Sequence[int], validation: Sequence[int], held_out: Sequence[int] = (), **settings: Any
-    ) -> Iterator[Course]:
+    ) -> Iterator[OptimizerInputs]:
         """What an optimiser works with; meanwhile DSPy asks the stage's model. Raises what a model call raises."""
-        teacher = Voice(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
+        teacher = OptimizerLM(self.teacher or self.program.model, f"{self.program.stage}=teacher", self._count)
         learnt, chosen, kept = ([*map(self.example, part)] for part in (train, validation, held_out))
         with self._open():
-            yield Course(self, teacher, learnt, chosen, kept, **settings)
+            yield OptimizerInputs(self, teacher, learnt, chosen, kept, **settings)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -248,9 +285,9 @@ class School:
     @contextmanager
     def _open(self) -> Iterator[None]:
         adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
-        voice = Voice(self.program.model, self.program.label)
+        lm = OptimizerLM(self.program.model, self.program.label)
         try:
-            with lessons(), dspy.context(lm=voice, adapter=adapter, num_threads=1):
+            with calling(optimizing=True), dspy.context(lm=lm, adapter=adapter, num_threads=1):
                 yield
         except Halt as halt:
             raise halt.cause from halt

@@ -19,7 +19,7 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.optimize.examples import Parts, Source, gather
 from ksflow.optimize.history import History, histories
 from ksflow.optimize.metrics import Judge
-from ksflow.protocols import metered_by, unrecorded
+from ksflow.protocols import calling
 from ksflow.records import Problem
 from ksflow.session.budget import Meter
 
@@ -129,10 +129,13 @@ def course(*words: str) -> Iterator[Any]:
     cannot be, and inside whatever ends the asking: BudgetError, StageError, ConfigError.
     """
     task = prepare(words)
-    with task.lineage() as lineage, unrecorded():
+    with task.lineage() as lineage:
         transcript = Transcript(lineage)
         meter = Meter(transcript, task.caps, minutes=task.caps.get("minutes"))
-        with metered_by(meter.admit), task.school.course(*task.parts[:3], seed=task.settings.seed) as made:
+        with (
+            calling(record=transcript.keep, meter=meter.reserve),
+            task.school.course(*task.parts[:3], seed=task.settings.seed) as made,
+        ):
             yield made
 
 

@@ -29,7 +29,7 @@ from ksflow.optimize.history import History
 from ksflow.optimize.log import aside
 from ksflow.optimize.metrics import Judge
 from ksflow.optimize.task import Settings, prepare
-from ksflow.protocols import metered_by
+from ksflow.protocols import calling
 from ksflow.session.budget import Meter
 
 _KEEPS = "answers are kept, the same command goes on"
@@ -139,7 +139,8 @@ class _Work:
         """Models may cost and take what is left of the caps, less a share."""
         used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (self.caps.get("minutes") or 1)}
         left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in self.caps.items()}
-        return metered_by(Meter(self.transcript, left, minutes=left.get("minutes"), given=self.caps).admit)
+        meter = Meter(self.transcript, left, minutes=left.get("minutes"), given=self.caps)
+        return calling(record=self.transcript.keep, meter=meter.reserve)
 
     def _progress(self, console: Console) -> None:
         self.graded += 1

@@ -5,7 +5,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 """
 
 from ksflow.records.base import Json, Record, Scalar, geomean
-from ksflow.records.calls import SECRET_LETTERS, Call, Permit, Question
+from ksflow.records.calls import SECRET_LETTERS, Call, Question, Reservation
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
 from ksflow.records.notes import Document, Note, Passage, Status
@@ -43,12 +43,12 @@ __all__ = [
     "Note",
     "Origin",
     "Passage",
-    "Permit",
     "Plan",
     "Population",
     "Problem",
     "Question",
     "Record",
+    "Reservation",
     "Scalar",
     "Seed",
     "Speedup",

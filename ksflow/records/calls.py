@@ -51,10 +51,10 @@ class Question:
 
 
 @dataclass
-class Permit:
-    """Leave to make one call. What it may cost is reserved until the call is over."""
+class Reservation:
+    """What one call may cost, set aside until the call is over."""
 
     lost: bool = False
     """Set when nobody knows whether the provider will charge for it: its money and tokens stay reserved."""
-    transcribed: bool = False
+    recorded: bool = False
     """Set when the call is in the transcript, which counts it: then it is not reserved as a call too."""

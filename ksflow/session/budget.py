@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage.transcript import Transcript
-from ksflow.records import Cost, Permit, Question
+from ksflow.records import Cost, Question, Reservation
 
 STAGES = ("selector", "designer", "writer", "digester", "evaluator")
 KINDS = ("usd", "tokens", "calls", "minutes")
@@ -45,17 +45,20 @@ class Meter:
         self._before = {stage: self._counted(stage) for stage in ("", *STAGES)}
 
     @contextmanager
-    def admit(self, question: Question) -> Iterator[Permit]:
-        """Leave for one call. Waits while calls in flight may yet leave enough; BudgetError when nothing can."""
-        self._reserve(question)
-        permit = Permit()
+    def reserve(self, question: Question) -> Iterator[Reservation]:
+        """Set aside what one call may cost. Waits while calls in flight may yet leave enough.
+
+        BudgetError when nothing can.
+        """
+        self._wait_for_room(question)
+        reservation = Reservation()
         try:
-            yield permit
+            yield reservation
         finally:
             with self._changed:
                 self._in_flight.remove(question)
-                if permit.lost:
-                    self._lost.append(replace(question, calls=0) if permit.transcribed else question)
+                if reservation.lost:
+                    self._lost.append(replace(question, calls=0) if reservation.recorded else question)
                 self._changed.notify_all()
 
     def spent(self, stage: str = "") -> Cost:
@@ -78,7 +81,7 @@ class Meter:
                     f"{need:.4g}; raise it, or lower {_stage(question)}.lm.max_tokens"
                 )
 
-    def _reserve(self, question: Question) -> None:
+    def _wait_for_room(self, question: Question) -> None:
         if self._minutes is not None and time.monotonic() - self._began >= 60 * self._minutes:
             raise BudgetError("loop.minutes used up")
         with self._changed:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
 from ksflow.loop import Lab
-from ksflow.protocols import metered_by, unrecorded
-from ksflow.records import Experiment, Material, Permit, Question
+from ksflow.protocols import calling
+from ksflow.records import Experiment, Material, Question, Reservation
 
 _A_ROUND = {"selector": 1, "designer": 1, "writer": 3}
 """Calls in a round of three experiments."""
@@ -69,12 +69,12 @@ def _asking(asked: list[Question], stage: str) -> Iterator[None]:
     """Take down what a stage would ask, and go no further. A stage that fails is left to the round, which says so."""
 
     @contextmanager
-    def meter(question: Question) -> Iterator[Permit]:
+    def meter(question: Question) -> Iterator[Reservation]:
         asked.append(question)
         raise BudgetError("estimated")
-        yield Permit()
+        yield Reservation()
 
-    with metered_by(meter), unrecorded(), suppress(BudgetError, StageError), boundary(stage):
+    with calling(meter=meter, record=None), suppress(BudgetError, StageError), boundary(stage):
         yield
 
 

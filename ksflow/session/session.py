@@ -21,7 +21,7 @@ from ksflow.lineage import Round
 from ksflow.lineage.commit_order import ReplayedOrder
 from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.loop import Lab
-from ksflow.protocols import SIGN_OF_LIFE, Answerer, metered_by, transcribe
+from ksflow.protocols import SIGN_OF_LIFE, Answerer, calling, record
 from ksflow.records import Origin, Population, Seed, Trial
 from ksflow.session import confirm, scheduler, startup
 from ksflow.session.budget import Meter
@@ -93,7 +93,8 @@ class Session:
 
         settings: what is kept with the session, for whoever wants to repeat it.
         """
-        with self.interruptible(), metered_by(self.meter.admit if self.recorded is None else None):
+        meter = self.meter.reserve if self.recorded is None else None
+        with self.interruptible(), calling(record=self.lab.transcript.keep, meter=meter):
             self._open(settings)
             self._greet()
             self._baselines = startup.baselines(self.lab, seeds)
@@ -173,7 +174,7 @@ class Session:
             if self._exact and self.recorded:
                 for call in self.recorded.calls():
                     if call.stage == SIGN_OF_LIFE:
-                        transcribe(call)
+                        record(call)
             for model in self.models if self.recorded is None else ():
                 try:
                     with suppress(BudgetError):  # too dear: the estimate says what would be needed

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from ksflow.protocols import lot
+from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.space import assignment_experiment, exhausted_error, space
 
@@ -18,7 +18,7 @@ class RandomDesigner:
 
     def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         around = space(STAGE, population, choice.base)
-        drawn = around.strangers(Random(lot(self.seed, population)), self.experiments)
+        drawn = around.strangers(Random(rng_seed(self.seed, population)), self.experiments)
         if not drawn:
             raise exhausted_error(STAGE, choice.base)
         experiments = tuple(assignment_experiment(around.changes(config), "drawn by chance") for config in drawn)

@@ -4,7 +4,7 @@ The catalogue (`catalogue.yaml`) says what can be changed, why, and what it usua
 the predictions. The designer has no other memory: the same population gives the same plan.
 """
 
-from ksflow.protocols import lot
+from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.ideas import Idea, avenues, experiment, ideas
@@ -31,7 +31,7 @@ class Rules:
         around = space(STAGE, population, choice.base)
         moves = catalogue(self.catalogue)
         model = SurrogateModel(around, [moves.kind(tunable) for tunable in around.tunables])
-        found = proposals(moves, around, choice.reference, model, lot(self.seed, population))
+        found = proposals(moves, around, choice.reference, model, rng_seed(self.seed, population))
         if not found:
             raise exhausted_error(STAGE, choice.base)
         ways = avenues(moves, ideas(found, model))

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from ksflow.protocols import lot
+from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem
 from ksflow.source.tunables import values
 
@@ -14,7 +14,7 @@ class RandomSelector:
         self.seed = seed
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
-        rng = Random(lot(self.seed, population))
+        rng = Random(rng_seed(self.seed, population))
         accepted = population.ranked
         tunable = [trial for trial in accepted if trial.kernel and values(trial.kernel.main)]
         entrants = tunable or list(accepted)

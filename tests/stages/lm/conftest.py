@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ksflow.protocols import transcript_to
+from ksflow.protocols import calling
 from ksflow.records import (
     Arg,
     Call,
@@ -47,9 +47,8 @@ def cache(tmp_path_factory) -> Iterator[None]:
 @pytest.fixture
 def calls() -> Iterator[list[Call]]:
     kept: list[Call] = []
-    transcript_to(kept.append)
-    yield kept
-    transcript_to(lambda call: None)
+    with calling(record=kept.append):
+        yield kept
 
 
 @pytest.fixture

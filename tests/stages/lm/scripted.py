@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ksflow.lm import Model
-from ksflow.lm.engines import DummyEngine
+from ksflow.lm.engines import DummyEngine, as_response
 
 
 class Scripted:
@@ -14,16 +14,7 @@ class Scripted:
 
     def complete(self, request):
         response = DummyEngine().complete(request)
-        from dspy.lm15 import Message, Response, TextPart, Usage
-
-        text = self.change(response.message.parts[0].text)
-        return Response(
-            id=None,
-            model=request.model,
-            message=Message.assistant([TextPart(text)]),
-            finish_reason="stop",
-            usage=Usage(input_tokens=1, output_tokens=1, total_tokens=2),
-        )
+        return as_response(request, self.change(response.message.parts[0].text), (1, 1))
 
 
 def scripted(change: Callable[[str], str]) -> Model:

@@ -11,12 +11,12 @@ import pytest
 from conftest import until
 
 from ksflow.errors import BudgetError, StageError
-from ksflow.lm import attempt, client, limits
+from ksflow.lm import call, limits
 from ksflow.lm.answers import answer
-from ksflow.lm.limits import Window
+from ksflow.lm.limits import RateLimiter
 from ksflow.lm.prices import price
-from ksflow.protocols import metered_by
-from ksflow.records import Permit, Question
+from ksflow.protocols import calling
+from ksflow.records import Question, Reservation
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 PERIOD_S = 0.5
@@ -39,32 +39,32 @@ def together(count: int, work) -> None:
 
 
 def test_requests_within_any_minute_stay_under_the_limit(short):
-    window, times = Window(), []
-    together(8, lambda index: times.append(window.enter(1, requests_limit=3).at))
+    limiter, times = RateLimiter(), []
+    together(8, lambda index: times.append(limiter.enter(1, requests_limit=3).at))
     times.sort()
     assert all(later - earlier >= PERIOD_S for earlier, later in zip(times, times[3:], strict=False))
     assert any(later - earlier < PERIOD_S for earlier, later in pairwise(times))
 
 
 def test_tokens_are_counted_as_feared_and_then_as_they_were(monkeypatch):
-    window = Window()
-    first = window.enter(90, tokens_limit=100)
+    limiter = RateLimiter()
+    first = limiter.enter(90, tokens_limit=100)
     started = time.monotonic()
-    threading.Timer(0.1, window.settle, (first, 10)).start()
-    window.enter(80, tokens_limit=100)
+    threading.Timer(0.1, limiter.settle, (first, 10)).start()
+    limiter.enter(80, tokens_limit=100)
     assert time.monotonic() - started < limits.PERIOD_S / 2
     monkeypatch.setattr(limits, "PERIOD_S", PERIOD_S)
-    window = Window()
-    full = window.enter(90, tokens_limit=100)
-    assert window.enter(1000, tokens_limit=100).at - full.at >= PERIOD_S
+    limiter = RateLimiter()
+    full = limiter.enter(90, tokens_limit=100)
+    assert limiter.enter(1000, tokens_limit=100).at - full.at >= PERIOD_S
 
 
 def test_stages_with_the_same_model_share_its_limit_and_others_do_not(monkeypatch, provider, calls, select):
     monkeypatch.setattr(limits, "PERIOD_S", PERIOD_S)
-    times, enter = [], Window.enter
-    monkeypatch.setattr(Window, "enter", lambda *asked: times.append(enter(*asked)) or times[-1])
+    times, enter = [], RateLimiter.enter
+    monkeypatch.setattr(RateLimiter, "enter", lambda *asked: times.append(enter(*asked)) or times[-1])
     limited = [provider.model(requests_per_minute=2) for _ in range(3)]
-    limits.window(limited[0])._passes.clear()
+    limits.rate_limiter(limited[0])._slots.clear()
     together(4, lambda index: select(limited[index % 3], seed=index))
     moments = sorted(made.at for made in times)
     assert len(moments) == 4
@@ -77,11 +77,10 @@ def test_stages_with_the_same_model_share_its_limit_and_others_do_not(monkeypatc
 
 def test_waiting_for_the_limit_counts_towards_no_deadline(monkeypatch, provider, calls, select):
     """By the clock that deadlines are kept by, the limit lets this call wait for 1,000 s."""
-    waits, enter = [], Window.enter
+    waits, enter = [], RateLimiter.enter
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000 * len(waits))
-    monkeypatch.setattr(Window, "enter", lambda *asked: waits.append(asked) or enter(*asked))
-    for module in (client, attempt):
-        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(RateLimiter, "enter", lambda *asked: waits.append(asked) or enter(*asked))
+    monkeypatch.setattr(call, "time", clock)
     select(provider.model(name="patient", requests_per_minute=1, deadline_s=100, cache=False))
     assert len(waits) == 1
     assert calls[-1].error == ""
@@ -95,27 +94,27 @@ class Meter:
         self.calls = calls
         self.refuse = refuse
         self.questions: list[Question] = []
-        self.permits: list[Permit] = []
+        self.reservations: list[Reservation] = []
         self.kept: list[int] = []
 
     @contextmanager
-    def __call__(self, question: Question) -> Iterator[Permit]:
+    def __call__(self, question: Question) -> Iterator[Reservation]:
         if len(self.questions) >= self.refuse:
             raise BudgetError("1 $ is left; raise loop.usd")
         assert threading.current_thread() is threading.main_thread()
         self.questions.append(question)
-        permit = Permit()
+        reservation = Reservation()
         try:
-            yield permit
+            yield reservation
         finally:
-            self.permits.append(permit)
+            self.reservations.append(reservation)
             self.kept.append(len(self.calls))
 
 
 @pytest.fixture
 def meter(calls) -> Iterator[Meter]:
     made = Meter(calls)
-    with metered_by(made):
+    with calling(meter=made):
         yield made
 
 
@@ -135,7 +134,7 @@ def test_leave_is_asked_for_each_call_to_a_provider(provider, meter, select):
     assert question.usd_in == pytest.approx(question.tokens_in * rate.usd_in)
     assert question.usd_most == pytest.approx(question.usd_in + 20000 * rate.usd_out)
     assert question.price_source == call.price_source
-    assert not any(permit.lost for permit in meter.permits)
+    assert not any(reservation.lost for reservation in meter.reservations)
 
 
 def test_without_leave_nothing_is_sent_and_the_budgets_error_comes_out(provider, calls, meter, select):
@@ -153,13 +152,13 @@ def test_a_call_that_nobody_knows_the_charge_of_stays_reserved(fault, lost, prov
     provider.reply = lambda prompt: Reply(answer(prompt), 200 if fault else 500, fault=fault)
     with pytest.raises(StageError):
         select(provider.model(deadline_s=0.3 if fault == "stall" else 300))
-    assert [permit.lost for permit in meter.permits] == [lost]
+    assert [reservation.lost for reservation in meter.reservations] == [lost]
 
 
 def test_a_server_that_is_not_there_charges_nothing(meter, select, provider):
     with pytest.raises(StageError, match="cannot be reached"):
         select(provider.model(api_base="http://127.0.0.1:9/v1"))
-    assert [permit.lost for permit in meter.permits] == [False]
+    assert [reservation.lost for reservation in meter.reservations] == [False]
 
 
 def test_a_try_after_one_that_was_lost_needs_leave_of_its_own(provider, meter, select, monkeypatch):
@@ -169,7 +168,7 @@ def test_a_try_after_one_that_was_lost_needs_leave_of_its_own(provider, meter, s
     )
     select(provider.model(retries=3))
     assert len(provider.requests) == 3
-    assert [permit.lost for permit in meter.permits] == [True, False]
+    assert [reservation.lost for reservation in meter.reservations] == [True, False]
 
 
 def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select):
@@ -179,13 +178,13 @@ def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select):
     model = provider.model(name="gpt-5", deadline_s=0.3, retries=3)
     with pytest.raises(StageError, match=r"no answer within 0\.3 s"):
         select(model)
-    assert [permit.lost for permit in meter.permits] == [True]
+    assert [reservation.lost for reservation in meter.reservations] == [True]
     late.set()
     until(lambda: len(calls) == 2)
     assert [call.error for call in calls] == ["no answer within 0.3 s", "answered after the deadline"]
     assert [call.cost.calls for call in calls] == [1, 0]  # it is one call
     assert calls[1].cost.tokens
-    assert [permit.transcribed for permit in meter.permits] == [True]
+    assert [reservation.recorded for reservation in meter.reservations] == [True]
     assert calls[1].cost.usd > 0
     assert (calls[1].cost.tokens_in, calls[1].cost.tokens_out) == (TOKENS_IN, TOKENS_OUT)
     assert calls[1].answer

@@ -15,7 +15,7 @@ from ksflow.lm import Model
 from ksflow.lm.answers import answer
 from ksflow.lm.engines import BAD, DummyEngine
 from ksflow.lm.history import KEPT
-from ksflow.protocols import transcript_to
+from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 
@@ -74,12 +74,8 @@ def test_a_call_is_in_the_transcript_before_its_answer_is_used(problem, populati
 
     here = threading.current_thread()
 
-    transcript_to(keep)
-    try:
-        with pytest.raises(RuntimeError, match="disk full, with I would first look"):
-            LlmSelector(dummy("prose"))(problem, population)
-    finally:
-        transcript_to(lambda call: None)
+    with calling(record=keep), pytest.raises(RuntimeError, match="disk full, with I would first look"):
+        LlmSelector(dummy("prose"))(problem, population)
 
 
 def test_calls_hold_what_was_sent_and_no_key(provider, calls, problem, population, monkeypatch):

@@ -9,7 +9,7 @@ from dspy.utils.exceptions import AdapterParseError
 
 from ksflow.errors import BudgetError
 from ksflow.lm.answers import answer
-from ksflow.protocols import metered_by
+from ksflow.protocols import calling
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.digester.llm import LlmDigester
 from ksflow.stages.prober.llm import LlmProber
@@ -164,7 +164,7 @@ def test_a_budget_holds_for_an_optimisers_calls_too(provider, problem, populatio
         raise BudgetError(f"no money for {question.stage}")
 
     selector = LlmSelector(provider.model())
-    with metered_by(refuse):
+    with calling(meter=refuse):
         with pytest.raises(BudgetError, match="no money for selector=llm"):
             selector.program(**selector.question(problem, population).inputs)
         with pytest.raises(BudgetError, match="no money for selector=llm"):

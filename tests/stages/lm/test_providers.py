@@ -312,11 +312,11 @@ def test_eight_threads_share_a_model(provider, calls, select):
     made, clients = {}, set()
 
     def ask(seed):
-        from ksflow.protocols import transcript_to
+        from ksflow.protocols import calling
 
-        transcript_to(calls.append)
         clients.add(id(model.client))
-        made[seed] = select(model, seed=seed)
+        with calling(record=calls.append):
+            made[seed] = select(model, seed=seed)
 
     threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
     for thread in threads:

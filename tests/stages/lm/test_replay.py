@@ -12,8 +12,8 @@ from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
 from ksflow.lm import Model
 from ksflow.lm.answers import answer
 from ksflow.lm.replay import Replay
-from ksflow.protocols import about, metered_by, transcript_to
-from ksflow.records import Call, Permit, Population
+from ksflow.protocols import calling
+from ksflow.records import Call, Population, Reservation
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
 from lm.server import Reply
@@ -107,9 +107,9 @@ def test_a_replay_is_metered_by_what_it_cost(recorded, calls):
     @contextmanager
     def meter(question):
         questions.append(question)
-        yield Permit()
+        yield Reservation()
 
-    with metered_by(meter):
+    with calling(meter=meter):
         recorded[1](replayed(before))
     paid = [call for call in before if call.price_source != "cache"]
     assert [question.usd_most for question in questions] == [call.cost.usd for call in paid]
@@ -143,8 +143,8 @@ def test_threads_share_the_recorded_answers(provider, calls, problem, population
     selector, kept = LlmSelector(replayed(before)), []
 
     def ask() -> None:
-        transcript_to(kept.append)
-        selector(problem, population)
+        with calling(record=kept.append):
+            selector(problem, population)
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -163,9 +163,8 @@ def test_rounds_that_asked_the_same_get_what_each_got(provider, calls, problem, 
     selector = LlmSelector(Model("replay", "ksflow", engine=Replay(Tape(named))), attempts=1)
     again = {}
     for index in (1, 0):
-        token = about.set(f"round {index}")
-        again[index] = outcome(selector, problem, population)
-        about.reset(token)
+        with calling(about=f"round {index}"):
+            again[index] = outcome(selector, problem, population)
     assert [again[0], again[1]] == live
 
 
@@ -174,9 +173,8 @@ def test_where_kernels_are_judged_anew_what_a_call_was_for_decides(provider, cal
     live = LlmSelector(provider.model())(problem, population)
     tape = Tape([replace(call, about="round 1.1") for call in calls], anew=True)
     selector = LlmSelector(Model("replay", "ksflow", engine=Replay(tape)))
-    token = about.set("round 1.1")
-    again = selector(problem, Population(population.trials[:2]))  # another question
-    about.reset(token)
+    with calling(about="round 1.1"):
+        again = selector(problem, Population(population.trials[:2]))  # another question
     assert (again.base.id, again.reference.id) == (live.base.id, live.reference.id)
 
 

@@ -4,15 +4,15 @@ import dspy
 import pytest
 
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.lm.teaching import School
-from ksflow.protocols import metered_by
+from ksflow.lm.teaching import PromptCompiler
+from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted
 
 
 def _school(change, grade, problem, population):
     stage = LlmSelector(scripted(change))
-    school = School(stage.program)
+    school = PromptCompiler(stage.program)
     assert school.hear(lambda: stage.question(problem, population), lambda shown: grade) == 0
     return school
 
@@ -106,5 +106,5 @@ def test_a_budget_ends_a_plain_optimiser(problem, population):
         raise BudgetError("usd=1 used up")
 
     school = _school(lambda text: text, lambda made, refused: (0.5, "half"), problem, population)
-    with metered_by(refuse), pytest.raises(BudgetError, match="usd=1 used up"), school.course([0], [0]) as course:
+    with calling(meter=refuse), pytest.raises(BudgetError, match="usd=1 used up"), school.course([0], [0]) as course:
         dspy.BootstrapFewShot(metric=course.metric).compile(course.program, trainset=course.train)

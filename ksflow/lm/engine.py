@@ -1,0 +1,96 @@
+"""The connection to a provider: one of DSPy's engines, set as the model is configured, or the model's own.
+
+An engine has `complete(dspy.lm15.Request) -> dspy.lm15.Response`: one try, whose errors are lm15's.
+"""
+
+import importlib.util
+from functools import lru_cache
+from typing import Any
+
+from dspy.clients.engines import LiteLLMEngine, LM15Engine
+from dspy.lm15 import Config, Reasoning, Request, Response, RouterConfig, Timeouts, materialize_response
+
+from ksflow.errors import ConfigError
+from ksflow.lm.model import Model
+
+# Options that lm15 spells for each provider.
+_SAMPLING = ("top_p", "top_k", "stop", "seed", "frequency_penalty", "presence_penalty")
+_ACCOUNT = ("service_tier", "store", "user_id")
+_CONNECTION = frozenset(
+    {"api_key", "api_base", "base_url", "headers", "extra_headers", "timeout", "api_version", "azure_ad_token_provider"}
+) | {"organization", "project", "extra_query", "custom_llm_provider"}
+"""Options that litellm takes for the connection."""
+_PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.auth")}
+
+
+def connect(model: Model) -> tuple[Any, dict[str, Any]]:
+    """The engine, and what its requests say beside DSPy's settings (fields of lm15's Config). Connects to nothing yet.
+
+    ConfigError, or an error of lm15's, when the model cannot be as configured.
+    """
+    engine = _engine(model)
+    if isinstance(engine, LM15Engine):
+        engine.resolve(model.model)
+    return (_Streamed(engine) if model.stream and hasattr(engine, "stream") else engine), _generation(model)
+
+
+@lru_cache
+def resolved(model: str) -> Any:
+    """Provider and name as lm15 reads a model's name. Raises lm15's errors."""
+    return LM15Engine(RouterConfig(env={})).resolve(model)
+
+
+class _Streamed:
+    """Has the answer sent as it is made."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def complete(self, request: Request) -> Response:
+        return materialize_response(self._engine.stream(request), request)
+
+
+def _engine(model: Model) -> Any:
+    if not isinstance(model.engine, str):
+        return model.engine
+    # Never a key from the environment for a server of the user's own.
+    key = model.api_key or ("none" if model.api_base else None)
+    connection = {name: value for name, value in (model.options or {}).items() if name in _CONNECTION}
+    if model.engine == "litellm":
+        _need_packages(model)
+        own = {"api_key": key, "api_base": model.api_base, "timeout": model.timeout_s, **connection}
+        return LiteLLMEngine(**{name: value for name, value in own.items() if value is not None})
+    if connection:
+        raise ConfigError(f"{model.model}: the option {', '.join(connection)} needs engine=litellm")
+    provider, wait_s = resolved(model.model).provider, model.timeout_s
+    return LM15Engine(
+        RouterConfig(
+            api_keys={provider: key} if key else None,
+            base_urls={provider: model.api_base} if model.api_base else None,
+            timeouts=Timeouts(read=wait_s, write=wait_s, pool=wait_s) if wait_s else None,
+        )
+    )
+
+
+def _need_packages(model: Model) -> None:
+    for package in _PACKAGES.get(model.model.partition("/")[0], ("litellm",)):
+        top = package.partition(".")[0]
+        if importlib.util.find_spec(top) is None or importlib.util.find_spec(package) is None:
+            raise ConfigError(f'{model.model} needs the package {package}: pip install "ksflow[cloud]"')
+
+
+def _generation(model: Model) -> dict[str, Any]:
+    """The fields of lm15's Config that the model's settings fill; what lm15 does not know goes as it is."""
+    options = {name: value for name, value in (model.options or {}).items() if name not in _CONNECTION}
+    effort = options.pop("reasoning_effort", None) or model.reasoning_effort
+    budget = options.pop("thinking_budget", None)
+    told: dict[str, Any] = {name: options.pop(name) for name in (*_SAMPLING, *_ACCOUNT) if name in options}
+    if budget is not None and model.engine == "litellm":
+        options["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        budget = None
+    if effort or budget is not None:
+        told["reasoning"] = Reasoning("off" if effort == "none" else effort or "medium", thinking_budget=budget)
+    if options:
+        told["extensions"] = options
+    Config(**told)
+    return told
