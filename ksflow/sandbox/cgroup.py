@@ -1,4 +1,4 @@
-"""Control groups of one box, where they can be made: memory and processes of the whole tree (v1 or v2), and one (v2
+"""Control groups of one sandbox, where they can be made: memory and processes of the whole tree (v1 or v2), and one (v2
 only) in which the candidate's process can be frozen.
 
 A group is made below the judge's own (v2: below the nearest ancestor that hands its controllers down), named after the
@@ -9,37 +9,31 @@ import contextlib
 import itertools
 import os
 import time
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 _PREFIX = "ksflow-"
 _CANDIDATE = "candidate"
-"""The group within a box's group (v2) that can be frozen without the box's first process."""
+"""The group within a sandbox's group (v2) that can be frozen without the sandbox's first process."""
 _PATIENCE_S = 2.0
 
 
-@dataclass(frozen=True)
-class Places:
-    """The folders that boxes' groups are made in."""
+class Parents(NamedTuple):
+    """The folders that sandboxes' groups are made in: one with cgroup v2, else two."""
 
     memory: Path
     pids: Path
     unified: bool
 
-    @property
-    def all(self) -> set[Path]:
-        """One with cgroup v2, else two."""
-        return {self.memory, self.pids}
-
 
 class Group:
-    """One box's groups."""
+    """One sandbox's groups. Raises OSError where they cannot be made."""
 
-    def __init__(self, places: Places, memory_bytes: int, processes: int) -> None:
+    def __init__(self, parents: Parents, memory_bytes: int, processes: int) -> None:
         name = f"{_PREFIX}{os.getpid()}"
-        self._memory, self._pids = places.memory / name, places.pids / name
-        self._unified = places.unified
+        self._memory, self._pids = parents.memory / name, parents.pids / name
+        self._unified = parents.unified
         self._folders = {self._memory, self._pids}
         self._frozen: Path | None = None
         try:
@@ -50,19 +44,27 @@ class Group:
             self.remove()
             raise
 
+    def _limit(self, memory_bytes: int, processes: int) -> None:
+        _write(self._pids / "pids.max", processes)
+        _write(self._memory / ("memory.max" if self._unified else "memory.limit_in_bytes"), memory_bytes)
+        more = {"memory.swap.max": 0, "memory.oom.group": 1} if self._unified else {}
+        for name, value in (more or {"memory.memsw.limit_in_bytes": memory_bytes}).items():
+            with contextlib.suppress(OSError):
+                _write(self._memory / name, value)
+
     def add(self, pid: int) -> None:
         """Take a process in, and with it all that it will start."""
         for folder in self._folders:
             _write(folder / "cgroup.procs", pid)
 
-    def hold(self, pid: int) -> Path | None:
+    def make_freezable(self, pid: int) -> Path | None:
         """Put the candidate's process, and all that it will start, where it can be frozen: by 1 in `cgroup.freeze` of
         the folder that is returned, until 0 is written. None where version 2 is not mounted or cannot be written.
         """
-        place = self._memory if self._unified else _freezing_place()
-        if place is None:
+        parent = self._memory if self._unified else _freezing_parent()
+        if parent is None:
             return None
-        self._frozen = place / (_CANDIDATE if self._unified else self._memory.name)
+        self._frozen = parent / (_CANDIDATE if self._unified else self._memory.name)
         try:
             self._frozen.mkdir(exist_ok=True)
             _write(self._frozen / "cgroup.procs", pid)
@@ -72,95 +74,76 @@ class Group:
 
     def out_of_memory(self) -> bool:
         """Whether a process was killed because the tree had used up its memory."""
-        name = "memory.events" if self._unified else "memory.oom_control"
         with contextlib.suppress(OSError):
-            words = (self._memory / name).read_text().split()
+            words = (self._memory / ("memory.events" if self._unified else "memory.oom_control")).read_text().split()
             return any(word == "oom_kill" and count != "0" for word, count in itertools.pairwise(words))
         return False
 
     def remove(self) -> None:
         """Remove the groups, when their last process is gone."""
         end = time.monotonic() + _PATIENCE_S
-        for folder in ([self._frozen] if self._frozen else []) + list(self._folders):
+        for folder in (*filter(None, [self._frozen]), *self._folders):
             while folder.exists() and time.monotonic() < end:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
                     break
                 time.sleep(0.002)
 
-    def _limit(self, memory_bytes: int, processes: int) -> None:
-        _write(self._pids / "pids.max", processes)
-        if self._unified:
-            _write(self._memory / "memory.max", memory_bytes)
-            _try_write(self._memory / "memory.swap.max", 0)
-            _try_write(self._memory / "memory.oom.group", 1)
-        else:
-            _write(self._memory / "memory.limit_in_bytes", memory_bytes)
-            _try_write(self._memory / "memory.memsw.limit_in_bytes", memory_bytes)
-
 
 @cache
-def places() -> Places | None:
+def parents() -> Parents | None:
     """Where groups can be made here, tried out; None where they can't."""
     with contextlib.suppress(OSError):
         if found := _version_1() or _version_2():
-            for place in found.all:
-                _sweep(place)
+            for parent in {found.memory, found.pids}:
+                _remove_abandoned(parent)
             Group(found, 1 << 30, 64).remove()
             return found
     return None
 
 
 @cache
-def _freezing_place() -> Path | None:
+def _freezing_parent() -> Path | None:
     """The folder in which groups that can be frozen are made beside groups of version 1; None where there is none."""
-    place = _folder("cgroup2", "")
-    if place is None or not (os.access(place, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK)):
+    parent = _own("cgroup2", "")
+    if parent is None or not (os.access(parent, os.W_OK) and os.access(parent / "cgroup.procs", os.W_OK)):
         return None
-    _sweep(place)
-    return place
+    _remove_abandoned(parent)
+    return parent
 
 
-def _version_1() -> Places | None:
-    folders = [_folder("cgroup", controller) for controller in ("memory", "pids")]
-    memory, pids = folders
-    return Places(memory, pids, unified=False) if memory and pids else None
+def _version_1() -> Parents | None:
+    memory, pids = (_own("cgroup", controller) for controller in ("memory", "pids"))
+    return Parents(memory, pids, unified=False) if memory and pids else None
 
 
-def _version_2() -> Places | None:
-    own = _folder("cgroup2", "")
+def _version_2() -> Parents | None:
+    own = _own("cgroup2", "")
     for folder in [own, *own.parents] if own else []:
         with contextlib.suppress(OSError):
             handed_down = (folder / "cgroup.subtree_control").read_text().split()
             if {"memory", "pids"} <= set(handed_down) and os.access(folder / "cgroup.procs", os.W_OK):
-                return Places(folder, folder, unified=True)
+                return Parents(folder, folder, unified=True)
     return None
 
 
-def _folder(kind: str, controller: str) -> Path | None:
+def _own(kind: str, controller: str) -> Path | None:
     """This process' own group of a controller, or the top one that is to be seen."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controller not in controllers.split(","):
             continue
-        for mounted in _mounted(kind, controller):
-            own = mounted / path.lstrip("/")
-            return own if own.is_dir() else mounted
+        for mount in Path("/proc/self/mounts").read_text().splitlines():
+            _, folder, mounted_kind, options, *_ = mount.split()
+            if mounted_kind == kind and (not controller or controller in options.split(",")):
+                own = Path(folder, path.lstrip("/"))
+                return own if own.is_dir() else Path(folder)
     return None
 
 
-def _mounted(kind: str, controller: str) -> list[Path]:
-    found = []
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        _, folder, mounted_kind, options, *_ = line.split()
-        if mounted_kind == kind and (not controller or controller in options.split(",")):
-            found.append(Path(folder))
-    return found
-
-
-def _sweep(place: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Remove the groups of supervisors that are no more."""
-    for folder in place.glob(f"{_PREFIX}[0-9]*"):
+    for folder in parent.glob(f"{_PREFIX}[0-9]*"):
         if not Path("/proc", folder.name.removeprefix(_PREFIX)).exists():
             for group in (folder / _CANDIDATE, folder):
                 with contextlib.suppress(OSError):
@@ -169,8 +152,3 @@ def _sweep(place: Path) -> None:
 
 def _write(file: Path, value: int) -> None:
     file.write_text(str(value))
-
-
-def _try_write(file: Path, value: int) -> None:
-    with contextlib.suppress(OSError):
-        _write(file, value)

@@ -1,7 +1,7 @@
 """The layers that a candidate's process puts on itself, before any of its code is loaded.
 
-Each layer either holds or the box does not start; one that this machine does not have is left out. Namespaces and the
-root directory are put on before, by the init of the box.
+Each layer either holds or the sandbox does not start; one that this machine does not have is left out. Namespaces and
+the root directory are put on before, by `init`.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ksflow.sandbox import cgroup, counters, landlock, levels, linux, policy, root, seccomp
@@ -23,34 +23,43 @@ _FIRST_UID, _UIDS = 61184, 4336
 _FILE_MB = 256
 _FILES = 256
 PREFIX = "ksflow-box-"
-"""Of a box's folder among the temporary ones."""
+"""Of a sandbox's folder among the temporary ones."""
 _STALE_S = 2 * 86400
 _NO_CORE = 1
 """Too little for a file; and unlike 0 it also keeps the kernel from calling a program that collects them."""
 PROCESSES = 64
-"""How many processes and threads a box may have, where its order does not say."""
+"""How many processes and threads a sandbox may have, where its order does not say."""
 _COMPILING = {
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
     "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     "TORCHINDUCTOR_VEC_ISA_OK": "1",
 }
-"""For `torch.compile`, which begins anew in every box: no pool of processes, no compiling of headers that are used
+"""For `torch.compile`, which begins anew in every sandbox: no pool of processes, no compiling of headers that are used
 once, no trying out of vector instructions that the processor says it has."""
 _LANDLOCK_READS = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts")
 
 
 def own_uid() -> int | None:
-    """The throw-away user of the box that this process keeps; None where boxes run as whoever runs the judge.
+    """The throw-away user of the sandbox that this process supervises; None where they run as whoever runs the judge.
 
-    Two boxes alive at once hardly ever share one.
+    Two sandboxes alive at once hardly ever share one.
     """
     return None if os.getuid() else _FIRST_UID + os.getpid() % _UIDS
 
 
+def shared_bytes(order: dict[str, Any]) -> int:
+    """What the judge and the sandbox have in common."""
+    return int(order.get("inputs_bytes", 0) + order.get("outputs_bytes", 0))
+
+
 def prepare() -> None:
-    """In the process that boxes are forked from: find out what each needs to know, remove what killed ones left."""
-    _sweep()
-    cgroup.places()
+    """In the process that sandboxes are forked from: find out what each needs to know, remove what killed ones left."""
+    for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
+        with contextlib.suppress(OSError):
+            found = os.lstat(folder)
+            if found.st_mtime < time.time() - _STALE_S and found.st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)
+    cgroup.parents()
     landlock.version()
     root.readable()
     counters.texts()
@@ -58,15 +67,6 @@ def prepare() -> None:
     counters.system()
     seccomp.prepare()
     _closed_home()
-
-
-def _sweep() -> None:
-    """Folders of boxes whose judge and supervisor were killed at once; none that is in use is that old."""
-    for folder in glob.glob(os.path.join(tempfile.gettempdir(), f"{PREFIX}*")):
-        with contextlib.suppress(OSError):
-            found = os.lstat(folder)
-            if found.st_mtime < time.time() - _STALE_S and found.st_uid == os.getuid():
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
@@ -81,48 +81,35 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
             os.sched_setaffinity(0, {order["core"]})
     _limit(order)
     if uid is not None:
-        _become(
-            uid,
-            folder,
-            _groups(order.get("devices", ())),
-            reader=not private and order["language"] == "python" and _closed_home(),
-        )
+        _become(order, reader=not private and order["language"] == "python" and _closed_home())
     elif private:
-        linux.no_capabilities()
+        linux.set_capabilities(0)
     os.chdir(folder)
     linux.set_dumpable(True)
-    _prefer_for_killing()
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # when memory runs out it is a candidate that goes, not what watches it
     linux.die_with_parent()
     linux.no_new_privileges()
     if level == "landlock":
         readable = (*root.readable(), *root.settings(), *_LANDLOCK_READS, *order.get("extra", ()))
-        landlock.restrict(
-            readable, (folder, *root.devices(), *order.get("devices", ()), *order.get("writable", ())), artefacts
-        )
-    kind = _kind(order)
+        writable = (folder, *root.DEVICES, *order.get("devices", ()), *order.get("writable", ()))
+        landlock.restrict(readable, writable, artefacts)
+    if order["language"] == "tool":
+        kind = "profiler" if order.get("profiler") else "tool"
+    else:
+        kind = "device" if order.get("devices") else "kernel"
     listener = seccomp.restrict(private, kind not in policy.PROGRAMS, kind) if seccomp.supported() else None
-    for name in ("HOME", "TMPDIR"):
-        os.environ[name] = folder
-    os.environ |= _COMPILING
+    os.environ |= {"HOME": folder, "TMPDIR": folder, **_COMPILING}
     tempfile.tempdir = None  # it may have been looked up before
     return listener
 
 
-def _kind(order: dict[str, Any]) -> str:
-    """Which of `policy.KINDS` the box is."""
-    if order["language"] == "tool":
-        return "profiler" if order.get("profiler") else "tool"
-    return "device" if order.get("devices") else "kernel"
-
-
-def _groups(files: Iterable[str]) -> list[int]:
-    """Those whose members may use a GPU's files, where not everybody may: AMD's are the group `render`'s."""
-    found = map(os.stat, files)
-    return sorted({file.st_gid for file in found if file.st_gid and file.st_mode & 0o066 == 0o060})
-
-
-def _become(uid: int, folder: str, groups: list[int], reader: bool) -> None:
-    os.chown(folder, uid, uid)
+def _become(order: dict[str, Any], reader: bool) -> None:
+    """Be the sandbox's user, in the groups of a GPU's files where not everybody may use those (AMD's: `render`)."""
+    uid = order["uid"]
+    files = map(os.stat, order.get("devices", ()))
+    groups = sorted({file.st_gid for file in files if file.st_gid and file.st_mode & 0o066 == 0o060})
+    os.chown(order["folder"], uid, uid)
     try:
         os.setgroups(groups)
     except OSError:  # a namespace of users that does not know them
@@ -132,35 +119,25 @@ def _become(uid: int, folder: str, groups: list[int], reader: bool) -> None:
         linux.keep_capabilities()
     os.setresuid(uid, uid, uid)
     if reader:
-        linux.only_read_search()
+        linux.set_capabilities(linux.READ_ANY_FILE)
 
 
 @cache
 def _closed_home() -> bool:
     """Whether a throw-away user could not import what we can: the interpreter lies in a home closed to others."""
-    folders = {parent for path in root.readable() for parent in _parents(os.path.realpath(path))}
+    folders = {parent for path in root.readable() for parent in Path(os.path.realpath(path)).parents}
     return not all(os.stat(folder).st_mode & stat.S_IXOTH for folder in folders)
 
 
-def _parents(path: str) -> list[str]:
-    found = []
-    while path != "/":
-        path = os.path.dirname(path)
-        found.append(path)
-    return found
-
-
-def _prefer_for_killing() -> None:
-    """When memory runs out it is a candidate that goes, not what watches it."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
-
-
 def _limit(order: dict[str, Any]) -> None:
-    gpu = order.get("device")  # its driver reserves address space by the terabyte
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    memory = used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
+    # by its group where it has one; a GPU's driver reserves address space by the terabyte
+    space = resource.RLIM_INFINITY if order["grouped"] or order.get("device") else memory
     others = _tasks_of(os.getuid()) if order["uid"] is None and order["level"] not in levels.PRIVATE else 0
     for kind, most in (
-        (resource.RLIMIT_AS, resource.RLIM_INFINITY if order["grouped"] or gpu else _address_space(order)),
+        (resource.RLIMIT_AS, space),
         (resource.RLIMIT_CPU, order["cpu_s"]),
         (resource.RLIMIT_FSIZE, order.get("file_mb", _FILE_MB) << 20),
         (resource.RLIMIT_NOFILE, order.get("open_files", _FILES)),
@@ -175,17 +152,6 @@ def _limit(order: dict[str, Any]) -> None:
         resource.setrlimit(kind, (min(most, hard), hard))
 
 
-def _address_space(order: dict[str, Any]) -> int:
-    with open("/proc/self/statm") as file:
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    return used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
-
-
-def shared_bytes(order: dict[str, Any]) -> int:
-    """What the judge and the box have in common."""
-    return int(order.get("inputs_bytes", 0) + order.get("outputs_bytes", 0))
-
-
 def _tasks_of(uid: int) -> int:
     """How many threads a user has: the kernel counts them all against each of the user's processes."""
     count = 0
@@ -194,3 +160,25 @@ def _tasks_of(uid: int) -> int:
             if os.stat(f"/proc/{name}").st_uid == uid:
                 count += len(os.listdir(f"/proc/{name}/task"))
     return count
+
+
+def describe_layers(level: str, grouped: bool) -> dict[str, str]:
+    """Layer -> what it is here, in a few words, or why it is missing."""
+    private, filtered, version = level in levels.PRIVATE, seccomp.supported(), landlock.version()
+    shared_root = "landlock's allow-list instead" if level == "landlock" else "the machine's own files"
+    missing_version = f"missing: version {version}" if version else "missing: none"
+    parents = cgroup.parents() if grouped else None
+    groups = f"control groups v{2 if parents and parents.unified else 1}: memory and processes of the tree"
+    return {
+        "uid": "own, thrown away" if os.getuid() == 0 else "missing: only root can change user",
+        "namespaces": "users, " * (level == "userns") + "processes, mounts, network, ipc, host name"
+        if private
+        else "missing: none at this level",
+        "root": "own, allow-list, small private /tmp" if private else f"missing: {shared_root}",
+        "network": "own namespace, empty" if private else "no sockets" if filtered else "missing: open",
+        "seccomp": "on" if filtered else "missing: no filters for this machine or kernel",
+        "landlock": f"version {version}" if level == "landlock" else "not needed" if private else missing_version,
+        "limits": f"{groups}; rlimits for the rest"
+        if parents
+        else "rlimits, for each process; missing: control groups that can be written",
+    }

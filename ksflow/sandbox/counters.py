@@ -1,6 +1,6 @@
-"""What /proc and /sys say of the whole machine at the moment: a box sees it as it was when the judge started.
+"""What /proc and /sys say of the whole machine at the moment: a sandbox sees it as it was when the judge started.
 
-Free memory, open files, interrupts, idle times: one box could move such a number and another one read it. The texts
+Free memory, open files, interrupts, idle times: one sandbox could move such a number and another one read it. The texts
 stay, for libraries that parse them; folders of such numbers are empty. What cannot be covered here stays as it is.
 """
 
@@ -13,7 +13,6 @@ from functools import cache
 
 from ksflow.sandbox import linux
 
-_PROC = "/proc/"
 _STEADY = {"cmdline", "config.gz", "crypto", "devices", "execdomains", "filesystems", "kallsyms", "kmsg", "version"}
 """Files of /proc that do not change."""
 _OWN = {"driver", "self", "sys", "sysvipc", "thread-self"}
@@ -44,11 +43,12 @@ _SYSTEM_BYTES = 112
 
 @cache
 def texts() -> dict[str, str]:
-    """File -> its text at the first call. Empty where it is too long to be copied into every box."""
+    """File -> its text at the first call. Empty where it is too long to be copied into every sandbox."""
     found = {}
-    for path in (*(_PROC + name for name in os.listdir(_PROC)), *_all(_FILES)):
+    for path in (*(f"/proc/{name}" for name in os.listdir("/proc")), *_all(_FILES)):
         with contextlib.suppress(OSError):
-            if _readable(path):
+            mode = os.lstat(path).st_mode
+            if stat.S_ISREG(mode) and mode & stat.S_IROTH and os.path.basename(path) not in _STEADY:
                 with open(path, encoding="utf-8", errors="replace") as file:
                     text = file.read(_LONGEST + 1)
                 found[path] = text if len(text) <= _LONGEST else ""
@@ -57,8 +57,8 @@ def texts() -> dict[str, str]:
 
 @cache
 def folders() -> tuple[str, ...]:
-    """Those that are empty in a box."""
-    own = [_PROC + name for name in os.listdir(_PROC) if not name.isdigit() and name not in _OWN]
+    """Those that are empty in a sandbox."""
+    own = [f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and name not in _OWN]
     return (*(path for path in own if os.path.isdir(path) and not os.path.islink(path)), *_all(_FOLDERS))
 
 
@@ -75,24 +75,15 @@ def cover(root: str) -> None:
     text, empty = f"{root}/.text", f"{root}/.empty"
     os.mkdir(empty)
     for path in folders():
-        _put(empty, root + path)
+        with contextlib.suppress(OSError):
+            linux.mount(empty, root + path, None, _BIND)
     os.rmdir(empty)
     for path, content in texts().items():
         with open(text, "w", encoding="utf-8") as file:
             file.write(content)
-        _put(text, root + path)
+        with contextlib.suppress(OSError):
+            linux.mount(text, root + path, None, _BIND)
         os.remove(text)  # the mount holds it
-
-
-def _put(source: str, target: str) -> None:
-    with contextlib.suppress(OSError):
-        linux.mount(source, target, None, _BIND)
-
-
-def _readable(path: str) -> bool:
-    """Whether it is a file that changes and that anybody may read."""
-    found = os.lstat(path)
-    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & stat.S_IROTH) and os.path.basename(path) not in _STEADY
 
 
 def _all(patterns: tuple[str, ...]) -> list[str]:

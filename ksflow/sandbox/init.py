@@ -1,4 +1,4 @@
-"""The first process of a box: trusted, the root of its tree, in the box's namespaces where it has any.
+"""The first process of a sandbox: trusted, the root of its tree, in the sandbox's namespaces where it has any.
 
 It waits for the supervisor to name its users (`mapped`) and to limit it (`grouped`), builds the root directory, forks
 the candidate's process and reaps. What it says to the supervisor: `here` (from the candidate's process, before it is
@@ -13,20 +13,19 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from ksflow.sandbox import levels, linux, loopback, root
+from ksflow.sandbox import levels, linux, root
 from ksflow.sandbox.confine import confine
 from ksflow.sandbox.runners import cpu, device, program
 
-DISK_MB = 512
-_OTHERS = ("tool", "nothing")
-"""What is no kernel."""
-
 
 def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
-    """Be the box's first process."""
+    """Be the sandbox's first process."""
     linux.die_with_parent()
     linux.adopt_orphans()
-    _keep_off(order["core"])
+    # the core on which the candidate is timed is left to it: this process is woken whenever the candidate is stopped
+    if others := os.sched_getaffinity(0) - {order["core"]}:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, others)
     try:
         candidate = _start(order, supervisor, fds)
     except OSError as error:
@@ -37,19 +36,16 @@ def run(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoR
     _reap(candidate, supervisor, watch_disk=order["level"] in levels.PRIVATE)
 
 
-def _keep_off(core: int | None) -> None:
-    """Leave the core on which the candidate is timed to it: this process is woken whenever the candidate is stopped."""
-    others = os.sched_getaffinity(0) - {core}
-    if others:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, others)
-
-
 def _start(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> int:
     _wait(supervisor)
     linux.set_dumpable(False)
     if order["level"] in levels.PRIVATE:
-        _move(order)
+        if order["level"] == "userns" and order["uid"] is not None:
+            os.setgroups([])
+        if order.get("profiler"):
+            linux.bring_up_loopback()
+        os.umask(0o022)
+        root.build(order, os.getuid() if order["uid"] is None else order["uid"])
         order = {**order, "folder": root.INSIDE}
     _wait(supervisor)
     candidate = os.fork()
@@ -59,31 +55,13 @@ def _start(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> 
 
 
 def _wait(supervisor: socket.socket) -> None:
-    """For the supervisor's word; without a supervisor there is no box."""
+    """For the supervisor's word; without a supervisor there is no sandbox."""
     if not supervisor.recv(16):
         os._exit(1)
 
 
-def _move(order: dict[str, Any]) -> None:
-    if order["level"] == "userns" and order["uid"] is not None:
-        os.setgroups([])
-    if order.get("profiler"):
-        loopback.bring_up()
-    user = os.getuid() if order["uid"] is None else order["uid"]
-    os.umask(0o022)
-    root.build(
-        root.Wishes(
-            folder=order["folder"],
-            user=user,
-            disk_mb=order.get("disk_mb", DISK_MB),
-            extra=tuple(order.get("extra", ())),
-            writable=tuple(order.get("writable", ())),
-            devices=tuple(order.get("devices", ())),
-        )
-    )
-
-
 def _be_candidate(order: dict[str, Any], supervisor: socket.socket, fds: list[int]) -> NoReturn:
+    language = order["language"]
     try:
         os.setsid()
         supervisor.send(b"here")
@@ -91,20 +69,18 @@ def _be_candidate(order: dict[str, Any], supervisor: socket.socket, fds: list[in
         if listener is not None:
             socket.send_fds(supervisor, [b"ask"], [listener])
             os.close(listener)
-        if order["language"] not in _OTHERS:
+        if language not in ("tool", "nothing"):
             cpu.prepare(order)
-    except BaseException as error:  # noqa: BLE001 - a layer that does not hold, code of ours that is broken: no box
+    except BaseException as error:  # noqa: BLE001 - a layer that does not hold, code of ours that is broken: no sandbox
         supervisor.send(f"fault {error}"[:500].encode())
         os._exit(1)
     supervisor.close()
-    match order["language"]:
-        case "tool":
-            program.run(order, fds)
-        case "nothing":
-            os._exit(0)
-    if order.get("device"):
-        device.run(order, fds)
-    cpu.run(order, fds)
+    if language == "nothing":
+        os._exit(0)
+    if language == "tool":
+        program.run(order, fds)
+    (device if order.get("device") else cpu).run(order, fds)
+    raise AssertionError("a sandbox never returns")
 
 
 def _reap(candidate: int, supervisor: socket.socket, watch_disk: bool) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Leaves a box one process: kills all others, those too that are only being started.
+"""Leaves a sandbox one process: kills all others, those too that are only being started.
 
 A process that is being copied is in no list until the copy is done, and that takes as long as the parent's memory is
 large. So the one that may stay is stopped first: a thread stops when it is back from the kernel, and not before. Once
@@ -18,7 +18,8 @@ KEEPS_STARTING = "keeps starting processes"
 _PATIENCE_S = 20.0
 """So long may large processes take to die, and one that is being copied to be ready."""
 _LOOK_S = 0.0005
-_STOPPED, _DEAD = "tT", "ZX"
+_NOT_RUNNING = ("", "t", "T", "Z", "X")
+"""Letters in /proc/PID/stat: stopped, dead, or no such process."""
 
 
 def kill_other_processes(root: int, candidate: int) -> str:
@@ -48,7 +49,7 @@ def kill_other_processes(root: int, candidate: int) -> str:
 
 def running(pid: int) -> bool:
     """Whether a process is there and not stopped."""
-    return _state(f"/proc/{pid}/stat") not in ("", *_STOPPED, *_DEAD)
+    return _state(f"/proc/{pid}/stat") not in _NOT_RUNNING
 
 
 def _stopped(pid: int) -> bool:
@@ -56,7 +57,7 @@ def _stopped(pid: int) -> bool:
     folder = f"/proc/{pid}/task"
     before = _names(folder)
     states = [_state(f"{folder}/{name}/stat") for name in before]
-    return all(state in ("", *_STOPPED, *_DEAD) for state in states) and _names(folder) == before
+    return all(state in _NOT_RUNNING for state in states) and _names(folder) == before
 
 
 def _names(folder: str) -> list[str]:

@@ -12,6 +12,7 @@ from functools import cache
 from ksflow.sandbox import linux
 
 _READ_FILE, _EXECUTE, _WRITE_FILE, _READ_FOLDER = 1 << 2, 1 << 0, 1 << 1, 1 << 3
+_READ = _READ_FILE | _EXECUTE | _READ_FOLDER
 _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1
 _ADDED_RIGHTS = {2: 1 << 13, 3: _TRUNCATE, 5: _DEVICE_CONTROL}
@@ -41,32 +42,24 @@ def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterab
     size = 24 if scopes else 16 if network else 8
     wanted = ctypes.create_string_buffer(struct.pack("=QQQ", handled, network, scopes))
     rules = linux.call("landlock_create_ruleset", wanted, size, 0)
-    read = _READ_FILE | _EXECUTE | _READ_FOLDER
-    for path in readable:
-        _allow(rules, path, read)
-    for path in writable:
-        _allow(rules, path, handled)
+    for path, rights in (*((path, _READ) for path in readable), *((path, handled) for path in writable)):
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+                continue
+            raise
+        try:
+            _allow(rules, fd, rights if stat.S_ISDIR(os.fstat(fd).st_mode) else rights & _FOR_FILES)
+        finally:
+            os.close(fd)
     for fd in artefacts:
         with contextlib.suppress(OSError):  # files that are in memory only may always be read
-            _add(rules, fd, read & _FOR_FILES)
+            _allow(rules, fd, _READ & _FOR_FILES)
     linux.call("landlock_restrict_self", rules, 0)
     os.close(rules)
 
 
-def _allow(rules: int, path: str, rights: int) -> None:
-    try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
-            return
-        raise
-    try:
-        folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-        _add(rules, fd, rights if folder else rights & _FOR_FILES)
-    finally:
-        os.close(fd)
-
-
-def _add(rules: int, fd: int, rights: int) -> None:
+def _allow(rules: int, fd: int, rights: int) -> None:
     wanted = ctypes.create_string_buffer(struct.pack("=Qi", rights, fd))
     linux.call("landlock_add_rule", rules, _BENEATH, wanted, 0)

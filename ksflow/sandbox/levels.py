@@ -21,18 +21,16 @@ from ksflow.processes.child_environment import ISOLATION
 LEVELS = ("none", "rlimits", "landlock", "userns", "full")
 """Weakest first."""
 PRIVATE = ("userns", "full")
-"""Those with namespaces and a root of the box's own."""
+"""Those with namespaces and a root of the sandbox's own."""
 _PATIENCE_S = 30
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found."""
+    """The best of LEVELS that works here; layer -> what it is, or why it is missing."""
 
     level: str
-    """The best of LEVELS that works here."""
     layers: dict[str, str] = field(default_factory=dict)
-    """Layer -> what it is, or why it is missing."""
 
 
 def candidates() -> list[str]:
@@ -44,15 +42,12 @@ def candidates() -> list[str]:
 
 @cache
 def probe() -> Probe:
-    """Start a box of each level, best first, until one holds; in a process of its own, once per process."""
-    path = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PACKAGE.parent)}
-    environment = {**path, "PYTHONDONTWRITEBYTECODE": "1"}
-    cap = {ISOLATION: os.environ[ISOLATION]} if ISOLATION in os.environ else {}
+    """Start a sandbox of each level, best first, until one holds; in a process of its own, once per process."""
+    environment = {"PATH": "", **{name: os.environ[name] for name in ("PATH", ISOLATION) if name in os.environ}}
+    environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-S", "-P", "-m", "ksflow.sandbox.probe"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=_PATIENCE_S, check=True, cwd="/", env=environment | cap
-        )
+        done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True, cwd="/", env=environment)
         return Probe(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return Probe("none", {"boxes": f"none can be started here: {error}"})

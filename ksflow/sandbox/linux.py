@@ -1,40 +1,44 @@
-"""The few Linux calls that Python does not offer."""
+"""The few Linux calls that Python does not offer. Those that return nothing raise OSError where they fail."""
 
+import contextlib
 import ctypes
 import fcntl
 import mmap
 import os
 import shutil
 import signal
+import socket
+import struct
 
 from ksflow.sandbox import syscalls
 
 NEW_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 """Mounts, host name, IPC, processes, network."""
 NEW_USERS = 0x10000000
+READ_ANY_FILE = 1 << 2
+"""The capability CAP_DAC_READ_SEARCH: reading files and searching folders."""
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_SET_KEEPCAPS = 8
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
 _CAPABILITY_VERSION_3 = 0x20080522
-_DAC_READ_SEARCH = 1 << 2
-_HERE = -100
-_RECURSIVE = 0x8000
+_HERE, _RECURSIVE = -100, 0x8000
 _READ_ONLY, _NO_SUID, _NO_DEVICES = 1, 2, 4
 _DETACH = 2
 _FIXED = 0x10
-
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
+_INTERFACE = struct.Struct("=16sh22x")
+"""An interface's name and its flags, as the kernel's `struct ifreq` has them."""
+_FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
 def call(name: str, *arguments: object) -> int:
-    """A system call by name. Raises OSError."""
-    return _checked(_libc.syscall(syscalls.number(name), *map(_wide, arguments)), name)
+    """Make a system call by name, which both supported machines must have; its result. Raises OSError."""
+    wide = (ctypes.c_long(value) if isinstance(value, int) else value for value in arguments)
+    return _checked(_libc.syscall(syscalls.numbers(name)[0], *wide), name)
 
 
 def clone(flags: int) -> int:
@@ -67,7 +71,7 @@ def sealed_memory(name: str, size: int) -> int:
     """Memory to share, as a file descriptor: nobody who has it can change its size, and so kill who maps it."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED_SIZE)
     return fd
 
 
@@ -78,9 +82,7 @@ def sealed_copy(path: str) -> int:
         with open(path, "rb") as source, open(fd, "wb", closefd=False) as target:
             shutil.copyfileobj(source, target, 1 << 20)
         os.lseek(fd, 0, os.SEEK_SET)
-        fcntl.fcntl(
-            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-        )
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED_SIZE | fcntl.F_SEAL_WRITE)
     except OSError:
         os.close(fd)
         raise
@@ -88,7 +90,7 @@ def sealed_copy(path: str) -> int:
 
 
 def map_over(address: int, size: int, fd: int) -> None:
-    """Put a file's memory, all of it present, in the place of a mapping of the same size. Raises OSError."""
+    """Put a file's memory, all of it present, in the place of a mapping of the same size."""
     flags = mmap.MAP_SHARED | mmap.MAP_POPULATE | _FIXED
     call("mmap", address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
 
@@ -98,14 +100,10 @@ def keep_capabilities() -> None:
     _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
 
 
-def only_read_search() -> None:
-    """Give up every capability but that of reading files and searching folders."""
-    _set_capabilities(_DAC_READ_SEARCH)
-
-
-def no_capabilities() -> None:
-    """Give up every capability."""
-    _set_capabilities(0)
+def set_capabilities(kept: int) -> None:
+    """Give up every capability but those that are kept, as a mask."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)), "capset")
 
 
 def no_new_privileges() -> None:
@@ -114,14 +112,12 @@ def no_new_privileges() -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Mount. Raises OSError."""
-    words = (word.encode() if word else None for word in (source, target, kind, data))
-    source_bytes, target_bytes, kind_bytes, data_bytes = words
-    result = _libc.mount(source_bytes, target_bytes, kind_bytes, ctypes.c_ulong(flags), data_bytes)
-    _checked(result, f"mount {target}")
+    """Mount a file system, or a file or folder once more."""
+    source_, target_, kind_, data_ = (word.encode() if word else None for word in (source, target, kind, data))
+    _checked(_libc.mount(source_, target_, kind_, ctypes.c_ulong(flags), data_), f"mount {target}")
 
 
-def seal(target: str, read_only: bool, devices: bool = False) -> None:
+def seal_mount(target: str, read_only: bool, devices: bool = False) -> None:
     """No set-uid programs below a mount, no devices, and no writing: mounts below it included."""
     attributes = _NO_SUID | (_READ_ONLY if read_only else 0) | (0 if devices else _NO_DEVICES)
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
@@ -129,11 +125,18 @@ def seal(target: str, read_only: bool, devices: bool = False) -> None:
 
 
 def change_root(folder: str) -> None:
-    """Make a mounted folder this process' root, and let go of the old one."""
+    """Make a mounted folder this process' root, and detach the old one."""
     os.chdir(folder)
     call("pivot_root", ctypes.c_char_p(b"."), ctypes.c_char_p(b"."))
     _checked(_libc.umount2(b".", _DETACH), "umount")
     os.chdir("/")
+
+
+def bring_up_loopback() -> None:
+    """Switch on 127.0.0.1 of a new network namespace. Where this process may not, it stays switched off."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        found = fcntl.ioctl(any_socket, _GET_FLAGS, _INTERFACE.pack(b"lo", 0))
+        fcntl.ioctl(any_socket, _SET_FLAGS, _INTERFACE.pack(b"lo", _INTERFACE.unpack(found)[1] | _UP))
 
 
 def descendants(root: int, dead: bool = True) -> list[int]:
@@ -153,16 +156,6 @@ def descendants(root: int, dead: bool = True) -> list[int]:
         found += children
         queue += children
     return found
-
-
-def _set_capabilities(kept: int) -> None:
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    sets = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
-    _checked(_libc.capset(header, sets), "capset")
-
-
-def _wide(argument: object) -> object:
-    return ctypes.c_long(argument) if isinstance(argument, int) else argument
 
 
 def _checked(result: int, what: str) -> int:

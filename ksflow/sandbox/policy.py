@@ -1,24 +1,23 @@
-"""Which system calls the processes of a box may make: an allow-list, with the arguments that matter.
+"""Which system calls the processes of a sandbox may make: an allow-list, with the arguments that matter.
 
-What is not listed does not exist in a box. Four kinds of box differ: `kernel` (a candidate on a CPU), `device` (one on
-a GPU, whose driver needs more), `tool` (a compiler or another program that works on files) and `profiler` (a program
+What is not listed does not exist in a sandbox. Four kinds differ: `kernel` (a candidate on a CPU), `device` (one on a
+GPU, whose driver needs more), `tool` (a compiler or another program that works on files) and `profiler` (a program
 that watches another one: a tool that may also trace processes and talk to them over the loopback interface, as far as
-its box has namespaces of its own, so that there is nobody else to trace or to talk to).
+its sandbox has namespaces of its own, so that there is nobody else to trace or to talk to).
 
-Left out on purpose, because boxes share the files that all of them may read, and so could tell each other something:
-record locks, leases and file notifications, extended attributes, what lies in the page cache, direct reads. Left out
-because they work while another box is being timed: timers that send signals, asynchronous input and output. Locks and
-hints are accepted and ignored where honest libraries ask for them, because nobody else can have the files they mean.
+Left out on purpose, because sandboxes share the files that all of them may read, and so could tell each other
+something: record locks, leases and file notifications, extended attributes, what lies in the page cache, direct reads.
+Left out because they work while another sandbox is being timed: timers that send signals, asynchronous input and
+output. Locks and hints are accepted and ignored where honest libraries ask for them, because nobody else can have the
+files they mean.
 """
 
 import errno
-from dataclasses import dataclass
-
-from ksflow.sandbox import syscalls
+from typing import NamedTuple
 
 KINDS = ("kernel", "device", "tool", "profiler")
 PROGRAMS = ("tool", "profiler")
-"""Those whose boxes run a program of this machine, and are never left with one process."""
+"""Those that run a program of this machine, and are never left with one process."""
 
 _FILES = """
 read write readv writev pread64 pwrite64 preadv pwritev open openat creat close close_range lseek dup dup2 dup3 stat
@@ -43,7 +42,7 @@ rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_sigqueueinfo rt_tgsigqueueinfo sig
 clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time getitimer getrandom setuid setgid setreuid
 setregid setresuid setresgid
 """
-"""A box's user has no rights to become another one; make and shells become themselves again."""
+"""A sandbox's user has no rights to become another one; make and shells become themselves again."""
 _SOCKETS = """
 listen accept accept4 getsockname getpeername getsockopt setsockopt shutdown sendto recvfrom sendmsg recvmsg
 sendmmsg recvmmsg
@@ -64,7 +63,7 @@ _IGNORED = """
 ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler setpriority fadvise64 readahead sync syncfs
 sync_file_range flock mbind set_mempolicy set_mempolicy_home_node alarm
 """
-"""The judge says where a box runs; a thread pool that pins its threads is told that it worked."""
+"""The judge says where a sandbox runs; a thread pool that pins its threads is told that it worked."""
 _UNKNOWN = """
 clone3 openat2 preadv2 pwritev2 inotify_init inotify_init1 inotify_add_watch inotify_rm_watch mincore cachestat splice
 tee vmsplice io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents memfd_secret futex_waitv futex_wake
@@ -95,38 +94,31 @@ _LOCAL = (1,)
 _LOCAL_OR_LOOPBACK = (1, 2)
 """Families of sockets: local ones, IPv4."""
 _SAME_PERSONALITY = (0xFFFFFFFF,)
-_DIRECT = {"x86_64": 0o40000, "aarch64": 0o200000}
-"""The flag of `open` for reading past the page cache."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One call decided by the lower 32 bits of one argument."""
+class Check(NamedTuple):
+    """One call, decided by the lower 32 bits of one argument."""
 
     call: str
     argument: int
     allowed: tuple[int, ...]
-    """The values it may have."""
     otherwise: int
-    """The error for any other."""
+    """The error for every value that is not allowed."""
     ignored: tuple[int, ...] = ()
     """The values for which nothing is done, and no error is told."""
 
 
-@dataclass(frozen=True)
-class Policy:
-    """What the filter of one kind of box is made from. Every other call is refused with EPERM."""
+class Policy(NamedTuple):
+    """What the filter of one kind of sandbox is made from. Every other call is refused with EPERM."""
 
     allowed: tuple[str, ...]
     answers: dict[str, int]
     """Call -> the error that it gets without being made; 0 where it is told that it worked."""
     checks: tuple[Check, ...]
-    direct: int
-    """The flag that no file may be opened with."""
 
 
 def policy(kind: str, private: bool) -> Policy:
-    """The policy of one of KINDS; `private`: its boxes have namespaces of their own."""
+    """The policy of one of KINDS; `private`: its sandboxes have namespaces of their own."""
     allowed = set((_FILES + _MEMORY + _PROCESSES + _SOCKETS).split())
     allowed |= set(_OWN_NAMESPACES.split()) if private else set()
     allowed |= set(_FOR_TOOLS.split()) if kind in PROGRAMS else set()
@@ -153,4 +145,4 @@ def policy(kind: str, private: bool) -> Policy:
     else:
         allowed |= {"ioctl"}
     rest = {call: error for call, error in answers.items() if call not in allowed}
-    return Policy(tuple(sorted(allowed)), rest, tuple(checks), _DIRECT[syscalls.name()])
+    return Policy(tuple(sorted(allowed)), rest, tuple(checks))

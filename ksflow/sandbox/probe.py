@@ -1,4 +1,4 @@
-"""Starts boxes with nothing in them, best level first, and prints the first level that holds, as JSON."""
+"""Starts sandboxes with nothing in them, best level first, and prints the first level that holds, as JSON."""
 
 import json
 import os
@@ -16,35 +16,26 @@ _LONGEST = 1 << 14
 
 
 def main() -> None:
-    """Try them."""
+    """Try the levels; print `level` and `layers`."""
     prepare()
-    missing: dict[str, str] = {}
-    for level in levels.candidates():
-        layers, fault = _try(level)
+    level, layers, missing = "none", {}, {}
+    for tried in levels.candidates():
+        found, fault = _try(tried)
         if not fault:
-            _print(level, layers | missing)
-            return
-        missing[f"level {level}"] = f"missing: {fault}"
-    _print("none", missing)
-
-
-def _print(level: str, layers: dict[str, str]) -> None:
-    found = shutil.which("bwrap")
-    layers = layers | {"bubblewrap": f"{found}, not used" if found else "missing: not installed, not needed"}
+            level, layers = tried, found
+            break
+        missing[f"level {tried}"] = f"missing: {fault}"
+    bubblewrap = shutil.which("bwrap")
+    layers |= missing
+    layers["bubblewrap"] = f"{bubblewrap}, not used" if bubblewrap else "missing: not installed, not needed"
     sys.stdout.write(json.dumps({"level": level, "layers": layers}))
 
 
 def _try(level: str) -> tuple[dict[str, str], str]:
     """What the level consists of, and why it does not hold."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    order = {
-        "language": "nothing",
-        "folder": tempfile.mkdtemp(prefix=PREFIX),
-        "memory_mb": 64,
-        "cpu_s": 10,
-        "core": None,
-        "level": level,
-    }
+    folder = tempfile.mkdtemp(prefix=PREFIX)
+    order = {"language": "nothing", "folder": folder, "memory_mb": 64, "cpu_s": 10, "core": None, "level": level}
     supervisor = os.fork()
     if supervisor == 0:
         ours.close()

@@ -1,7 +1,7 @@
-"""A root directory of a box's own: what its programs need, read-only, and nothing else of the machine.
+"""A root directory of a sandbox's own: what its programs need, read-only, and nothing else of the machine.
 
 System folders, the interpreter and its packages, a handful of devices, a new /proc without the machine's counters, and
-small private /tmp and /dev/shm. What is not listed here does not exist inside: homes, keys, the project, other boxes.
+small private /tmp and /dev/shm. What is not listed does not exist inside: homes, keys, the project, other sandboxes.
 """
 
 import contextlib
@@ -9,13 +9,16 @@ import glob
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from ksflow.sandbox import counters, linux
 
 INSIDE = "/tmp/box"
-"""The box's own folder."""
+"""The sandbox's own folder."""
+DISK_MB = 512
+"""Where an order does not say."""
 _SYSTEM = (
     "/usr",
     "/bin",
@@ -31,7 +34,8 @@ _SYSTEM = (
     "/etc/ld.so.conf.d",
 )
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/locale.alias", "/etc/localtime")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+"""Those that anybody may use."""
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
 _SHARED_MB = 64
@@ -41,7 +45,7 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS, _AGAIN = 1, 2, 4, 8, 32
 
 @cache
 def readable() -> tuple[str, ...]:
-    """What a box may read beyond the settings, none inside another."""
+    """What a sandbox may read beyond the settings, none inside another."""
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     packages = [path for path in sys.path if path.endswith("-packages")]
     own = [sys.prefix, sys.base_prefix, os.path.dirname(os.__file__), os.path.dirname(__file__)]
@@ -55,66 +59,42 @@ def readable() -> tuple[str, ...]:
     return (*filter(os.path.exists, _SYSTEM), *found)
 
 
-def covered(path: str) -> bool:
-    """Whether a path lies in what every box may read."""
-    return any(_within(path, other) for other in readable())
-
-
 def settings() -> tuple[str, ...]:
     """Files of /etc that libraries read."""
     return tuple(filter(os.path.exists, _SETTINGS))
 
 
-def devices() -> tuple[str, ...]:
-    """Those that anybody may use."""
-    return tuple(f"/dev/{name}" for name in _DEVICES)
+def build(order: dict[str, Any], user: int) -> None:
+    """Move this process, alone in new namespaces, into a root of its own, as a sandbox of a user.
 
-
-@dataclass(frozen=True)
-class Wishes:
-    """What a box's root has of its own."""
-
-    folder: str
-    """Its files are copied in; it is mounted over."""
-    user: int
-    """Whose box it is."""
-    disk_mb: int
-    extra: tuple[str, ...] = ()
-    """Further folders to read."""
-    writable: tuple[str, ...] = ()
-    """Folders of the machine to write to."""
-    devices: tuple[str, ...] = ()
-    """What else it needs of /dev: a GPU's files."""
-
-
-def build(wishes: Wishes) -> None:
-    """Move this process, alone in new namespaces, into a root of its own."""
-    root, sources = wishes.folder, _contents(wishes.folder)
+    Of the order: `folder`, whose files are copied in before it is mounted over; `disk_mb`; `extra`, further folders to
+    read; `writable`, folders of the machine to write to; `devices`, what else it needs of /dev: a GPU's files.
+    """
+    root, sources = order["folder"], {}
+    for entry in os.scandir(root):
+        with open(entry.path, "rb") as file:
+            sources[entry.name] = file.read()
     linux.mount("", "/", None, _WITH_SUBMOUNTS | _PRIVATE)
     linux.mount("box", root, "tmpfs", _NO_SUID, "size=4m,mode=755")
-    _temporary(f"{root}/tmp", wishes.disk_mb)
-    for path in [*readable(), *(path for path in wishes.extra if not covered(path))]:
+    _temporary(f"{root}/tmp", order.get("disk_mb", DISK_MB))
+    extra = [path for path in order.get("extra", ()) if not any(_within(path, other) for other in readable())]
+    for path in [*readable(), *extra]:
         _bring(root, path, read_only=True)
-    for path in wishes.writable:
+    for path in order.get("writable", ()):
         _bring(root, path, read_only=False)
-    _settings(root, wishes.user)
-    _devices(f"{root}/dev", wishes.devices)
+    _settings(root, user)
+    _devices(f"{root}/dev", order.get("devices", ()))
     os.mkdir(f"{root}/proc")
     linux.mount("proc", f"{root}/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
     counters.cover(root)
     linux.change_root(root)
-    _own(sources, wishes.user)
-    linux.mount("", "/", None, _AGAIN | _BIND | _READ_ONLY | _NO_SUID)
-
-
-def _own(sources: dict[str, bytes], user: int) -> None:
-    """The box's own folder."""
     os.makedirs(INSIDE, exist_ok=True)
     for name, data in sources.items():
         with open(f"{INSIDE}/{name}", "wb") as file:
             file.write(data)
     for path in (INSIDE, *(f"{INSIDE}/{name}" for name in sources)):
         os.chown(path, user, user)
+    linux.mount("", "/", None, _AGAIN | _BIND | _READ_ONLY | _NO_SUID)
 
 
 def full() -> bool:
@@ -129,13 +109,18 @@ def _bring(root: str, path: str, read_only: bool) -> None:
     if os.path.islink(path) and path in _SYSTEM:
         os.symlink(os.readlink(path), target)
         return
+    _make_target(path, target)
+    linux.mount(path, target, None, _BIND | _WITH_SUBMOUNTS)
+    linux.seal_mount(target, read_only)
+
+
+def _make_target(path: str, target: str) -> None:
+    """What a file or folder can be mounted on."""
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         open(target, "w").close()
-    linux.mount(path, target, None, _BIND | _WITH_SUBMOUNTS)
-    linux.seal(target, read_only)
 
 
 def _settings(root: str, user: int) -> None:
@@ -150,16 +135,14 @@ def _settings(root: str, user: int) -> None:
             file.write(text)
 
 
-def _devices(folder: str, more: tuple[str, ...]) -> None:
+def _devices(folder: str, more: Sequence[str]) -> None:
     os.makedirs(f"{folder}/shm")
-    for path in (*devices(), *more):
+    for path in (*DEVICES, *more):
         target = f"{folder}/{os.path.relpath(path, '/dev')}"
-        os.makedirs(target if os.path.isdir(path) else os.path.dirname(target), exist_ok=True)
-        if not os.path.isdir(path):
-            open(target, "w").close()
+        _make_target(path, target)
         linux.mount(path, target, None, _BIND)
         if path not in more:  # or the times of a file that anybody may write to could be set
-            linux.seal(target, read_only=True, devices=True)
+            linux.seal_mount(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")
     _temporary(f"{folder}/shm", _SHARED_MB)
@@ -168,14 +151,6 @@ def _devices(folder: str, more: tuple[str, ...]) -> None:
 def _temporary(folder: str, size_mb: int) -> None:
     os.makedirs(folder, exist_ok=True)
     linux.mount("box", folder, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
-
-
-def _contents(folder: str) -> dict[str, bytes]:
-    found = {}
-    for entry in os.scandir(folder):
-        with open(entry.path, "rb") as file:
-            found[entry.name] = file.read()
-    return found
 
 
 def _within(path: str, folder: str) -> bool:

@@ -4,8 +4,8 @@ NOT covered: what arguments point to (the filter sees numbers only), and what an
 for the other layers.
 
 Starting a process (a thread is none) is asked for: whoever holds the listener that `restrict` returns says yes or no,
-so a box can be told at any time to start no more, and nothing inside can undo that. The same one answers `sysinfo`,
-with what that said before.
+so a sandbox can be told at any time to start no more, and nothing inside can undo that. The same listener answers
+`sysinfo`, with what that said before.
 """
 
 import contextlib
@@ -19,13 +19,11 @@ from functools import cache
 from ksflow.sandbox import counters, linux, syscalls
 from ksflow.sandbox.policy import KINDS, PROGRAMS, Check, policy
 
-_NEW_NAMESPACES = 0x7E020000
-_THREAD = 0x00010000
+_NEW_NAMESPACES, _THREAD = 0x7E020000, 0x00010000
 
-_ALLOW = 0x7FFF0000
-_KILL = 0x80000000
+_ALLOW, _KILL, _ASK = 0x7FFF0000, 0x80000000, 0x7FC00000
 _ERRNO = 0x00050000
-_ASK = 0x7FC00000
+"""To this the error's number is added."""
 _LOAD, _EQUAL, _MORE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _EACH_ARGUMENT = 0, 4, 16, 8
 
@@ -44,14 +42,24 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
+def _available(action: int) -> bool:
+    with contextlib.suppress(OSError):
+        linux.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(action)))
+        return True
+    return False
+
+
 @cache
 def supported() -> bool:
     """Whether this machine is known and its kernel filters."""
-    try:
-        linux.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ERRNO)))
-    except OSError:
-        return False
-    return True
+    return _available(_ERRNO)
+
+
+@cache
+def _can_ask() -> bool:
+    """Whether the kernel can ask (5.0) and take "go on" for an answer (5.5)."""
+    numbers = os.uname().release.split(".")[:2]
+    return _available(_ASK) and all(map(str.isdigit, numbers)) and [int(number) for number in numbers] >= [5, 5]
 
 
 def prepare() -> None:
@@ -59,7 +67,7 @@ def prepare() -> None:
     if supported():
         for private in (True, False):
             for kind in KINDS:
-                _main(private, _can_ask() and kind not in PROGRAMS, kind)
+                _program(private, _can_ask() and kind not in PROGRAMS, kind)
 
 
 def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int | None:
@@ -69,7 +77,9 @@ def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int 
     on which, where this kernel can.
     """
     watched = watched and _can_ask()
-    found = _install(_main(private, watched, kind), _FULL_SPEED | (_LISTENER if watched else 0))
+    program = _program(private, watched, kind)
+    whole = _Filter(len(program) // 8, program)
+    found = linux.call("seccomp", _SET_FILTER, _FULL_SPEED | (_LISTENER if watched else 0), ctypes.byref(whole))
     return found if watched else None
 
 
@@ -80,13 +90,13 @@ def answer(listener: int, allowed: bool) -> None:
         fcntl.ioctl(listener, _RECEIVE, question)
         number, thread, _, call, address = _QUESTION.unpack(question)
         if [call] == syscalls.numbers("sysinfo"):
-            verdict = _told(listener, number, thread, address)
+            verdict = _write_system(listener, number, thread, address)
         else:
             verdict = (0, _CONTINUE) if allowed else (-errno.EAGAIN, 0)
         fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, *verdict))
 
 
-def _told(listener: int, number: int, thread: int, address: int) -> tuple[int, int]:
+def _write_system(listener: int, number: int, thread: int, address: int) -> tuple[int, int]:
     """Write what `sysinfo` once said to where the thread wants it. What to answer it."""
     with open(f"/proc/{thread}/mem", "r+b", buffering=0) as memory:
         fcntl.ioctl(listener, _STILL_ASKED, struct.pack("=Q", number))  # so it is the thread's memory that is open
@@ -98,52 +108,47 @@ def _told(listener: int, number: int, thread: int, address: int) -> tuple[int, i
 
 
 @cache
-def _can_ask() -> bool:
-    """Whether the kernel can ask (5.0) and take "go on" for an answer (5.5)."""
-    try:
-        linux.call("seccomp", _IS_AVAILABLE, 0, ctypes.byref(ctypes.c_uint32(_ASK)))
-    except OSError:
-        return False
-    numbers = os.uname().release.split(".")[:2]
-    return all(map(str.isdigit, numbers)) and [int(number) for number in numbers] >= [5, 5]
-
-
-@cache
-def _main(private: bool, watched: bool, kind: str) -> bytes:
+def _program(private: bool, watched: bool, kind: str) -> bytes:
     rules = policy(kind, private)
+    here = syscalls.machine()
     start = _ASK if watched else _ALLOW
-    program = _head()
-    program += _opened("open", 1, rules.direct) + _opened("openat", 2, rules.direct)
-    program += _ranges(sorted(syscalls.numbers(*rules.allowed)))
+    program = _head(here) + _never_opened("open", 1, here.direct) + _never_opened("openat", 2, here.direct)
+    program += _allow_ranges(sorted(syscalls.numbers(*rules.allowed)))
     program += _when(syscalls.numbers("fork", "vfork", "sysinfo"), start)
     program += _clone(start)
     for check in rules.checks:
         program += _checked(check)
     for error in sorted(set(rules.answers.values())):
         program += _when(
-            syscalls.numbers(*(call for call, other in rules.answers.items() if other == error)), _errno(error)
+            syscalls.numbers(*(call for call, other in rules.answers.items() if other == error)), _ERRNO | error
         )
-    return b"".join([*program, _step(_RETURN, _errno(errno.EPERM))])
+    return b"".join([*program, _step(_RETURN, _ERRNO | errno.EPERM)])
 
 
-def _opened(call: str, argument: int, refused: int) -> Program:
-    """No file is opened with a flag."""
-    numbers = syscalls.numbers(call)
-    return [
-        step
-        for number in numbers
-        for step in (
-            _step(_EQUAL, number, 0, 4),
-            _load(argument),
-            _step(_ANY_BIT, refused, 0, 1),
-            _step(_RETURN, _errno(errno.EINVAL)),
-            _step(_RETURN, _ALLOW),
-        )
+def _head(here: syscalls.Machine) -> Program:
+    """Another machine's calls kill; calls that nobody has looked at do not exist. Leaves the call's number loaded."""
+    program = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, here.audit, 1, 0),
+        _step(_RETURN, _KILL),
+        _step(_LOAD, _NUMBER),
     ]
+    if here.foreign is not None:
+        program += [_step(_AT_LEAST, here.foreign, 0, 1), _step(_RETURN, _KILL)]
+    return [*program, _step(_AT_LEAST, syscalls.NEWEST + 1, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
 
 
-def _ranges(numbers: list[int]) -> Program:
-    """Allow them: most lie side by side."""
+def _never_opened(call: str, argument: int, flag: int) -> Program:
+    """No file is opened with a flag."""
+    program: Program = []
+    for number in syscalls.numbers(call):
+        program += [_step(_EQUAL, number, 0, 4), _load(argument), _step(_ANY_BIT, flag, 0, 1)]
+        program += [_step(_RETURN, _ERRNO | errno.EINVAL), _step(_RETURN, _ALLOW)]
+    return program
+
+
+def _allow_ranges(numbers: list[int]) -> Program:
+    """Allow calls, most of whose numbers lie side by side."""
     program: Program = []
     first = 0
     for place, number in enumerate(numbers):
@@ -160,44 +165,22 @@ def _clone(start: int) -> Program:
         _step(_EQUAL, number, 0, 6),
         _load(0),
         _step(_ANY_BIT, _NEW_NAMESPACES, 0, 1),
-        _step(_RETURN, _errno(errno.EPERM)),
+        _step(_RETURN, _ERRNO | errno.EPERM),
         _step(_ANY_BIT, _THREAD, 0, 1),
         _step(_RETURN, _ALLOW),
         _step(_RETURN, start),
     ]
 
 
-def _head() -> Program:
-    """Another machine's calls kill; calls that nobody has looked at do not exist. Leaves the call's number loaded."""
-    here = syscalls.machine()
-    assert here is not None
-    program = [
-        _step(_LOAD, _ARCHITECTURE),
-        _step(_EQUAL, here.audit, 1, 0),
-        _step(_RETURN, _KILL),
-        _step(_LOAD, _NUMBER),
-    ]
-    if here.foreign is not None:
-        program += [_step(_AT_LEAST, here.foreign, 0, 1), _step(_RETURN, _KILL)]
-    return [*program, _step(_AT_LEAST, syscalls.NEWEST + 1, 0, 1), _step(_RETURN, _errno(errno.ENOSYS))]
-
-
 def _when(numbers: list[int], action: int) -> Program:
-    steps = []
-    for number in numbers:
-        steps += [_step(_EQUAL, number, 0, 1), _step(_RETURN, action)]
-    return steps
+    return [step for number in numbers for step in (_step(_EQUAL, number, 0, 1), _step(_RETURN, action))]
 
 
 def _checked(check: Check) -> Program:
     """Decide one call by one argument."""
     (number,) = syscalls.numbers(check.call)
-    found = {_ALLOW: check.allowed, _errno(0): check.ignored}
-    inside = [_load(check.argument)]
-    for action, values in found.items():
-        for value in values:
-            inside += [_step(_EQUAL, value, 0, 1), _step(_RETURN, action)]
-    inside.append(_step(_RETURN, _errno(check.otherwise)))
+    inside = [_load(check.argument), *_when([*check.allowed], _ALLOW), *_when([*check.ignored], _ERRNO)]
+    inside.append(_step(_RETURN, _ERRNO | check.otherwise))
     return [_step(_EQUAL, number, 0, len(inside)), *inside]
 
 
@@ -208,12 +191,3 @@ def _load(argument: int) -> bytes:
 
 def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)
-
-
-def _errno(number: int) -> int:
-    return _ERRNO | number
-
-
-def _install(program: bytes, flags: int) -> int:
-    whole = _Filter(len(program) // 8, program)
-    return linux.call("seccomp", _SET_FILTER, flags, ctypes.byref(whole))

@@ -1,10 +1,10 @@
-"""One trusted process per box: starts its tree, tells the judge how it ended, leaves nothing behind.
+"""One trusted process per sandbox: starts its tree, tells the judge how it ended, leaves nothing behind.
 
-Words to the judge: `layers JSON` (what was put on this box), `pid N K` (the candidate's process, the root of its
+Words to the judge: `layers JSON` (what was put on this sandbox), `pid N K` (the candidate's process, the root of its
 tree), `freezer FOLDER` (the control group in which the candidate's process can be frozen), `stopped N`, `disk`,
-`memory`, `exit N`, `fault TEXT` (the box could not be made: not the candidate's doing), `gone`, and in answer to its
-`lock`, `locked N` + what went wrong, if anything: the box has one process and starts no other from now on (1), or it
-could still start one, as the kernel here does not ask (0).
+`memory`, `exit N`, `fault TEXT` (the sandbox could not be made: not the candidate's doing), `gone`, and in answer to
+its `lock`, `locked N` + what went wrong, if anything: the sandbox has one process and starts no other from now on (1),
+or it could still start one, as the kernel here does not ask (0).
 """
 
 import contextlib
@@ -20,8 +20,9 @@ import tempfile
 import time
 from typing import Any, NoReturn
 
-from ksflow.sandbox import cgroup, init, kill_others, layers, levels, linux, seccomp
-from ksflow.sandbox.confine import PREFIX, PROCESSES, own_uid, shared_bytes
+from ksflow.sandbox import cgroup, init, kill_others, levels, linux, seccomp
+from ksflow.sandbox.confine import PREFIX, PROCESSES, describe_layers, own_uid, shared_bytes
+from ksflow.sandbox.root import DISK_MB
 
 _PATIENCE_S = 10.0
 _LONGEST_WORD = 1024
@@ -34,7 +35,7 @@ _MOST_FILES = 16384
 
 
 def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Run one box until the judge hangs up. `fds`: judge, then what the candidate's process gets.
+    """Run one sandbox until the judge hangs up. `fds`: judge, then what the candidate's process gets.
 
     An order that names no folder has the files for one: `files`, name -> text, and `copies`, name -> path of this
     machine's.
@@ -43,11 +44,13 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
     os.setsid()
     linux.adopt_orphans()
     judge = socket.socket(fileno=judge_fd)
-    group, root = None, 0
+    group = None
     try:
         if "folder" not in order:
-            order["folder"] = _folder(order["files"], order.get("copies", {}))
-        group = _group(order)
+            order["folder"] = _make_folder(order["files"], order.get("copies", {}))
+        if parents := cgroup.parents():
+            memory = shared_bytes(order) + ((order["memory_mb"] + _OWN_MEMORY_MB) << 20)
+            group = cgroup.Group(parents, memory, order.get("processes", PROCESSES))
         order = {"uid": own_uid(), **order, "grouped": group is not None}
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         status.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -58,8 +61,8 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
         for fd in (theirs.detach(), *rest):
             os.close(fd)
         _release(order, root, group, status)
-        judge.send(f"layers {json.dumps(layers.describe(order['level'], group is not None))}".encode())
-        _Watch(order, judge, status, root, group).run()
+        judge.send(f"layers {json.dumps(describe_layers(order['level'], group is not None))}".encode())
+        _Supervisor(order, judge, status, root, group).run()
     except OSError as error:
         with contextlib.suppress(OSError):
             judge.send(f"fault {error}"[:_LONGEST_WORD].encode())
@@ -67,7 +70,7 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
         _end(order, judge, group)
 
 
-def _folder(files: dict[str, str], copies: dict[str, str]) -> str:
+def _make_folder(files: dict[str, str], copies: dict[str, str]) -> str:
     folder = tempfile.mkdtemp(prefix=PREFIX)
     for name, text in files.items():
         with open(os.path.join(folder, name), "w") as file:
@@ -75,14 +78,6 @@ def _folder(files: dict[str, str], copies: dict[str, str]) -> str:
     for name, path in copies.items():
         shutil.copyfile(path, os.path.join(folder, name))
     return folder
-
-
-def _group(order: dict[str, Any]) -> cgroup.Group | None:
-    places = cgroup.places()
-    if places is None:
-        return None
-    room = shared_bytes(order) + ((order["memory_mb"] + _OWN_MEMORY_MB) << 20)
-    return cgroup.Group(places, room, order.get("processes", PROCESSES))
 
 
 def _fork(level: str) -> int:
@@ -95,7 +90,7 @@ def _fork(level: str) -> int:
 def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, status: socket.socket) -> None:
     """The first process goes on once it is who it should be, and starts the candidate once it is where it should be."""
     if order["level"] == "userns":
-        _map(root, order["uid"])
+        _map_users(root, order["uid"])
     linux.set_dumpable(False)
     status.send(b"mapped")
     if group is not None:
@@ -103,21 +98,18 @@ def _release(order: dict[str, Any], root: int, group: cgroup.Group | None, statu
     status.send(b"grouped")
 
 
-def _map(root: int, uid: int | None) -> None:
+def _map_users(root: int, uid: int | None) -> None:
     """Who the users of the new namespace are outside: root may name two, anybody else only himself."""
-    if uid is None:
-        _write(root, "setgroups", "deny")
+    texts = {} if uid is not None else {"setgroups": "deny"}
     for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
-        _write(root, name, f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1")
+        texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
+    for name, text in texts.items():
+        with open(f"/proc/{root}/{name}", "w") as file:
+            file.write(text)
 
 
-def _write(pid: int, name: str, text: str) -> None:
-    with open(f"/proc/{pid}/{name}", "w") as file:
-        file.write(text)
-
-
-class _Watch:
-    """Passes on what the tree does; returns when the judge says so or is gone.
+class _Supervisor:
+    """Passes on what the tree does; `run` returns when the judge says so or is gone.
 
     What no layer limits, it looks at now and then: a folder without a file system of its own, memory without a group.
     """
@@ -131,34 +123,32 @@ class _Watch:
         group: cgroup.Group | None,
     ) -> None:
         self.judge, self.status, self.root, self.group = judge, status, root, group
-        self.room = (order["memory_mb"] + _OWN_MEMORY_MB) << 20
+        self.most_memory = (order["memory_mb"] + _OWN_MEMORY_MB) << 20
         self.folder = None if order["level"] in levels.PRIVATE else order["folder"]
-        self.disk_mb = order.get("disk_mb", init.DISK_MB)
-        self.ended = False
+        self.most_disk = order.get("disk_mb", DISK_MB) << 20
+        self.poller = select.poll()
+        self.ended = self.locked = self.frozen_by_group = False
         self.listener = -1
-        self.locked = False
         self.candidate = 0
-        self.frozen_by_group = False
 
     def run(self) -> None:
-        poller = self.poller = select.poll()
         for source in (self.judge, self.status):
-            poller.register(source, select.POLLIN)
+            self.poller.register(source, select.POLLIN)
         pause = _LOOK_S * 1000 if self.group is None or self.folder else None
         while True:
-            ready = {fd for fd, _ in poller.poll(pause)}
+            ready = {fd for fd, _ in self.poller.poll(pause)}
             if self.listener in ready:
-                self._asked()
-            if self.judge.fileno() in ready and not self._told():
+                self._answer_listener()
+            if self.judge.fileno() in ready and not self._obey():
                 return
-            if self.status.fileno() in ready and not self._hear():
-                poller.unregister(self.status)
+            if self.status.fileno() in ready and not self._pass_on():
+                self.poller.unregister(self.status)
             if pause and (cause := self._excess()):
                 pause = None
                 self.judge.send(cause)
                 _kill_descendants()
 
-    def _told(self) -> bool:
+    def _obey(self) -> bool:
         """Do what the judge says; false when that is to end."""
         if self.judge.recv(_LONGEST_WORD) != b"lock":
             return False
@@ -170,8 +160,8 @@ class _Watch:
         self.judge.send(f"locked {int(self.listener >= 0)} {fault}".encode())
         return True
 
-    def _asked(self) -> None:
-        """Somebody in the box wants to start a process."""
+    def _answer_listener(self) -> None:
+        """Somebody in the sandbox wants to start a process."""
         if not select.select([self.listener], [], [], 0)[0]:  # nobody is left who could ask
             self.poller.unregister(self.listener)
             return
@@ -179,31 +169,29 @@ class _Watch:
 
     def _excess(self) -> bytes:
         """What the tree has too much of."""
-        if self.folder and _overfull(self.folder, self.disk_mb << 20):
+        if self.folder and _overfull(self.folder, self.most_disk):
             return b"disk"
-        if self.group is None and _memory(linux.descendants(self.root)) > self.room:
+        if self.group is None and _memory(linux.descendants(self.root)) > self.most_memory:
             return b"memory"
         return b""
 
-    def _hear(self) -> bool:
-        """Pass one word on; false when there will be no more."""
+    def _pass_on(self) -> bool:
+        """Pass one word of the first process on; false when there will be no more."""
         data, ancillary, _, _ = self.status.recvmsg(_LONGEST_WORD, _ANCILLARY)
+        beside = {kind: found for level, kind, found in ancillary if level == socket.SOL_SOCKET}
         word, _, text = data.decode("utf-8", "replace").partition(" ")
         match word:
             case "fault":
                 raise OSError(text)
             case "here":
-                pid, _, _ = _CREDENTIALS.unpack(_sent(ancillary, socket.SCM_CREDENTIALS)[: _CREDENTIALS.size])
-                self.candidate = pid
-                self.judge.send(f"pid {pid} {self.root}".encode())
-                self._hold(pid)
+                self._place(_CREDENTIALS.unpack(beside[socket.SCM_CREDENTIALS][: _CREDENTIALS.size])[0])
             case "ask":
-                (self.listener,) = struct.unpack("=i", _sent(ancillary, socket.SCM_RIGHTS)[:4])
+                (self.listener,) = struct.unpack("=i", beside[socket.SCM_RIGHTS][:4])
                 self.poller.register(self.listener, select.POLLIN)
             case "exit":
                 self._exit(text)
             case "stopped" if self.locked and kill_others.running(self.candidate):
-                pass  # that was when it was left alone
+                pass  # that was when the others were killed
             case "":
                 if not self.ended:
                     self._exit(str(os.waitstatus_to_exitcode(os.waitpid(self.root, 0)[1])))
@@ -211,9 +199,11 @@ class _Watch:
                 self.judge.send(data)
         return bool(word)
 
-    def _hold(self, pid: int) -> None:
-        """Put the candidate where it can be frozen, and say where that is."""
-        folder = self.group.hold(pid) if self.group is not None else None
+    def _place(self, pid: int) -> None:
+        """Say which process is the candidate's, put it where it can be frozen, and say where that is."""
+        self.candidate = pid
+        self.judge.send(f"pid {pid} {self.root}".encode())
+        folder = self.group.make_freezable(pid) if self.group is not None else None
         self.frozen_by_group = folder is not None
         if folder is not None:
             self.judge.send(f"freezer {folder}".encode())
@@ -223,11 +213,6 @@ class _Watch:
         if self.group is not None and self.group.out_of_memory():
             self.judge.send(b"memory")
         self.judge.send(f"exit {status}".encode())
-
-
-def _sent(ancillary: list[tuple[int, int, bytes]], kind: int) -> bytes:
-    """What came beside a word."""
-    return next(data for level, found, data in ancillary if (level, found) == (socket.SOL_SOCKET, kind))
 
 
 def _memory(pids: list[int]) -> int:
@@ -240,40 +225,36 @@ def _memory(pids: list[int]) -> int:
     return pages * resource.getpagesize()
 
 
-def _overfull(folder: str, room: int) -> bool:
+def _overfull(folder: str, most: int) -> bool:
     files = _MOST_FILES
     for path, _, names in os.walk(folder):
         for name in names:
             files -= 1
             with contextlib.suppress(OSError):
-                room -= os.lstat(os.path.join(path, name)).st_blocks * 512
-            if room < 0 or files < 0:
+                most -= os.lstat(os.path.join(path, name)).st_blocks * 512
+            if most < 0 or files < 0:
                 return True
     return False
 
 
 def _end(order: dict[str, Any], judge: socket.socket, group: cgroup.Group | None) -> NoReturn:
-    _kill_all(None if order["level"] in levels.PRIVATE else order.get("uid"))
+    """Kill the whole tree, remove what it had, and end."""
+    uid = None if order["level"] in levels.PRIVATE else order.get("uid")
+    if uid is not None:
+        _kill_user(uid)
+    deadline = time.monotonic() + _PATIENCE_S
+    with contextlib.suppress(ChildProcessError):  # there are no more
+        while time.monotonic() < deadline:
+            _kill_descendants()
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            time.sleep(0.0005)
     if group is not None:
         group.remove()
     shutil.rmtree(order.get("folder", ""), ignore_errors=True)
     with contextlib.suppress(OSError):
         judge.send(b"gone")
     os._exit(0)
-
-
-def _kill_all(uid: int | None) -> None:
-    if uid is not None:
-        _kill_user(uid)
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
-        _kill_descendants()
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-        time.sleep(0.0005)
 
 
 def _kill_descendants() -> None:

@@ -1,12 +1,11 @@
 """Numbers of the system calls that the filter names and the layers make, for the two machines that are supported."""
 
 import platform
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What a system call filter must know of an architecture."""
 
     column: int
@@ -14,12 +13,17 @@ class Machine:
     """The kernel's name for it (AUDIT_ARCH_*)."""
     foreign: int | None
     """Numbers from here on belong to another ABI (x32)."""
+    direct: int
+    """The flag of `open` for reading past the page cache (O_DIRECT)."""
 
 
 NEWEST = 469
 """file_setattr, of Linux 6.17: newer calls are answered as on a kernel that does not have them."""
 
-_MACHINES = {"x86_64": Machine(0, 0xC000003E, 0x40000000), "aarch64": Machine(1, 0xC00000B7, None)}
+_MACHINES = {
+    "x86_64": Machine(0, 0xC000003E, 0x40000000, 0o40000),
+    "aarch64": Machine(1, 0xC00000B7, None, 0o200000),
+}
 
 _TABLE = """
 accept 43 202, accept4 288 242, access 21 -, alarm 37 -, arch_prctl 158 -, bind 49 200, brk 12 214, cachestat 451 451,
@@ -76,14 +80,12 @@ write 1 64, writev 20 66
 """Name, number on x86-64, number on aarch64; - where a machine does not have it."""
 
 
-def machine() -> Machine | None:
-    """This one, where it is supported."""
-    return _MACHINES.get(platform.machine())
-
-
-def name() -> str:
-    """Of this machine, as the kernel has it."""
-    return platform.machine()
+def machine() -> Machine:
+    """What this machine is. Raises OSError where it is not supported."""
+    try:
+        return _MACHINES[platform.machine()]
+    except KeyError:
+        raise OSError(f"no system call numbers for {platform.machine()}") from None
 
 
 def numbers(*names: str) -> list[int]:
@@ -94,15 +96,6 @@ def numbers(*names: str) -> list[int]:
 
 @cache
 def _numbers() -> dict[str, int | None]:
-    """The column of this machine."""
-    here = machine()
-    assert here is not None
+    column = machine().column
     rows = (row.split() for row in _TABLE.split(","))
-    return {name: int(columns[here.column]) if columns[here.column] != "-" else None for name, *columns in rows}
-
-
-def number(name: str) -> int:
-    """The number of a call that both machines have. Raises OSError on any other machine."""
-    if machine() is None:
-        raise OSError(f"no system call numbers for {platform.machine()}")
-    return numbers(name)[0]
+    return {name: int(columns[column]) if columns[column] != "-" else None for name, *columns in rows}

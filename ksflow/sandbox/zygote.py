@@ -1,9 +1,10 @@
-"""Forks boxes from a process that has already imported what they need; holds no secret and runs no candidate."""
+"""Forks sandboxes from a process that has already imported what they need; holds no secret and runs no candidate."""
 
 import json
 import os
 import signal
 import socket
+from typing import NoReturn
 
 from ksflow.sandbox import confine, linux
 from ksflow.sandbox.supervisor import supervise
@@ -18,11 +19,10 @@ def spawn() -> socket.socket:
     if os.fork():
         theirs.close()
         return ours
-    serve(theirs.detach())
-    raise AssertionError("a zygote never returns")
+    _serve(theirs.detach())
 
 
-def serve(control: int) -> None:
+def _serve(control: int) -> NoReturn:
     """Fork one supervisor per order, until the judge goes away."""
     linux.die_with_parent()
     null = os.open(os.devnull, os.O_RDWR)
@@ -33,14 +33,14 @@ def serve(control: int) -> None:
     confine.prepare()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with socket.socket(fileno=kept) as judge:
-        while True:
-            order, fds, _, _ = socket.recv_fds(judge, LARGEST_ORDER, MOST_FDS)
-            if not order:
-                os._exit(0)
-            if os.fork() == 0:
-                judge.close()
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                supervise(json.loads(order), list(fds))
-            for fd in fds:
-                os.close(fd)
+    judge = socket.socket(fileno=kept)
+    while True:
+        order, fds, _, _ = socket.recv_fds(judge, LARGEST_ORDER, MOST_FDS)
+        if not order:
+            os._exit(0)
+        if os.fork() == 0:
+            judge.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            supervise(json.loads(order), list(fds))
+        for fd in fds:
+            os.close(fd)

@@ -55,9 +55,9 @@ def busy() -> Iterator[int]:
 
 @pytest.fixture(params=["group", "signals"])
 def freezer(busy: int, request: pytest.FixtureRequest) -> Iterator[Freezer]:
-    places = cgroup.places() if request.param == "group" else None
-    group = cgroup.Group(places, 1 << 30, 64) if places else None
-    folder = group.hold(busy) if group else None
+    parents = cgroup.parents() if request.param == "group" else None
+    group = cgroup.Group(parents, 1 << 30, 64) if parents else None
+    folder = group.make_freezable(busy) if group else None
     if request.param == "group" and folder is None:
         pytest.skip("no control group (v2) can be made here")
     made = GroupFreezer(folder) if folder else SignalFreezer(busy)

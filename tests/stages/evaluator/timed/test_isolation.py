@@ -369,7 +369,7 @@ from ksflow.sandbox import linux, seccomp, syscalls
 libc = ctypes.CDLL(None, use_errno=True)
 def error_of(name, *arguments):
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    return ctypes.get_errno() if libc.syscall(syscalls.number(name), *wide) < 0 else 0
+    return ctypes.get_errno() if libc.syscall(syscalls.numbers(name)[0], *wide) < 0 else 0
 made = os.memfd_create("made")
 shared = os.open(sys.executable, os.O_RDONLY)
 linux.no_new_privileges()
