@@ -8,7 +8,7 @@ from ksflow.hardware.target import label
 from ksflow.home import shipped
 from ksflow.lm.render import short
 from ksflow.notes import knowledge
-from ksflow.notes.documents import named, says
+from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target
 
 TITLE, TEXT = 120, 1_600
@@ -95,14 +95,14 @@ def _settled_source(number: int, source: str, quote: str, ground: Ground) -> tup
         if quote.strip():
             raise ValueError(f"{where} is a trial: its quote stays empty")
         return source, ""
-    passages = list(named(ground.shown, source))
+    passages = list(named_passages(ground.shown, source))
     old = ground.carried.get(source)
     if old is not None and (not quote.strip() or quote == old):
         return source, old
     if not passages:
         raise ValueError(f"{where} is neither a passage that you were shown nor a trial id; copy a source line")
     for document, passage in passages:
-        if says(passage.text, quote):
+        if contains(passage.text, quote):
             _check_quote(where, quote, passage.text)
             return f"{document.source}, {passage.place}" if passage.place else document.source, quote.strip()
     raise ValueError(f"{where}: the quote {short(quote, 80)!r} does not stand there; copy words from it exactly")

@@ -18,7 +18,6 @@ FEW = 8
 """With fewer accepted experiments nothing is said of how ranges should change, or of ranks."""
 _HELD = 0.8  # the share of accepted experiments that a range of the right width holds
 _Z = 1.96
-_UNKNOWN = (Verdict.HARNESS, Verdict.UNTIMED)
 _LATEST = 6  # predictions that a designer is shown one by one
 _WORDS = 90  # characters of a description there
 
@@ -77,34 +76,47 @@ def predictions(population: Population) -> tuple[Prediction, ...]:
         first = first_attempt(trial, population.by_id)
         if first is not None and first.experiment is not None and any(first.experiment.gain_percent):
             last[first.id] = trial
-    made = (_bet(population.by_id[name], trial, population) for name, trial in last.items())
-    return tuple(prediction for prediction in made if prediction is not None)
+    made = (_prediction(population.by_id[name], trial, population) for name, trial in last.items())
+    return tuple(one for one in made if one is not None)
+
+
+def _prediction(first: Trial, last: Trial, population: Population) -> Prediction | None:
+    """None where what came of it is not known."""
+    evaluation, experiment = last.evaluation, first.experiment
+    assert experiment is not None
+    if evaluation is None or not evaluation.accepted:
+        judged = evaluation is not None and evaluation.verdict not in (Verdict.HARNESS, Verdict.UNTIMED)
+        return Prediction(first.id, first.by, experiment, None) if last.failure or judged else None
+    base = base_of(first, population.by_id)
+    found = speedup(last, base) if base and not evaluation.unranked else None
+    return None if found is None else Prediction(first.id, first.by, experiment, found.gain_percent)
 
 
 def calibrations(population: Population) -> tuple[Calibration, ...]:
     """One for each designer, who has predicted most first."""
     groups: dict[str, list[Prediction]] = defaultdict(list)
-    for prediction in predictions(population):
-        groups[prediction.by].append(prediction)
-    return tuple(calibration(group) for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].by)))
+    for one in predictions(population):
+        groups[one.by].append(one)
+    return tuple(_calibration(group) for group in sorted(groups.values(), key=lambda group: (-len(group), group[0].by)))
 
 
-def calibration(record: Sequence[Prediction]) -> Calibration:
+def _calibration(record: Sequence[Prediction]) -> Calibration:
     """Of one designer's predictions, at least one."""
-    pairs = [(prediction, prediction.gain_percent) for prediction in record if prediction.gain_percent is not None]
-    middles, gains = [prediction.middle for prediction, _ in pairs], [gain for _, gain in pairs]
-    shift = statistics.median(gain - prediction.middle for prediction, gain in pairs) if len(pairs) >= FEW else None
+    pairs = [(one, one.gain_percent) for one in record if one.gain_percent is not None]
+    middles, gains = [one.middle for one, _ in pairs], [gain for _, gain in pairs]
+    ends = list(zip(*(one.experiment.gain_percent for one, _ in pairs), strict=True))
+    shift = statistics.median(gain - one.middle for one, gain in pairs) if len(pairs) >= FEW else None
     return Calibration(
         record[0].by,
         len(record),
         len(pairs),
-        sum(prediction.held for prediction, _ in pairs),
-        _ends([prediction for prediction, _ in pairs]) if pairs else None,
+        sum(one.held for one, _ in pairs),
+        (statistics.median(ends[0]), statistics.median(ends[1])) if pairs else None,
         statistics.median(middles) if pairs else None,
         statistics.median(gains) if pairs else None,
         shift,
         None if shift is None else _width(pairs, shift),
-        _ranks(middles, gains) if len(pairs) >= FEW else None,
+        _rank_correlation(middles, gains) if len(pairs) >= FEW else None,
     )
 
 
@@ -118,10 +130,10 @@ def share(part: int, whole: int) -> tuple[float, float]:
 
 def advice(population: Population, by: str) -> str:
     """A designer's own record as a few lines for its prompt, the latest predictions one by one; empty without one."""
-    record = [prediction for prediction in predictions(population) if prediction.by == by]
+    record = [one for one in predictions(population) if one.by == by]
     if not record:
         return ""
-    found = calibration(record)
+    found = _calibration(record)
     lines = [
         f"Of {found.experiments} experiments that you predicted, {found.accepted} were right and timed, "
         f"{found.experiments - found.accepted} failed."
@@ -156,34 +168,14 @@ def _line(prediction: Prediction) -> str:
     return f"- {prediction.trial}: predicted {low:.3g} to {high:.3g} %, {came}: {shown}"
 
 
-def _bet(first: Trial, last: Trial, population: Population) -> Prediction | None:
-    """None where what came of it is not known."""
-    evaluation, experiment = last.evaluation, first.experiment
-    assert experiment is not None
-    if evaluation is None or not evaluation.accepted:
-        known = bool(last.failure) or (evaluation is not None and evaluation.verdict not in _UNKNOWN)
-        return Prediction(first.id, first.by, experiment, None) if known else None
-    base = base_of(first, population.by_id)
-    found = speedup(last, base) if base and not evaluation.unranked else None
-    return None if found is None else Prediction(first.id, first.by, experiment, found.gain_percent)
-
-
-def _ends(made: Sequence[Prediction]) -> tuple[float, float]:
-    low, high = zip(*(prediction.experiment.gain_percent for prediction in made), strict=True)
-    return statistics.median(low), statistics.median(high)
-
-
 def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | None:
     """The factor with which the moved ranges hold eight of ten; None where most are points."""
-    needed = []
-    for prediction, gain in pairs:
-        low, high = prediction.experiment.gain_percent
-        if high > low:
-            needed.append(2 * abs(gain - prediction.middle - shift) / (high - low))
+    ranges = [(*one.experiment.gain_percent, abs(gain - one.middle - shift)) for one, gain in pairs]
+    needed = [2 * away / (high - low) for low, high, away in ranges if high > low]
     return sorted(needed)[math.ceil(_HELD * len(needed)) - 1] if len(needed) >= FEW else None
 
 
-def _ranks(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float] | None:
+def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float] | None:
     """Spearman's correlation with Bonett and Wright's interval."""
     if len(set(first)) < 2 or len(set(second)) < 2:
         return None

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,11 +17,9 @@ from ksflow.errors import ConfigError
 from ksflow.notes.passages import cut, is_binary
 from ksflow.records import Document, Note, Passage
 
-_MOST_MB = 4
-"""Of a text or source file in a folder."""
+_MOST_MB = 4  # of a text or source file in a folder
 _MOST_PAGED_MB = 128
-_MOST_GIVEN_MB = 512
-"""Of a file that was named: it is held in memory."""
+_MOST_GIVEN_MB = 512  # of a file that was named: it is held in memory
 _PAGED = {".pdf", ".html", ".htm", ".xhtml"}
 _DATA = {".csv", ".tsv", ".json", ".jsonl", ".lock", ".svg", ".ipynb", ".log", ".map", ".po", ".xml"}
 _BUILT = {"build", "dist", "node_modules", "__pycache__", "venv", "env", "site-packages", "CMakeFiles"}
@@ -81,30 +79,22 @@ def read(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tup
 def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[File, ...]:
     """The files at `paths`; `notice` is told what is left out of folders. ConfigError where there is nothing."""
     found: dict[Path, File] = {}
-    names: Counter[str] = Counter()
     for given in paths:
-        path = _there(given)
+        path = Path(given).expanduser()
+        if not path.exists():
+            raise ConfigError(f"no file or folder {given}; digest takes the paths of documents")
+        if not (path.is_dir() or path.is_file()):
+            raise ConfigError(f"{given} is a pipe or a device; save what it gives as a file and digest that")
+        if path.is_file() and path.stat().st_size > _MOST_GIVEN_MB * 1_000_000:
+            raise ConfigError(f"{given} is over {_MOST_GIVEN_MB} MB; cut it into parts and digest those that matter")
         for file in _walk(path.resolve(), notice) if path.is_dir() else (File(path.name, path.resolve()),):
-            if file.path not in found:
-                found[file.path] = file
-                names[file.name] += 1
+            found.setdefault(file.path, file)
     if not found:
         raise ConfigError("nothing to read there; digest reads PDF, Markdown, HTML, text and source code")
-    if twice := [name for name, count in names.items() if count > 1]:
-        raise ConfigError(f"two documents are named {twice[0]}, so sources could mean either; rename one")
+    name, count = Counter(file.name for file in found.values()).most_common(1)[0]
+    if count > 1:
+        raise ConfigError(f"two documents are named {name}, so sources could mean either; rename one")
     return tuple(found.values())
-
-
-def _there(given: str | Path) -> Path:
-    """ConfigError for what cannot be read."""
-    path = Path(given).expanduser()
-    if not path.exists():
-        raise ConfigError(f"no file or folder {given}; digest takes the paths of documents")
-    if not (path.is_dir() or path.is_file()):
-        raise ConfigError(f"{given} is a pipe or a device; save what it gives as a file and digest that")
-    if path.is_file() and path.stat().st_size > _MOST_GIVEN_MB * 1_000_000:
-        raise ConfigError(f"{given} is over {_MOST_GIVEN_MB} MB; cut it into parts and digest those that matter")
-    return path
 
 
 def load(file: File, notice: Notice = lambda text: None) -> Document | None:
@@ -133,10 +123,11 @@ def locate(documents: Iterable[Document], source: str, quote: str) -> Passage | 
     White space, hyphens at line ends and the looks of quotation marks and dashes do not count; case does. A source
     without a place stands for the whole document.
     """
-    return next((passage for _, passage in named(documents, source) if says(passage.text, quote)), None)
+    passages = (passage for _, passage in named_passages(documents, source))
+    return next((passage for passage in passages if contains(passage.text, quote)), None)
 
 
-def named(documents: Iterable[Document], source: str) -> Iterator[tuple[Document, Passage]]:
+def named_passages(documents: Iterable[Document], source: str) -> Iterator[tuple[Document, Passage]]:
     """The passages that a source can mean, the exact one first."""
     wanted = _plain(source)
     rough = []
@@ -154,7 +145,7 @@ def named(documents: Iterable[Document], source: str) -> Iterator[tuple[Document
     yield from rough
 
 
-def says(text: str, quote: str) -> bool:
+def contains(text: str, quote: str) -> bool:
     """Whether the words of `quote` stand in `text`."""
     wanted = _plain(quote)
     return any(wanted in form for form in _forms(text))
@@ -173,11 +164,8 @@ def _plain(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text.translate(_SAME)).split())
 
 
-# -- folders ---------------------------------------------------------------------------------------
-
-
 def _walk(folder: Path, notice: Notice) -> Iterator[File]:
-    left_out: dict[str, list[str]] = {}
+    left_out: dict[str, list[str]] = defaultdict(list)
     for where, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _BUILT)
         for name in sorted(files):
@@ -186,7 +174,7 @@ def _walk(folder: Path, notice: Notice) -> Iterator[File]:
             if name.startswith(".") or path.is_symlink() or not path.is_file():  # opening a pipe would wait
                 continue
             if why := _unfit(path):
-                left_out.setdefault(why, []).append(shown)
+                left_out[why].append(shown)
             else:
                 yield File(shown, path, given=False)
     for why, names in left_out.items():

@@ -9,9 +9,9 @@ from ksflow.hardware.target import label
 from ksflow.notes.probes import VALUES, Figure, Probe
 from ksflow.records import Evaluation, Note, Status, Target
 
-UNITS = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
+_RATES = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
 """Units of rates that a data sheet's peaks can be held against."""
-_SHOWN = 256
+_SHOWN = 256  # values of an output
 _PREFIXES = {"": 1.0, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "k": 1e3, "G": 1e9, "M": 1e6, "T": 1e12}
 _QUANTITY = re.compile(r"((\d[\d,]*(?:\.\d+)?) ?([nuµmkMGT]?)(B/s|FLOP/s|Hz|s|cycles)\b)")
 _SENTENCE = re.compile(r"(?<=[.;:])\s")
@@ -52,9 +52,11 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
 def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
     """What an accepted answer says. ValueError where a figure cannot be computed."""
     found = readings(probe, evaluation, target)
-    words: dict[str, object] = {name: str(reading) for name, reading in found.items()}
-    rows = outputs(evaluation)
-    text = probe.told({**words, "places": _listed(next(iter(rows.values()), []))})
+    values = next(iter(outputs(evaluation).values()), [])
+    places = " ".join(f"{value:g}" for value in values[:_SHOWN])
+    if len(values) > _SHOWN:
+        places += f" ... ({len(values)} in all)"
+    text = probe.told({**{name: str(reading) for name, reading in found.items()}, "places": places})
     flags = [reading.flag for reading in found.values() if reading.flag]
     return Note(
         title=probe.title,
@@ -83,7 +85,7 @@ def about(probe: Probe, text: str) -> bool:
     for sentence in _SENTENCE.split(text):
         said = set(_WORD.findall(sentence.lower()))
         named = any(set(_WORD.findall(keyword.lower())) <= said for keyword in probe.keywords)
-        if named and any(_quantities(sentence, _bases(probe))):
+        if named and any(_quantities(sentence, probe)):
             return True
     return False
 
@@ -93,28 +95,20 @@ def contradicted(claim: str, found: str, probe: Probe, times: float) -> str:
 
     Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included.
     """
-    bases = _bases(probe)
-    measured = [value for _, value, _ in _quantities(found, bases)]
-    for _, value, words in _quantities(claim, bases):
+    measured = [value for value, _ in _quantities(found, probe)]
+    for value, words in _quantities(claim, probe):
         if measured and not any(value / times <= one <= value * times for one in measured):
             return words
     return ""
 
 
-# -- inside ----------------------------------------------------------------------------------------
-
-
-def _bases(probe: Probe) -> set[str]:
-    """The units of its figures, without prefixes."""
-    units = (figure.unit for figure in probe.figures.values())
-    return {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
-
-
-def _quantities(text: str, bases: set[str]) -> Iterator[tuple[str, float, str]]:
-    """(unit, value, the words) of each quantity in a text that has one of these units."""
+def _quantities(text: str, probe: Probe) -> Iterator[tuple[float, str]]:
+    """(value, the words) of each quantity in a text that has a unit of the probe's figures, with any prefix."""
+    units = [figure.unit for figure in probe.figures.values()]
+    bases = {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
     for words, number, prefix, unit in _QUANTITY.findall(text):
         if unit in bases:
-            yield unit, float(number.replace(",", "")) * _PREFIXES[prefix], words
+            yield float(number.replace(",", "")) * _PREFIXES[prefix], words
 
 
 def _reading(probe: Probe, figure: Figure, evaluation: Evaluation, target: Target) -> Reading:
@@ -133,14 +127,9 @@ def _reading(probe: Probe, figure: Figure, evaluation: Evaluation, target: Targe
         raise ValueError(f"nothing was timed for {figure.value!r}")
     middle, values = statistics.median(ranked), sorted(values or ranked)
     cut = len(values) // 4
-    peak, per = target.peaks.get(figure.peak), UNITS.get(figure.unit)
+    peak, per = target.peaks.get(figure.peak), _RATES.get(figure.unit)
     low, high = min(values[cut], middle), max(values[-1 - cut], middle)
     return Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
-
-
-def _listed(values: list[float]) -> str:
-    more = f" ... ({len(values)} in all)" if len(values) > _SHOWN else ""
-    return " ".join(f"{value:g}" for value in values[:_SHOWN]) + more
 
 
 def _digits(value: float) -> str:

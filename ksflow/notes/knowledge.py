@@ -22,11 +22,11 @@ notes (that is a digester or a probe), rank them (that is a prompt's affair) or 
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -42,7 +42,6 @@ _PARTS = re.compile(r"\A\ufeff?---[ \t]*\n(.*?)^---[ \t]*$\n?(.*)\Z", re.MULTILI
 _NO_DOCUMENT = re.compile(r"probe |(?:[^/\s]+/[^/\s]+/)?\d{5,}(?:@[0-9a-f]+)?$")
 """Sources that are probes or trials: what they show is measured, and not quoted."""
 _MARK = "<!-- The list below is written anew with each note; what stands above it stays. -->"
-_NOT_NOTES = ("inbox", "probes")
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """Every value is text: a trial's id is no octal number."""
 
@@ -57,12 +56,6 @@ class StoredNote:
     file: Path | None = None
     """None for a note of a run."""
     shipped: bool = False
-
-    @property
-    def names(self) -> frozenset[str]:
-        """What a person may call it."""
-        stems = {self.file.stem} if self.file else set()
-        return frozenset({self.note.title, self.note.title.lower(), slug(self.note.title), *stems})
 
 
 class StoredNotes(NamedTuple):
@@ -98,10 +91,11 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> StoredNot
     if not root.is_dir():
         raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
     broken: list[str] = []
-    theirs = _entries(root, broken, ships=True)
-    ours = _entries(user_folder(lineage), broken)
-    replaced = {**{_place(entry): entry for entry in theirs}, **{_place(entry): entry for entry in ours}}
-    return StoredNotes(tuple(replaced.values()), tuple(broken))
+    found: dict[tuple[str, str], StoredNote] = {}
+    for entry in (*_entries(root, broken, ships=True), *_entries(user_folder(lineage), broken)):
+        assert entry.file is not None
+        found[entry.file.parent.name, entry.note.title] = entry
+    return StoredNotes(tuple(found.values()), tuple(broken))
 
 
 def fits(note: Note, target: Target, problem: str = "") -> bool:
@@ -122,6 +116,11 @@ def read(file: Path) -> Note:
         ) from error
 
 
+def in_folder(folder: Path) -> list[Note]:
+    """The notes that lie in one folder, in the order of their files. Raises ConfigError for a file that is none."""
+    return [read(file) for file in sorted(folder.glob("*.md")) if file.name != INDEX]
+
+
 def write(note: Note, folder: Path, origin: str = "") -> Path:
     """Keep a note in a folder, in place of the one of the same title there, and its index; the file.
 
@@ -131,35 +130,25 @@ def write(note: Note, folder: Path, origin: str = "") -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         file = _file(note.title, folder)
         home.write(file, _text(note, origin or (_read(file)[1] if file.exists() else "")))
-        write_index(folder)
+        _write_index(folder)
     except OSError as error:
         raise ConfigError(f"{folder}: a note cannot be written ({error.strerror}); name another folder") from error
     return file
 
 
-def write_index(folder: Path) -> None:
-    """List a folder's notes in its `index.md`, below what a person wrote there."""
-    index = folder / INDEX
-    prose = index.read_text(encoding="utf-8").partition(_MARK)[0] if index.exists() else f"# {folder.name}\n"
-    lines = [_line(entry) for entry in _entries(folder, [], deep=False)]
-    home.write(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
-
-
-def slug(title: str) -> str:
-    """A title as a file's name, without its ending."""
-    plain = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-")
-    return plain if plain and plain != "index" else f"note-{_digest(title)}"
-
-
 def find_note(entries: Iterable[StoredNote], word: str) -> StoredNote:
     """The note that a person means: its title, its file's name, or a beginning that only one has. ConfigError."""
-    known = list(entries)
-    exact = [entry for entry in known if {word, word.lower()} & entry.names]
-    found = exact or [entry for entry in known if slug(entry.note.title).startswith(slug(word))]
+    exact, alike = [], []
+    for entry in entries:
+        title = entry.note.title
+        names = {title, title.lower(), _slug(title), entry.file.stem if entry.file else title}
+        exact += [entry] if {word, word.lower()} & names else []
+        alike += [entry] if _slug(title).startswith(_slug(word)) else []
+    found = exact or alike
     if len(found) == 1 or (exact and len({entry.note.title for entry in exact}) == 1):
         return found[-1]
-    titles = ", ".join(repr(entry.note.title) for entry in found[:4])
     if found:
+        titles = ", ".join(repr(entry.note.title) for entry in found[:4])
         raise ConfigError(f"{word!r} may be {titles}; give more of the title")
     raise ConfigError(f"no note {word!r}; `python -m ksflow knowledge` lists them")
 
@@ -174,28 +163,19 @@ def keep_challenges(notes: Iterable[Note], before: Iterable[Note]) -> tuple[Note
 
 
 def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = True) -> list[StoredNote]:
+    """The notes below a folder; a line goes into `broken` for each file that is none."""
+    patterns = ("*.md", "*/*.md") if deep else ("*.md",)
     found = []
-    for file in _files(root, deep):
+    for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
+        if file.name == INDEX or file.parent.name in ("inbox", "probes"):
+            continue
         try:
             note = read(file)
         except ConfigError as error:
             broken.append(str(error))
             continue
-        where = f"shipped {file.parent.name}" if ships else str(file.parent)
-        found.append(StoredNote(note, where, file, ships))
+        found.append(StoredNote(note, f"shipped {file.parent.name}" if ships else str(file.parent), file, ships))
     return found
-
-
-def _files(root: Path, deep: bool) -> Iterator[Path]:
-    patterns = ("*.md", "*/*.md") if deep else ("*.md",)
-    for file in sorted(file for pattern in patterns for file in root.glob(pattern)):
-        if file.name != INDEX and file.parent.name not in _NOT_NOTES:
-            yield file
-
-
-def _place(entry: StoredNote) -> tuple[str, str]:
-    assert entry.file is not None
-    return entry.file.parent.name, entry.note.title
 
 
 def _means(word: str, target: Target) -> bool:
@@ -233,48 +213,32 @@ def _parsed(file: Path, changed: int, size: int) -> tuple[Note, str]:
         raise ValueError("it does not begin with `---`, front matter and `---`")
     if unknown := front.keys() - set(_KEYS):
         raise ValueError(f"unknown key {min(map(str, unknown))!r}; valid: {', '.join(_KEYS)}")
-    title, lists = _word(front, "title"), {key: _words(front, key) for key in _LISTS}
-    if not title.strip() or not lists["sources"]:
+    values = {key: _checked(key, front.get(key) or None) for key in _KEYS}
+    if not values["title"].strip() or not values["sources"]:
         raise ValueError("title or sources are missing")
-    status = _status(_word(front, "status") or Status.DOCUMENTED)
-    texts = {key: _word(front, key) for key in ("program", "challenge")}
-    note = Note(title=title, text=parts[2].strip(), status=status, **lists, **texts)  # type: ignore[arg-type]
-    return _as_checked(note), _word(front, "origin")
-
-
-def _as_checked(note: Note) -> Note:
-    """The note as `cited` where it calls itself documented and does not quote its documents."""
+    status, origin = values.pop("status") or Status.DOCUMENTED, str(values.pop("origin"))
+    if status not in set(Status):
+        raise ValueError(f"status {status!r}; valid: {', '.join(Status)}")
+    note = Note(text=parts[2].strip(), status=Status(status), **values)
     quotes = note.quotes or ("",) * len(note.sources)
     quoted = all(quote or _NO_DOCUMENT.match(source) for source, quote in zip(note.sources, quotes, strict=True))
-    return note if quoted or note.status is not Status.DOCUMENTED else replace(note, status=Status.CITED)
+    return note if quoted or note.status is not Status.DOCUMENTED else replace(note, status=Status.CITED), origin
 
 
-def _status(word: str) -> Status:
-    if word not in set(Status):
-        raise ValueError(f"status {word!r}; valid: {', '.join(Status)}")
-    return Status(word)
-
-
-def _word(front: dict[str, object], key: str) -> str:
-    value = front.get(key, "")
-    if not isinstance(value, str):
-        raise ValueError(f"{key} is not one text")
-    return value
-
-
-def _words(front: dict[str, object], key: str) -> tuple[str, ...]:
-    value = front.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+def _checked(key: str, value: object) -> Any:
+    """A value of the front matter, a tuple where it is a list. ValueError where it is of another kind."""
+    if key not in _LISTS:
+        if not isinstance(value, str | None):
+            raise ValueError(f"{key} is not one text")
+        return value or ""
+    if not isinstance(value, list | None) or not all(isinstance(word, str) for word in value or ()):
         raise ValueError(f"{key} is not a list of texts")
-    return tuple(value)
+    return tuple(value or ())
 
 
 def _text(note: Note, origin: str) -> str:
-    values = {key: getattr(note, key) for key in _KEYS if key != "origin"}
-    values["status"] = note.status.value
-    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-    front = {"title": note.title, "origin": origin, **plain}
-    shown = {key: value for key, value in front.items() if value}
+    values = {key: origin if key == "origin" else getattr(note, key) for key in _KEYS} | {"status": note.status.value}
+    shown = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
     head = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110)
     return f"---\n{head}---\n{note.text.strip()}\n"
 
@@ -284,22 +248,30 @@ def _file(title: str, folder: Path) -> Path:
     for entry in _entries(folder, [], deep=False):
         if entry.note.title == title and entry.file:
             return entry.file
-    file = folder / f"{slug(title)}.md"
-    return folder / f"{slug(title)}-{_digest(title)}.md" if file.exists() else file
+    file = folder / f"{_slug(title)}.md"
+    return folder / f"{_slug(title)}-{_digest(title)}.md" if file.exists() else file
 
 
-def _line(entry: StoredNote) -> str:
-    note = entry.note
-    title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
-    trust = f"{note.status.value}{', challenged' if note.challenge else ''}"
-    return f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {_first_line(note.text)}"
+def _write_index(folder: Path) -> None:
+    """List a folder's notes in its `index.md`, below what a person wrote there."""
+    index = folder / INDEX
+    prose = index.read_text(encoding="utf-8").partition(_MARK)[0] if index.exists() else f"# {folder.name}\n"
+    lines = []
+    for entry in _entries(folder, [], deep=False):
+        note = entry.note
+        title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
+        trust = f"{note.status.value}{', challenged' if note.challenge else ''}"
+        first = re.split(r"(?<=[.!?])\s", " ".join(note.text.split()), maxsplit=1)[0]
+        shown = first if len(first) <= 140 else f"{first[:137]}..."
+        lines.append(f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {shown}")
+    home.write(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
+
+
+def _slug(title: str) -> str:
+    """A title as a file's name, without its ending."""
+    plain = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-")
+    return plain if plain and plain != "index" else f"note-{_digest(title)}"
 
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
-
-
-def _first_line(text: str, room: int = 140) -> str:
-    """The first sentence on one line, cut at `room` characters."""
-    line = re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
-    return line if len(line) <= room else f"{line[: room - 3]}..."

@@ -8,7 +8,7 @@ from another machine. What is not covered: what a note's words claim is not read
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ksflow.errors import LineageError
@@ -16,7 +16,6 @@ from ksflow.records import BETTER_BY, Evaluation, Note, Population, Status, Tria
 
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
-_NOT_ITS_FAULT = (Verdict.UNTIMED, Verdict.HARNESS, Verdict.TIMEOUT)
 
 
 def trial_of(source: str) -> str:
@@ -31,7 +30,12 @@ def cite_commits(note: Note, commits: Mapping[str, str], earlier: Iterable[Note]
     What is refuted keeps the commits that `earlier` notes cite: it is about what they said.
     """
     kept = {s for other in earlier for s in other.sources} if note.status is Status.REFUTED else set[str]()
-    sources = tuple(s if s in kept and _CITED.fullmatch(s) else _cited(s, commits) for s in note.sources)
+    cited = {
+        source: _cite(trial_of(source), commits)
+        for source in note.sources
+        if trial_of(source) in commits and not (source in kept and _CITED.fullmatch(source))
+    }
+    sources = tuple(cited.get(source, source) for source in note.sources)
     return note if sources == note.sources else replace(note, sources=sources)
 
 
@@ -45,48 +49,32 @@ def refute_contradicted(
     return tuple(_tested(note, known, commits, at) for note in notes)
 
 
-def _cited(source: str, commits: Mapping[str, str]) -> str:
-    name = trial_of(source)
-    return _cite(name, commits) if name in commits else source
-
-
 def _cite(trial: str, commits: Mapping[str, str]) -> str:
     return f"{trial}@{commits[trial][:_DIGITS]}"
 
 
 def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Callable[[str, str], Trial]) -> Note:
-    cites = {trial: commit for trial, commit in _cites(note) if trial in commits}
+    found = [_CITED.fullmatch(source) for source in note.sources]
+    cites = {match[1]: match[2] for match in found if match and match[1] in commits}
     if note.status is not Status.MEASURED or all(commits[t].startswith(commit) for t, commit in cites.items()):
         return note
-    then = _then(cites, at)
+    then = {}
+    for trial, commit in cites.items():
+        try:
+            then[trial] = at(trial, commit)
+        except LineageError:  # a person may have rewritten the branch
+            continue
     for name, was in then.items():
-        found = _seen(was, then, known)
-        said = found.contradiction() if found else None
-        if found and said:
-            judged = found.judged_again
+        history = _history(was, then, known)
+        if history and (said := history.contradiction()):
+            judged = history.id if history.was != history.now else history.base
             sentence = f"Contradicted: {said[0]} ({name}@{cites[name]}); {said[1]} ({_cite(judged, commits)})."
             return replace(note, text=f"{note.text.rstrip()}\n\n{sentence}", status=Status.REFUTED)
     return note
 
 
-def _cites(note: Note) -> Iterator[tuple[str, str]]:
-    for source in note.sources:
-        if found := _CITED.fullmatch(source):
-            yield found[1], found[2]
-
-
-def _then(cites: Mapping[str, str], at: Callable[[str, str], Trial]) -> dict[str, Trial]:
-    found = {}
-    for trial, commit in cites.items():
-        try:
-            found[trial] = at(trial, commit)
-        except LineageError:  # a person may have rewritten the branch
-            continue
-    return found
-
-
 @dataclass(frozen=True)
-class _Seen:
+class _History:
     """A trial and its base, as judged when a note was written and as judged now."""
 
     id: str
@@ -96,26 +84,20 @@ class _Seen:
     base_was: Evaluation | None
     base_now: Evaluation | None
 
-    @property
-    def judged_again(self) -> str:
-        """Whose verdict is another one now."""
-        return self.id if self.was != self.now else self.base
-
     def contradiction(self) -> tuple[str, str] | None:
         """What was said and what is said; None where both may be true."""
         if (self.was, self.base_was) == (self.now, self.base_now) or self.was.target != self.now.target:
             return None
-        words = tuple(f"{self.id} {did} {e.verdict.value}" for did, e in (("was", self.was), ("is now", self.now)))
         if (self.was.accepted and _wrong(self.now)) or (_wrong(self.was) and self.now.accepted):
-            return words[0], words[1]
+            return f"{self.id} was {self.was.verdict.value}", f"{self.id} is now {self.now.verdict.value}"
         return self._turned() if self.was.accepted and self.now.accepted and self.now.lasting else None
 
     def _turned(self) -> tuple[str, str] | None:
         """Where it was faster than its base, or slower, and is not any more, by more than noise."""
-        old = self.was.beside(self.base)
-        before = _row(old) or _by_scores(self.was, self.base_was)
-        after = _row(fresh) if (fresh := self.now.beside(self.base)) != old else None
-        after = after or self._base_beside() or _by_scores(self.now, self.base_now)
+        old, fresh = self.was.beside(self.base), self.now.beside(self.base)
+        before = _from_row(old) or _from_scores(self.was, self.base_was)
+        after = _from_row(fresh) if fresh and fresh != old else None
+        after = after or self._from_new_row_of_base() or _from_scores(self.now, self.base_now)
         if before is None or after is None or not before[1] or before[1] == after[1]:
             return None
         if abs(math.log(after[0] / before[0])) <= math.log(BETTER_BY):
@@ -123,43 +105,37 @@ class _Seen:
         than = f"as fast as {self.base}"
         return f"{self.id} was x{before[0]:.3g} {than}", f"judged again, it is x{after[0]:.3g}"
 
-    def _base_beside(self) -> tuple[float, int] | None:
+    def _from_new_row_of_base(self) -> tuple[float, int] | None:
         """By the base's own row about the trial, where it is a new one."""
         new = self.base_now.beside(self.id) if self.base_now else None
         if new is None or (self.base_was and new == self.base_was.beside(self.id)):
             return None
-        ratio, sign = _row(new) or (1.0, 0)
+        ratio, sign = _from_row(new) or (1.0, 0)
         return 1 / ratio, -sign
 
 
-def _seen(was: Trial, then: Mapping[str, Trial], known: Population) -> _Seen | None:
+def _history(was: Trial, then: Mapping[str, Trial], known: Population) -> _History | None:
     now = known.by_id.get(was.id)
     if now is None or now.evaluation is None or was.evaluation is None:
         return None
     base = base_of(now, known.by_id)
-    earlier = then.get(base.id, base) if base else None
-    return _Seen(
-        was.id,
-        base.id if base else "",
-        was.evaluation,
-        now.evaluation,
-        earlier.evaluation if earlier else None,
-        base.evaluation if base else None,
-    )
+    if base is None:
+        return _History(was.id, "", was.evaluation, now.evaluation, None, None)
+    earlier = then.get(base.id, base).evaluation
+    return _History(was.id, base.id, was.evaluation, now.evaluation, earlier, base.evaluation)
 
 
 def _wrong(evaluation: Evaluation) -> bool:
-    return not evaluation.accepted and evaluation.verdict not in _NOT_ITS_FAULT
+    """Whether it was rejected by its own fault."""
+    return not evaluation.accepted and evaluation.verdict not in (Verdict.UNTIMED, Verdict.HARNESS, Verdict.TIMEOUT)
 
 
-def _row(row: Mapping[str, float] | None) -> tuple[float, int] | None:
+def _from_row(row: Mapping[str, float] | None) -> tuple[float, int] | None:
     """A speed-up that was timed side by side, and its sign: 0 where it may be none."""
-    if row is None:
-        return None
-    return float(row["speedup"]), (row["low"] > 1) - (row["high"] < 1)
+    return None if row is None else (float(row["speedup"]), (row["low"] > 1) - (row["high"] < 1))
 
 
-def _by_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:
+def _from_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:
     """The same by two scores, where one judge gave both on one machine."""
     found = between(trial, "", base, "") if base else None
     return None if found is None else (found.ratio, (found.low >= 1) - (found.high <= 1))

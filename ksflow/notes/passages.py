@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ksflow.errors import ConfigError, StageError, boundary
 from ksflow.records import Passage
 
 if TYPE_CHECKING:
-    from bs4.element import PageElement, Tag
+    from bs4.element import PageElement
     from pypdf import PdfReader
 
 LONGEST = 6_000
@@ -31,7 +31,7 @@ _MARKS = {
 }
 """UTF-32's mark begins with UTF-16's."""
 _MARKDOWN = {".md", ".markdown", ".mdx"}
-_HTML = {".html", ".htm", ".xhtml"}
+_WEB = {".html", ".htm", ".xhtml"}
 _FURNITURE = ("script", "style", "nav", "footer", "aside", "noscript", "template", "svg", "form", "button", "iframe")
 _BLOCKS = ("p", "div", "section", "article", "li", "tr", "pre", "table", "ul", "ol", "dl", "dt", "dd", "blockquote")
 _ENDS = {**dict.fromkeys((*_BLOCKS, "br"), "\n"), "td": "  ", "th": "  "}
@@ -52,9 +52,15 @@ def cut(name: str, data: bytes) -> tuple[Passage, ...]:
         )
     else:
         text = data.decode(_encoding(data), "replace").replace("\r\n", "\n")
-        read = _markdown if ending in _MARKDOWN else _html if ending in _HTML else _lines
+        read = _markdown if ending in _MARKDOWN else _html if ending in _WEB else _lines
         found = list(read(text))
-    return tuple(_distinct(part for passage in found for part in _bounded(passage)))
+    seen: Counter[str] = Counter()
+    passages = []
+    for passage in (part for whole in found for part in _bounded(whole)):
+        seen[passage.place] += 1
+        again = f" ({seen[passage.place]})" if seen[passage.place] > 1 else ""  # no place twice
+        passages.append(Passage(f"{passage.place}{again}".strip(), passage.text) if again else passage)
+    return tuple(passages)
 
 
 def is_binary(head: bytes) -> bool:
@@ -71,21 +77,12 @@ def _bounded(passage: Passage) -> Iterator[Passage]:
     """The passage in parts that are not too long; empty ones are left out."""
     text = passage.text.strip("\n")
     while len(text) > LONGEST:
-        at = max(text.rfind("\n\n", LONGEST // 2, LONGEST), 0) or max(text.rfind("\n", LONGEST // 2, LONGEST), 0)
-        at = at or max(text.rfind(" ", LONGEST // 2, LONGEST), 0) or LONGEST
+        places = (text.rfind(mark, LONGEST // 2, LONGEST) for mark in ("\n\n", "\n", " "))
+        at = next((place for place in places if place > 0), LONGEST)
         yield Passage(passage.place, text[:at])
         text = text[at:].strip("\n")
     if text.strip():
         yield Passage(passage.place, text)
-
-
-def _distinct(passages: Iterator[Passage]) -> Iterator[Passage]:
-    """No place twice: the second of a kind is `place (2)`."""
-    seen: Counter[str] = Counter()
-    for passage in passages:
-        seen[passage.place] += 1
-        again = seen[passage.place]
-        yield passage if again == 1 else Passage(f"{passage.place} ({again})".strip(), passage.text)
 
 
 def _one_line(text: str, room: int = 120) -> str:
@@ -107,17 +104,14 @@ def _pdf(name: str, data: bytes) -> Iterator[Passage]:
             headings = _outline(reader)
             pages = [page.extract_text() for page in reader.pages]
     except StageError as error:
-        said = _one_line(error.reason)
-        raise ConfigError(
-            f"{name} cannot be read as PDF ({said}); print it to a new PDF, or save it as text"
-        ) from error
+        why = _one_line(error.reason)
+        raise ConfigError(f"{name} cannot be read as PDF ({why}); print it to a new PDF, or save it as text") from error
     if not any(text.strip() for text in pages):
         raise ConfigError(f"{name} has no text, only pictures of pages; run OCR on it first (ocrmypdf)")
     current = ""
     for number, text in enumerate(pages, 1):
-        begun = headings.get(number, [])
-        heading = begun[0] if begun else current
-        current = begun[-1] if begun else current
+        begun = headings.get(number, [current])
+        heading, current = begun[0], begun[-1]
         yield Passage(f"page {number}, {heading}" if heading else f"page {number}", text)
 
 
@@ -162,10 +156,15 @@ def _html(text: str) -> Iterator[Passage]:
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(text, "html.parser")
-    yield from _under_headings("".join(_said(soup.find("main") or soup.body or soup)))
+    before, *rest = re.split(r"\0(\d)([^\0]*)\0", "".join(_marked(soup.find("main") or soup.body or soup)))
+    yield Passage("", _tidy(before))
+    path: list[tuple[int, str]] = []
+    for level, title, below in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        path = [*(above for above in path if above[0] < int(level)), (int(level), title)]
+        yield Passage(" > ".join(name for _, name in path), _tidy(f"{title}\n{below}"))
 
 
-def _said(root: "PageElement") -> Iterator[str]:
+def _marked(root: "PageElement") -> Iterator[str]:
     """The text below an element, where a heading is `<NUL><level><title><NUL>`: one walk, however deep it goes."""
     from bs4.element import PreformattedString, Tag
 
@@ -175,39 +174,22 @@ def _said(root: "PageElement") -> Iterator[str]:
         node = pending.pop()
         if isinstance(node, Tag):
             if node.name in _HEADINGS:
-                yield f"\0{node.name[1]}{_one_line(_plain(node))}\0"
+                for tag in node.find_all(_FURNITURE):
+                    tag.decompose()
+                yield f"\0{node.name[1]}{_one_line(node.get_text().replace(chr(0), ''))}\0"
             elif node.name not in _FURNITURE:
                 verbatim += node.name == "pre"
                 pending += [_End(node.name), *reversed(node.contents)]
         elif isinstance(node, _End):
-            verbatim -= node.name == "pre"
-            yield _ENDS.get(node.name, "")
+            verbatim -= node == "pre"
+            yield _ENDS.get(node, "")
         elif not isinstance(node, PreformattedString):  # comments, declarations
             plain = node.replace("\0", "")
             yield plain if verbatim else re.sub(r"\s+", " ", plain)
 
 
-class _End(NamedTuple):
-    """Of an element."""
-
-    name: str
-
-
-def _plain(heading: "Tag") -> str:
-    """A heading's own text."""
-    for tag in heading.find_all(_FURNITURE):
-        tag.decompose()
-    return heading.get_text().replace("\0", "")
-
-
-def _under_headings(text: str) -> Iterator[Passage]:
-    """`text` in which a heading is `<NUL><level><title><NUL>`."""
-    before, *rest = re.split(r"\0(\d)([^\0]*)\0", text)
-    yield Passage("", _tidy(before))
-    path: list[tuple[int, str]] = []
-    for level, title, below in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        path = [*(above for above in path if above[0] < int(level)), (int(level), title)]
-        yield Passage(" > ".join(name for _, name in path), _tidy(f"{title}\n{below}"))
+class _End(str):
+    """The name of an element that ends here."""
 
 
 def _tidy(text: str) -> str:
@@ -220,17 +202,15 @@ def _tidy(text: str) -> str:
 
 def _lines(text: str) -> Iterator[Passage]:
     """`lines 40-90`: cut where a line without indent follows a blank one, else at blank lines, else anywhere."""
-    lines = text.split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
+    lines = text.removesuffix("\n").split("\n") if text else []
     start = 0
     while start < len(lines):
-        end = _cut(lines, start)
+        end = _end(lines, start)
         yield Passage(f"lines {start + 1}-{end}", "\n".join(lines[start:end]))
         start = end
 
 
-def _cut(lines: list[str], start: int) -> int:
+def _end(lines: list[str], start: int) -> int:
     """Where the passage that begins at `start` ends (exclusive)."""
     size, blank, outer = 0, 0, 0
     for at in range(start, len(lines)):

@@ -19,12 +19,11 @@ from ksflow.home import shipped
 from ksflow.records import LANGUAGES, Arg, Case, Evaluation, Kernel, Limits, Problem, Record, Scalar, Target
 from ksflow.source.expressions import calculate
 
-KINDS = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
+_LANGUAGES = {"cpu": "cpp", "sm_": "cuda", "gfx": "hip"}
 """How a target begins (its kind, or its `march`) -> the language that probes ask it in."""
-LIMITS = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=8192)
+_LIMITS = Limits(compile_s=120, check_s=60, time_s=60, memory_mb=8192)
 VALUES = 16
 """Of an output, those that figures can use: y0, y1 ..."""
-_TIMED = re.compile(r"\bus\b")
 
 
 class Bench(Protocol):
@@ -53,7 +52,7 @@ class Figure(Record):
     @property
     def timed(self) -> bool:
         """Whether it needs a time."""
-        return bool(_TIMED.search(self.value))
+        return bool(re.search(r"\bus\b", self.value))
 
     def calculated(self, names: Mapping[str, float]) -> float:
         """With what the names of its expression stand for. ValueError."""
@@ -110,7 +109,7 @@ class Probe:
             benchmarks=cases if self.timed else (),
             small=_cases(self.small),
             seeds=(),
-            limits=LIMITS,
+            limits=_LIMITS,
             digest=f"{self.form}-{self.kernel.digest}",
         )
 
@@ -151,7 +150,7 @@ class Form:
 def language(target: Target) -> str:
     """In which language a target is asked; empty where in none."""
     word = "cpu" if target.kind == "cpu" else target.march
-    return next((name for begins, name in KINDS.items() if word.startswith(begins)), "")
+    return next((name for begins, name in _LANGUAGES.items() if word.startswith(begins)), "")
 
 
 @cache
@@ -164,7 +163,8 @@ def forms() -> Mapping[str, Form]:
 @cache
 def ready() -> tuple[Probe, ...]:
     """The shipped ones. Raises ConfigError that names the file."""
-    return tuple(read(file) for file in sorted(shipped("knowledge", "probes").glob("*/*.yaml")) if _is_probe(file))
+    files = sorted(shipped("knowledge", "probes").glob("*/*.yaml"))
+    return tuple(read(file) for file in files if file.parent.name != "forms")
 
 
 def read(file: Path) -> Probe:
@@ -199,10 +199,6 @@ def check(probe: Probe) -> None:
             known = {"us": 1.0, **{f"y{index}": 1.0 for index in range(VALUES)}}
             figure.calculated({**numbers, **known})
     probe.told(dict.fromkeys(probe.figures, ""))
-
-
-def _is_probe(file: Path) -> bool:
-    return file.parent.name != "forms"
 
 
 def _cases(rows: Mapping[str, Mapping[str, Scalar]]) -> tuple[Case, ...]:
