@@ -23,13 +23,13 @@ from test_cli import DRY, ksflow
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
+from ksflow.lineage.history import RoundSnapshot, RunHistory, read_histories
 from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.lm.answers import answer, draw
 from ksflow.lm.teaching import PromptCompiler
 from ksflow.optimize import metrics, optimize
 from ksflow.optimize.card import Comparison
 from ksflow.optimize.examples import Source
-from ksflow.optimize.history import History, Moment, histories
 from ksflow.optimize.metrics import Judge
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
@@ -248,7 +248,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     cfg = compose.compose([*DRY, "llm=dummy"])
     problem, notes = compose.build(cfg.problem), compose.build(cfg.knowledge)(target=compose.build(cfg.target))
     open_ = partial(Lineage, recorded / "runs/lineage.git")
-    (history,) = histories(open_, problem)
+    (history,) = read_histories(open_, problem)
     calls = RecordedRun(lambda: open_(problem="softmax", run="dry"), "dry").calls()
     judge = Judge(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED))
     for name in ("selector", "designer", "writer"):
@@ -256,7 +256,9 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
         school = PromptCompiler(stage.program)
         source = Source(name, stage, notes, judge)
         cases = [
-            school.hear(call, make(history)) for moment in history.moments for call, make in source.questions(moment)
+            school.hear(call, partial(make, history))
+            for moment in history.rounds
+            for call, make in source.questions(_PROBLEM, moment)
         ]
         said = {call.messages[-1]["content"] for call in calls if call.stage.startswith(name)}
         rebuilt = {stage.program.messages(school.inputs(case))[-1]["content"] for case in cases if case is not None}
@@ -287,11 +289,13 @@ def test_not_better_is_said() -> None:
     assert Comparison((0.1, 0.2), (0.8, 0.9)).verdict == "undecided: 2 rounds, and at least 6 are needed to tell"
 
 
-def _moment(*judged: Trial) -> tuple[History, Moment]:
+def _moment(*judged: Trial) -> tuple[RunHistory, RoundSnapshot]:
     """A run whose last trial is what became of an experiment on the first."""
     problem, known = _PROBLEM, Population(judged)
-    moment = Moment(problem, "dry", "1.1", Population(judged[:-1]), choice=known.choose("00001", "00001", ""))
-    return History(problem, "dry", (moment,), known), moment
+    moment = RoundSnapshot(
+        problem.name, "dry", "1.1", Population(judged[:-1]), choice=known.choose("00001", "00001", "")
+    )
+    return RunHistory(problem, "dry", (moment,), known), moment
 
 
 _PROBLEM = load("softmax")
@@ -315,12 +319,12 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
     scores = [0.0]
     for index, verdict in enumerate(verdicts):
         judge = Judge(lambda problem, made, against, v=verdict: accepted(100.0) if made.main == "base" else v)
-        score, feedback = metrics.writer(moment, moment.choice, judge)(kernel(f"kernel {index}"), "")
+        score, feedback = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(f"kernel {index}"), "")
         assert verdict.reason in feedback
         scores.append(score)
     assert scores == sorted(set(scores))
     assert scores[-1] == 1.0
-    assert metrics.writer(moment, moment.choice, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
+    assert metrics.writer(_PROBLEM, moment.choice, judge)(None, "cut off") == (0.0, "The answer was refused: cut off")
 
 
 def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_its_grade() -> None:
@@ -330,7 +334,7 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
     grades = {}
     for verdict in metrics.REACHED:
         judge = Judge(lambda problem, made, against, v=verdict: Evaluation(v, "why"))
-        grades[verdict] = metrics.writer(moment, moment.choice, judge)(kernel(verdict.value), "")[0]
+        grades[verdict] = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(verdict.value), "")[0]
     assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == 0
     assert 0 < grades[Verdict.MALFORMED] < grades[Verdict.COMPILE] < grades[Verdict.CRASH] < grades[Verdict.INCORRECT]
 
@@ -409,10 +413,10 @@ def test_a_figure_is_looked_up_as_a_word_and_not_within_another(text: str, found
 
 def test_a_digester_is_graded_by_the_notes_that_it_makes() -> None:
     known = Population((_SEED, replace(_child(60.0), by="designer=llm")))
-    moment = Moment(_PROBLEM, "dry", "1.1", known, learnt=True)
+    moment = RoundSnapshot(_PROBLEM.name, "dry", "1.1", known, learnt=True)
     digester = LlmDigester(dummy())
     school = PromptCompiler(digester.program)
-    history = History(_PROBLEM, "dry", (moment,), known)
-    asked = list(Source("digester", digester).questions(moment))
-    assert [school.hear(call, make(history)) for call, make in asked] == [0]
+    history = RunHistory(_PROBLEM, "dry", (moment,), known)
+    asked = list(Source("digester", digester).questions(_PROBLEM, moment))
+    assert [school.hear(call, partial(make, history)) for call, make in asked] == [0]
     assert school.examine(school.student(), [0])[0] > 0.1

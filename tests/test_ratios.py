@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from conftest import accepted, draft, kernel, rejected
 
+from ksflow.lineage.history import RoundSnapshot, RunHistory
 from ksflow.lm import render
 from ksflow.lm.views import tried
 from ksflow.notes.calibration import predictions
 from ksflow.optimize import metrics
-from ksflow.optimize.history import History, Moment
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Json, Material, Origin, Population, Trial, base_of, first_attempt, speedup
 from ksflow.report.spending import improvements
@@ -66,8 +66,8 @@ def test_a_note_is_kept_of_an_experiment_that_a_repair_made_right() -> None:
 
 def test_an_experiment_is_graded_by_what_its_repair_came_to() -> None:
     problem = load("softmax")
-    moment = Moment(problem, "dry", "1.1", Population((SEED,)), choice=KNOWN.choose("00001", "00001", ""))
-    history = History(problem, "dry", (moment,), KNOWN)
+    moment = RoundSnapshot(problem.name, "dry", "1.1", Population((SEED,)), choice=KNOWN.choose("00001", "00001", ""))
+    history = RunHistory(problem, "dry", (moment,), KNOWN)
     assert [trial.id for trial in history.children("00001")] == ["00002", "00003", "00004"]
     attempt = metrics.recorded(history)
     assert moment.choice is not None
@@ -111,7 +111,10 @@ def test_everybody_gives_the_paired_answer() -> None:
     known = Population((SEED, faster))
     assert "+50.0 %" in render.outcome(faster, known)
     assert [one.gain_percent for one in predictions(known)] == [50.0]
-    assert metrics.gain(SEED, faster) == 50.0
+    attempt = metrics.recorded(RunHistory(load("softmax"), "dry", (), known))
+    snapshot, choice = RoundSnapshot("softmax", "dry", "1.1", known), known.choose("00001", "00001", "")
+    assert faster.experiment is not None
+    assert attempt(snapshot, choice, faster.experiment) == metrics.Measured("as recorded in 00002, accept", 50.0)
     assert [row.gain_percent for row in improvements(known)] == [50.0]
     assert over_baselines(faster, (SEED,)) == 1.5
     assert any("gained 50 %" in note.title for note in Rules()(load("softmax"), Material(population=known)))

@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import Console
 
 from ksflow import evaluation as judging
-from ksflow import home, report
+from ksflow import report
 from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approve as approve_trial
-from ksflow.lineage.cache import Cache
+from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.locate import Place, locate
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
@@ -41,7 +41,7 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
         if seed.baseline and seed.kernel.digest != kernel.digest
     )
     console = report.console()
-    evaluation = _cached_or_judged(console, cache(cfg), problem, judge, kernel, baselines)
+    evaluation = _cached_or_judged(console, evaluation_cache(cfg.cache), problem, judge, kernel, baselines)
     console.print(f"{word} for {problem.name}, kernel {kernel.digest}", markup=False)
     evidence.show(console, evaluation)
     if out:
@@ -102,13 +102,6 @@ def approve(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     console.print(f"{place.branch}  commit {approval.commit}\n{approval}", markup=False, soft_wrap=True)
     return 0
-
-
-def cache(cfg: Any) -> Cache | None:
-    """Where verdicts are kept, unless that is switched off."""
-    if not isinstance(cfg.cache, bool):
-        raise ConfigError(f"cache={cfg.cache}; valid: true, false")
-    return Cache(home.cache("evaluations")) if cfg.cache else None
 
 
 def expect(lineage: Lineage, key: Key) -> None:

@@ -7,15 +7,14 @@ long lineage takes is some hundred bytes for each call and trial. What it does n
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from ksflow.dataset.licences import joined, named
-from ksflow.lineage.branches import Branches
-from ksflow.lineage.history import Chronicle, Kind, Place
+from ksflow.lineage.history import Commit, Kind, Order, RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Evaluation, Key, Note, Origin, Timing, Trial, base_of, schema
+from ksflow.records import Call, Key, Origin, Timing, Trial, base_of, schema
 
 Clean = Callable[[str], str]
 _KEPT = ("against", "claim", "repeat")
@@ -67,22 +66,13 @@ class Asked:
 
 
 @dataclass
-class Round:
-    """What came of a round."""
-
-    chosen: bool = False
-    trials: tuple[str, ...] = ()
-    """The experiments that were dispatched."""
-
-
-@dataclass
 class Run:
     """The index of one run."""
 
     problem: str
     name: str
     results: dict[str, Result] = field(default_factory=dict)
-    rounds: dict[str, Round] = field(default_factory=dict)
+    rounds: dict[str, RoundSnapshot] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
 
     def base(self, trial: Trial) -> Trial | None:
@@ -111,7 +101,7 @@ class Run:
         if not about.startswith("round "):
             return (self.results[about].trial,) if about in self.results else ()
         found = self.rounds.get(about.removeprefix("round "))
-        names = list(found.trials if found else ())
+        names = [trial.id for trial in found.trials] if found else []
         for name in names:  # grows on the way: repairs may be repaired
             names += self.repairs.get(name, [])
         return tuple(self.results[name].trial for name in names if name in self.results)
@@ -126,42 +116,35 @@ class Run:
         return found
 
 
-def runs(store: Store) -> list[tuple[str, str]]:
-    """(problem, run) of everything in a repository, sorted."""
-    parts = (name.split("/") for name in store.refs("refs/heads/"))
-    return sorted({(part[2], part[3]) for part in parts if len(part) == 5})
-
-
 def digest(*texts: str) -> str:
     """Names texts."""
     return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:24]
 
 
-class Reader:
+class IndexReader:
     """Reads one run of a repository. `clean` strikes out what must not leave the machine."""
 
     def __init__(self, store: Store, problem: str, run: str, clean: Clean) -> None:
         self.store, self.problem, self.run, self.clean = store, problem, run, clean
-        self._chronicle = Chronicle(store, problem, run)
-        self._branches = Branches(store, f"{problem}/{run}/")
-        self._heads = dict(sorted(self._named(store.refs(f"refs/heads/{problem}/{run}/"))))
-        self._calls = self._chronicle.of(Kind.CALLS)
+        self._reader = RunReader(store, problem, run, self._slim)
+        self._calls = self._reader.commits(Kind.CALLS)
+        self._reports: dict[str, tuple[str, str]] = {}
+        """Trial -> how its report begins, and the licence that its texts name."""
         self.kernel = lru_cache(_RECENT)(self._kernel)
         """A trial's id -> its kernel's language and files, cleaned."""
 
     def __len__(self) -> int:
         """Steps that `index` takes."""
-        return len(self._heads) + len(self._calls)
+        return len(self._calls)
 
     def index(self, step: Callable[[], None]) -> Run:
-        """Read all of it once; `step` is told of each trial and call. Raises LineageError."""
+        """Read all of it once; `step` is told of each call. Raises LineageError."""
         made = Run(self.problem, self.run)
-        newest = self._chronicle.newest_verdict()  # machines are kept apart, not ruled out
-        self._branches.key = Key(newest.problem, newest.judge) if newest else None
-        for name, commit in self._heads.items():
-            made.results[name] = self._result(name, commit)
-            step()
-        made.rounds = self._rounds()
+        key = self._reader.read().key
+        for trial in self._reader.trials(Key(key.problem, key.judge) if key else None):  # machines are kept apart
+            report, licence = self._reports[trial.id]
+            made.results[trial.id] = Result(trial, self._reader.heads[trial.id], report, licence)
+        made.rounds = self._reader.rounds
         made.asked = self._asked(made, step)
         return made
 
@@ -171,80 +154,60 @@ class Reader:
         messages = tuple({key: self.clean(text) for key, text in message.items()} for message in call.messages)
         return replace(call, messages=messages, answer=self.clean(call.answer))
 
-    # -- inside ----------------------------------------------------------------------------------
-
     def _kernel(self, trial: str) -> tuple[str, Mapping[str, str]]:
-        kernel = self._branches.load(trial, self._heads[trial]).kernel
+        kernel = self._reader.branches.load(trial, self._reader.heads[trial]).kernel
         assert kernel is not None
         return kernel.language, {name: self.clean(text) for name, text in kernel.files.items()}
 
-    @staticmethod
-    def _named(refs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        return ((ref.rpartition("/")[2], commit) for ref, commit in refs.items())
-
-    def _result(self, name: str, commit: str) -> Result:
-        trial = self._branches.holding(self._branches.load(name, commit), commit)
-        kernel = trial.kernel
-        texts = kernel.files.values() if kernel else ()
-        licence = joined(filter(None, map(named, texts)))
+    def _slim(self, trial: Trial) -> Trial:
+        """A trial without its texts, which `_reports` takes what is needed of; its verdict without all but ratios."""
+        kernel, said = trial.kernel, trial.evaluation
         report = self.clean(kernel.report).strip()[:_NEEDLE].strip() if kernel else ""
-        said = _slim(trial.evaluation) if trial.evaluation else None
-        return Result(replace(trial, kernel=None, experiment=None, evaluation=said), commit, report, licence)
-
-    def _rounds(self) -> dict[str, Round]:
-        found: dict[str, Round] = {}
-        for commit in self._chronicle.of(Kind.ROUNDS):
-            if name := commit.trailer("Round"):
-                made = found.setdefault(name, Round())
-                made.chosen = made.chosen or bool(commit.trailer("Base"))
-            if (cause := commit.trailer("Cause")) in found:
-                data = self.store.read(f"{commit.name}:trials.json")
-                trials: tuple[Trial, ...] = schema.load("trials", data, tuple)
-                found[cause].trials = tuple(trial.id for trial in trials)
-        return found
+        self._reports[trial.id] = report, joined(filter(None, map(named, kernel.files.values()))) if kernel else ""
+        if said:
+            timings = tuple(Timing(timing.case, timing.us) for timing in said.timings)
+            evidence = {key: said.evidence[key] for key in _KEPT if key in said.evidence}
+            said = replace(said, timings=timings, evidence=evidence)
+        return replace(trial, kernel=None, experiment=None, evaluation=said)
 
     def _asked(self, run: Run, step: Callable[[], None]) -> list[Asked]:
         """The calls in their order."""
         calls: list[Asked] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
         last: dict[tuple[str, str], int] = {}
-        learnt = [(commit.place, commit.name) for commit in self._chronicle.of(Kind.NOTES)]
-        for place, _, commit, _, _ in self._calls:
-            call = self.call(commit)
+        learnt = self._reader.commits(Kind.NOTES)
+        for commit in self._calls:
+            call = self.call(commit.name)
             stage = call.stage.partition("=")[0]
             group = (call.about, stage)
             again = group in questions and _asks_again(call, *questions[group][:2])
             if group in last:  # an answer that had to be asked for again is bad, or lost
                 calls[last[group]] = replace(calls[last[group]], malformed=again, used=False)
             if not again:
-                questions[group] = (*_question(call), commit)
+                questions[group] = (*_question(call), commit.name)
             answer = "" if call.error or call.cut or not call.answer else digest(call.answer)
-            used = bool(answer) and self._went_on(run, stage, call, (place, learnt))
+            used = bool(answer) and self._went_on(run, stage, call, commit.order, learnt)
             last[group] = len(calls)
             prompt = digest(*(text for message in call.messages for text in message.values()))
             question = questions[group][1:]
-            calls.append(Asked(commit, stage, call.model, call.about, prompt, answer, *question, False, used))
+            calls.append(Asked(commit.name, stage, call.model, call.about, prompt, answer, *question, False, used))
             step()
         for (about, _), number in last.items():
             if about in run.results and _GAVE_UP in run.results[about].trial.failure:
                 calls[number] = replace(calls[number], malformed=True)
         return calls
 
-    def _went_on(self, run: Run, stage: str, call: Call, notes: tuple[Place, list[tuple[Place, str]]]) -> bool:
+    def _went_on(self, run: Run, stage: str, call: Call, order: Order, learnt: list[Commit]) -> bool:
         """Whether the record holds what the answer says."""
         if stage == "writer":
             result = run.results.get(call.about)
             return bool(result and result.report and _says(call.answer, result.report))
-        found = run.rounds.get(call.about.removeprefix("round "), Round())
+        found = run.rounds.get(call.about.removeprefix("round "))
         if stage == "digester":
-            here, learnt = notes
-            after = next((commit for place, commit in learnt if place[0] == here[0] and place > here), "")
-            return bool(after) and any(_says(call.answer, note.title) for note in self._notes(after))
-        return found.chosen if stage == "selector" else bool(found.trials)
-
-    def _notes(self, commit: str) -> tuple[Note, ...]:
-        found: tuple[Note, ...] = schema.load("notes", self.store.read(f"{commit}:notes.json"), tuple)
-        return found
+            after = next((c.name for c in learnt if c.order[0] == order[0] and c.order > order), "")
+            notes = schema.load("notes", self.store.read(f"{after}:notes.json"), tuple) if after else ()
+            return any(_says(call.answer, note.title) for note in notes)
+        return bool(found and (found.selected if stage == "selector" else found.trials))
 
 
 def _question(call: Call) -> tuple[int, str]:
@@ -262,8 +225,3 @@ def _asks_again(call: Call, length: int, question: str) -> bool:
 def _says(answer: str, text: str) -> bool:
     """Plainly, or as JSON has it."""
     return text in answer or any(json.dumps(text, ensure_ascii=ascii_)[1:-1] in answer for ascii_ in (True, False))
-
-
-def _slim(said: Evaluation) -> Evaluation:
-    timings = tuple(Timing(timing.case, timing.us) for timing in said.timings)
-    return replace(said, timings=timings, evidence={key: said.evidence[key] for key in _KEPT if key in said.evidence})

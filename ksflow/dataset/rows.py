@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.dataset.licences import UNKNOWN, joined
-from ksflow.dataset.record import Asked, Reader, Run
+from ksflow.dataset.record import Asked, IndexReader, Run
 from ksflow.dataset.reward import Worth, beside_incumbent, best, comparable, holds, key, worth
 from ksflow.records import Origin, Trial, Verdict
 
@@ -79,7 +79,7 @@ class Source:
     """Where rows come from."""
 
     run: Run
-    reader: Reader
+    reader: IndexReader
     stages: tuple[str, ...]
     seen: Seen
     licence: str

@@ -27,10 +27,11 @@ from ksflow.config import compose
 from ksflow.dataset.card import MARK, SEE_CARD, Files
 from ksflow.dataset.licences import UNKNOWN, of_problem
 from ksflow.dataset.pairs import preference
-from ksflow.dataset.record import Reader, runs
+from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Seen, Source, chat, prompts, rl
 from ksflow.errors import ConfigError, counted
 from ksflow.lineage import Lineage
+from ksflow.lineage.history import runs
 from ksflow.lineage.store import Store
 from ksflow.lineage.transcript import Transcript
 from ksflow.records import Problem, family
@@ -144,7 +145,7 @@ def _sources(
     seen = Seen()
 
     def source(place: tuple[str, str], steps: Callable[[int], Callable[[], None]]) -> Source:
-        reader = Reader(store, *place, clean)
+        reader = IndexReader(store, *place, clean)
         index = reader.index(steps(len(reader)))
         known = problem(place[0])
         reference = of_problem(known) if known else UNKNOWN

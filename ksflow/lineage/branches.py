@@ -1,7 +1,7 @@
 """A branch -> its trial: what the files of a commit say, and which of its verdicts holds."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ksflow.errors import LineageError
@@ -34,24 +34,15 @@ class Branches:
 
     def holding(self, trial: Trial, commit: str) -> Trial:
         """The trial with its newest verdict that holds under the key; where none does its last one, as stale."""
-        if self.key is None or trial.evaluation is None:
-            return trial
-        changed = self.key.changed(trial.evaluation)
-        earlier = self._earlier(trial, commit, self.key) if changed else None
-        return replace(trial, evaluation=earlier or trial.evaluation, stale="" if earlier else changed)
+        return newest_holding(trial, self._earlier(trial, commit), self.key)
 
-    def _earlier(self, trial: Trial, commit: str, key: Key) -> Evaluation | None:
-        """The newest verdict under `key` below a commit, as long as the branch is about the same kernel."""
+    def _earlier(self, trial: Trial, commit: str) -> Iterator[Trial]:
+        """The trial as the commits below one of its branch have it, the newest first."""
         while parents := self.store.header(commit)[0]:
             commit = parents[0]
             if self.store.trailer(commit, "Trial") != trial.id:
-                return None
-            found = self.load(trial.id, commit)
-            if not found.evaluation or not found.kernel or found.kernel.files != (trial.kernel or found.kernel).files:
-                return None
-            if not key.changed(found.evaluation):
-                return found.evaluation
-        return None
+                return
+            yield self.load(trial.id, commit)
 
     def load(self, name: str, commit: str) -> Trial:
         """The trial as one commit of its branch has it. Raises LineageError."""
@@ -128,3 +119,20 @@ class Branches:
 
     def _texts(self, blobs: Mapping[str, str]) -> dict[str, str]:
         return {name: self.store.read(blob).decode() for name, blob in blobs.items()}
+
+
+def newest_holding(trial: Trial, earlier: Iterable[Trial], key: Key | None) -> Trial:
+    """A trial with its newest verdict under the key; where there is none, with its last one, as stale.
+
+    `earlier` is the trial with the verdicts before its last one, the newest first; one on another kernel ends the
+    search. Without a key every verdict holds.
+    """
+    changed = key.changed(trial.evaluation) if key and trial.evaluation else ""
+    if not key or not changed:
+        return trial
+    for before in earlier:
+        if not before.evaluation or (before.kernel and trial.kernel and before.kernel.files != trial.kernel.files):
+            break
+        if not key.changed(before.evaluation):
+            return replace(trial, evaluation=before.evaluation)
+    return replace(trial, stale=changed)

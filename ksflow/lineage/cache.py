@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ksflow import home
 from ksflow.errors import ConfigError, LineageError
 from ksflow.records import Evaluation, Kept, Kernel, Key, schema
 
@@ -73,6 +74,13 @@ class Cache:
         for file in _oldest(files, len(files) - self.most):
             with suppress(FileNotFoundError):
                 file.unlink()
+
+
+def evaluation_cache(enabled: object) -> Cache | None:
+    """Where verdicts are kept, unless `cache=false`. ConfigError where that is neither true nor false."""
+    if not isinstance(enabled, bool):
+        raise ConfigError(f"cache={enabled}; valid: true, false")
+    return Cache(home.cache("evaluations")) if enabled else None
 
 
 def _name(kernel: Kernel, key: Key) -> str:

@@ -1,24 +1,27 @@
-"""What sessions wrote into one run, commit by commit, in the order in which they wrote it.
+"""What sessions wrote into a run, read back commit by commit in the order in which they wrote it.
 
     ROUNDS   a round began, what it selected, what it planned      CALLS    model calls
     NOTES    what was learnt                                       TRIALS   kernels, failures and verdicts
 
-Whoever learns from runs reads them through this: prompts are compiled from it (`optimize`), training data is made of it
-(`dataset`). Order is that of the steps on record (`Step: session.number`), never that of ids or of branches: a seed
-that was judged again yesterday is newer than a trial of last week. What it does not do: read a trial's files, or say
-what an outcome is worth.
+This is the only reader of a run's past: prompts are compiled from it (`optimize`), training data is made of it
+(`dataset`), replays take their commits from it (`recorded_run`). Order is that of the steps on record
+(`Step: session.number`), never that of ids or of branches: a seed that was judged again yesterday is newer than a trial
+of last week. It renders no prompt, grades no answer and calls no model.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from ksflow.lineage import commit_message
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage, commit_message
+from ksflow.lineage.branches import Branches, newest_holding
 from ksflow.lineage.store import Store
-from ksflow.records import Evaluation, schema
+from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of, schema
 
-Place = tuple[int, int]
+Order = tuple[int, int]
 """Session, and number within it; zeros where a commit is from before there were sessions."""
 
 
@@ -34,19 +37,18 @@ class Kind(StrEnum):
 class Commit(NamedTuple):
     """One thing that a session wrote."""
 
-    place: Place
-    kind: Kind
+    order: Order
     name: str
     """The commit's id."""
+    tree: str
     date: int
     """Seconds since 1970."""
     text: str
     """Its message, without the step."""
+    kind: Kind | None = None
 
     def trailer(self, key: str) -> str:
-        """The last line `key: value` of the message; empty where there is none. What models wrote is indented, and so
-        never taken for one.
-        """
+        """The last line `key: value` of the message, or "". What models wrote is indented, so it is none."""
         found = re.findall(rf"^{key}: (\S+)$", self.text, re.MULTILINE)
         return found[-1] if found else ""
 
@@ -55,62 +57,196 @@ class Commit(NamedTuple):
         """What a stage wrote."""
         return "\n".join(line[4:] for line in self.text.split("\n") if line.startswith("    "))
 
+
+def read_commit(store: Store, name: str, kind: Kind | None = None) -> Commit:
+    """One commit by its id. Raises LineageError."""
+    tree, date, message = store.commit_facts(name)
+    text, step = commit_message.without_step(message)
+    session, _, number = step.partition(".")
+    return Commit((int(session), int(number)) if step else (0, 0), name, tree, date, text, kind)
+
+
+@dataclass(frozen=True)
+class RoundSnapshot:
+    """A round as it began, and what came of it."""
+
+    problem: str
+    run: str
+    round: str
+    """`<session>.<number>`"""
+    known: Population
+    """Every finished trial when it began."""
+    notes: tuple[Note, ...] = ()
+    """What was learnt until the selection."""
+    selected: bool = False
+    """A choice is on record."""
+    choice: Choice | None = None
+    """The choice, where its trials are still there."""
+    plan: Plan | None = None
+    trials: tuple[Trial, ...] = ()
+    """The experiments that were dispatched, without their kernels."""
+    learnt: bool = False
+    """Notes were written in it."""
+    before: tuple[Note, ...] = ()
+    """What was learnt when it began."""
+    began: int = 0
+    """Seconds since 1970."""
+
     @property
-    def judged(self) -> bool:
-        """Whether it is a verdict on a trial."""
-        return self.kind is Kind.TRIALS and bool(self.trailer("Verdict"))
+    def name(self) -> str:
+        """Tells rounds apart, whatever the run."""
+        return f"{self.problem}/{self.run}/{self.round}"
 
 
-class Chronicle:
-    """The commits of one run. It is read when it is asked."""
+@dataclass(frozen=True)
+class RunHistory:
+    """A run: its rounds, and what finally became of its trials."""
 
-    def __init__(self, store: Store, problem: str, run: str) -> None:
-        self._store = store
-        self._heads = f"refs/heads/{problem}/{run}/"
-        self._side = f"refs/ksflow/{problem}/{run}/"
+    problem: Problem
+    run: str
+    rounds: tuple[RoundSnapshot, ...]
+    final: Population
 
-    def __iter__(self) -> Iterator[Commit]:
-        """Everything, in order. Raises LineageError."""
-        return iter(self.of(*Kind))
+    def children(self, base: str) -> tuple[Trial, ...]:
+        """Experiments that were designed for a base, finished, repairs included, in the order of their ids."""
+        known = self.final.by_id
+        return tuple(t for t in self.final.trials if t.experiment and (of := base_of(t, known)) and of.id == base)
 
-    def of(self, *kinds: Kind) -> list[Commit]:
+    def until(self, snapshot: RoundSnapshot) -> "RunHistory":
+        """The run as far as it had come when that round began: no later outcome can be asked for."""
+        return replace(self, final=snapshot.known)
+
+
+class RunReader:
+    """Walks the commits of one run; `rounds`, `key`, `notes` and `population` are what it has met so far.
+
+    `slim` makes of each trial what is to be remembered of it. With it the rounds hold no populations, choices or plans,
+    so that the memory for a long run stays small.
+    """
+
+    def __init__(self, store: Store, problem: str, run: str, slim: Callable[[Trial], Trial] | None = None) -> None:
+        self.store, self.problem, self.run, self._slim = store, problem, run, slim
+        self.branches = Branches(store, f"{problem}/{run}/")
+        self.heads = refs_by_trial(store, f"refs/heads/{problem}/{run}/")
+        """Trial -> the newest commit of its branch."""
+        self.rounds: dict[str, RoundSnapshot] = {}
+        self.key: Key | None = None
+        """What the newest verdict holds for, whichever trial it is on."""
+        self.notes: tuple[Note, ...] = ()
+        self._verdicts: dict[str, list[Trial]] = {}
+        """Trial -> the trial with each of its verdicts, in the order in which they were given; or as it failed."""
+
+    def commits(self, *kinds: Kind) -> list[Commit]:
         """The commits of some kinds, in order. Raises LineageError."""
         found: list[Commit] = []
         for kind in kinds:
-            found += self._trials() if kind is Kind.TRIALS else self._chain(kind)
-        return sorted(found, key=lambda commit: commit.place)
+            found += self._trial_commits() if kind is Kind.TRIALS else self._chain(kind)
+        return sorted(found, key=lambda commit: commit.order)
 
-    def newest_verdict(self) -> Evaluation | None:
-        """The verdict that was given last, whichever trial it is on. Raises LineageError."""
-        last = next((commit for commit in reversed(self.of(Kind.TRIALS)) if commit.judged), None)
-        return evaluation(self._store, last) if last else None
+    def read(self) -> "RunReader":
+        """Walk all rounds, notes and trials. Raises LineageError."""
+        take = {Kind.ROUNDS: self._take_round, Kind.NOTES: self._take_notes, Kind.TRIALS: self._take_trial}
+        for commit in self.commits(*take):
+            assert commit.kind is not None
+            take[commit.kind](commit)
+        return self
 
-    # -- inside ----------------------------------------------------------------------------------
+    def trials(self, key: Key | None) -> tuple[Trial, ...]:
+        """Every judged or failed trial by its id, with its newest verdict under the key; without one, as stale."""
+        found = sorted(self._verdicts.items())
+        return tuple(newest_holding(verdicts[-1], reversed(verdicts[:-1]), key) for _, verdicts in found)
+
+    def population(self) -> Population:
+        """Under the newest verdict's key: what was judged under another one alone is known by its id and no more."""
+        found = self.trials(self.key)
+        return Population(
+            tuple(trial for trial in found if not trial.stale), tuple(trial for trial in found if trial.stale)
+        )
 
     def _chain(self, kind: Kind) -> Iterator[Commit]:
-        for name in reversed(self._store.history(f"{self._side}{kind.value}")):
-            yield self._commit(kind, name)
+        for name in reversed(self.store.history(f"refs/ksflow/{self.problem}/{self.run}/{kind.value}")):
+            yield read_commit(self.store, name, kind)
 
-    def _trials(self) -> Iterator[Commit]:
+    def _trial_commits(self) -> Iterator[Commit]:
         """Of every branch the commits that are about its own trial: below them are those of its parents."""
-        for ref, head in sorted(self._store.refs(self._heads).items()):
-            trial, found, name = ref.rpartition("/")[2], [], head
-            while (commit := self._commit(Kind.TRIALS, name)).trailer("Trial") == trial:
+        for trial, name in self.heads.items():
+            found = []
+            while (commit := read_commit(self.store, name, Kind.TRIALS)).trailer("Trial") == trial:
                 found.append(commit)
-                parents = self._store.header(name)[0]
+                parents = self.store.header(name)[0]
                 if not parents:
                     break
                 name = parents[0]
             yield from reversed(found)
 
-    def _commit(self, kind: Kind, name: str) -> Commit:
-        _, date, said = self._store.told(name)
-        text, step = commit_message.without_step(said)
-        session, _, number = step.partition(".")
-        return Commit((int(session), int(number)) if step else (0, 0), kind, name, date, text)
+    def _take_round(self, commit: Commit) -> None:
+        if name := commit.trailer("Round"):
+            if commit.trailer("Base"):
+                self._take_choice(name, commit)
+            else:
+                known = Population(()) if self._slim else self.population()
+                self.rounds[name] = RoundSnapshot(
+                    self.problem, self.run, name, known, notes=self.notes, before=self.notes, began=commit.date
+                )
+        elif commit.text.startswith("plan ") and (name := commit.trailer("Cause")) in self.rounds:
+            plan = None if self._slim else schema.load("plan", self.store.read(f"{commit.name}:plan.json"), Plan)
+            trials = schema.load("trials", self.store.read(f"{commit.name}:trials.json"), tuple)
+            self.rounds[name] = replace(self.rounds[name], plan=plan, trials=tuple(map(self._slim or _same, trials)))
+
+    def _take_choice(self, name: str, commit: Commit) -> None:
+        if name not in self.rounds:
+            return
+        snapshot = replace(self.rounds[name], selected=True)
+        base, reference = commit.trailer("Base"), commit.trailer("Reference")
+        if {base, reference} <= snapshot.known.by_id.keys():
+            known = snapshot.known.closing(self.notes)
+            choice = known.choose(base, reference, commit.body)
+            snapshot = replace(snapshot, known=known, notes=self.notes, choice=choice)
+        self.rounds[name] = snapshot
+
+    def _take_notes(self, commit: Commit) -> None:
+        if self._slim:
+            return
+        if self.rounds:
+            newest = next(reversed(self.rounds))
+            self.rounds[newest] = replace(self.rounds[newest], learnt=True)
+        self.notes = schema.load("notes", self.store.read(f"{commit.name}:notes.json"), tuple)
+
+    def _take_trial(self, commit: Commit) -> None:
+        trial = self.branches.load(commit.trailer("Trial"), commit.name)
+        if trial.evaluation is not None:
+            self.key = Key(trial.evaluation.problem, trial.evaluation.judge, trial.evaluation.target)
+        if trial.evaluation is not None or trial.failure:
+            self._verdicts.setdefault(trial.id, []).append((self._slim or _same)(trial))
 
 
-def evaluation(store: Store, commit: Commit) -> Evaluation:
-    """The verdict that a commit holds. Raises LineageError."""
-    found: Evaluation = schema.load("evaluation", store.read(f"{commit.name}:evaluation.json"), Evaluation)
-    return found
+def _same(trial: Trial) -> Trial:
+    return trial
+
+
+def refs_by_trial(store: Store, prefix: str) -> dict[str, str]:
+    """The refs right below a prefix by the last part of their names, sorted."""
+    return dict(sorted((ref.rpartition("/")[2], commit) for ref, commit in store.refs(prefix).items()))
+
+
+def runs(store: Store, problem: str = "") -> list[tuple[str, str]]:
+    """(problem, run) of everything in a repository, or of one problem, sorted."""
+    parts = (name.split("/") for name in store.refs("refs/heads/"))
+    return sorted({(part[2], part[3]) for part in parts if len(part) == 5 and problem in ("", part[2])})
+
+
+def read_histories(
+    open_lineage: Callable[..., Lineage], problem: Problem, names: Sequence[str] = ()
+) -> tuple[RunHistory, ...]:
+    """The runs of a problem, all or some. LineageError where there is no lineage, ConfigError for a run it lacks."""
+    lineage = open_lineage(problem=problem.name, run="main", create=False)
+    try:
+        known = [run for _, run in runs(lineage.store, problem.name)]
+        if missing := [name for name in names if name not in known]:
+            raise ConfigError(f"{problem.name} has no run {missing[0]}; runs: {', '.join(known) or 'none'}")
+        readers = [RunReader(lineage.store, problem.name, run).read() for run in names or known]
+    finally:
+        lineage.close()
+    return tuple(
+        RunHistory(problem, reader.run, tuple(reader.rounds.values()), reader.population()) for reader in readers
+    )

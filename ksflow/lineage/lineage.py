@@ -126,7 +126,7 @@ class Lineage:
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
         found = [trial for trial in self.all_trials() if trial.evaluation]
-        dated = [(self.store.told(self._index.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
+        dated = [(self.store.commit_facts(self._index.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
         if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
             self.expect(Key(newest.problem, newest.judge, newest.target))
 

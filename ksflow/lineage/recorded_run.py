@@ -5,38 +5,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage import Lineage, Recorded, commit_message
+from ksflow.lineage import Lineage, Recorded
 from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
-from ksflow.lineage.store import Store
-from ksflow.records import Call, Evaluation, Problem, Trial, schema
+from ksflow.lineage.history import Commit, read_commit
+from ksflow.records import Call, Evaluation, Problem, schema
 
 _JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
 """Commits that rest on verdicts which are on record by themselves."""
-_KNOWN: dict[tuple[Path, str, str], "RecordedRun"] = {}
-
-
-class _Commit(NamedTuple):
-    session: int
-    number: int
-    name: str
-    tree: str
-    date: int
-    text: str
+_OPENED: dict[tuple[Path, str, str], "RecordedRun"] = {}
 
 
 class RecordedRun:
     """The sessions of a run. `session` is the one that is being replayed; 0 stands for all of them."""
 
-    def __init__(self, open_: Callable[[], Lineage], name: str) -> None:
-        self._open, self._name = open_, name
+    def __init__(self, open_lineage: Callable[[], Lineage], name: str) -> None:
+        self._open, self._name = open_lineage, name
         self.session = 0
         self.anew = False
         """Whether the session's kernels are judged anew."""
-        with self._store() as (store, prefixes):
-            self.commits = sorted(_commits(store, prefixes))
+        with self._lineage() as lineage:
+            found = (read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes))
+            self.commits = sorted((commit for commit in found if commit.order > (0, 0)), key=lambda c: c.order)
         if not self.commits:
             raise ConfigError(f"{name} has no session on record; name a run that has one with recorded.run=")
 
@@ -47,15 +38,17 @@ class RecordedRun:
         """The steps of a session as they were, its settings and notes. ConfigError when it is not on record."""
         self.anew = False
         settings, initial_notes = self._settings(session)
-        steps = [RecordedCommit(c.number, c.tree, c.text, c.date) for c in self._of(session)]
+        steps = [RecordedCommit(c.order[1], c.tree, c.text, c.date) for c in self._commits(session)]
         if [step.number for step in steps] != list(range(1, len(steps) + 1)):
             raise ConfigError(f"session {session} of {self._name} has lost commits, so it cannot be replayed exactly")
-        return ReplayedOrder(steps, self._ids(session), _arguments(settings)), settings, initial_notes
+        given = re.match(r"arguments:((?:\n- .*)*)", settings)
+        arguments = " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
+        return ReplayedOrder(steps, self._ids(session), arguments), settings, initial_notes
 
     def judged_anew(self, session: int) -> Recorded:
         """Steps as they come, with the ids of a recorded session, and its settings and notes."""
         self.anew, (settings, initial_notes) = True, self._settings(session)
-        rounds = sum(c.text.startswith(f"round {session}.") for c in self._of(session))
+        rounds = sum(c.text.startswith(f"round {session}.") for c in self._commits(session))
         return RecordedIds(time.time, self._ids(session), rounds), settings, initial_notes
 
     def calls(self) -> tuple[Call, ...]:
@@ -67,64 +60,53 @@ class RecordedRun:
 
         Verdicts on kernels whose branches were removed since are left out.
         """
-        digests = {trial.id: trial.kernel.digest for trial in self._trials() if trial.kernel}
+        with self._lineage() as lineage:
+            digests = {trial.id: trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
         found = []
         for commit, data in self._files("evaluation.json"):
-            trial = re.search(r"^Trial: (\S+)$", commit.text, re.MULTILINE)
-            evaluation = schema.load("evaluation", data, Evaluation)
-            if (
-                trial
-                and trial[1] in digests
-                and not _JUDGED_AGAIN.match(commit.text)
-                and "repeat" not in evaluation.evidence
-            ):
-                found.append((digests[trial[1]], evaluation))
+            trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
+            asked = not _JUDGED_AGAIN.match(commit.text) and "repeat" not in evaluation.evidence
+            if trial in digests and asked:
+                found.append((digests[trial], evaluation))
         return tuple(found)
 
-    def _trials(self) -> tuple[Trial, ...]:
-        lineage = self._open()
-        try:
-            return lineage.all_trials()
-        finally:
-            lineage.close()
+    def _commits(self, session: int) -> list[Commit]:
+        return [commit for commit in self.commits if session in (0, commit.order[0])]
 
-    def _of(self, session: int) -> list[_Commit]:
-        return [commit for commit in self.commits if session in (0, commit.session)]
-
-    def _files(self, name: str) -> Iterator[tuple[_Commit, bytes]]:
-        with self._store() as (store, _):
-            for commit in self._of(self.session):
-                entries = store.entries(commit.name)
+    def _files(self, name: str) -> Iterator[tuple[Commit, bytes]]:
+        with self._lineage() as lineage:
+            for commit in self._commits(self.session):
+                entries = lineage.store.entries(commit.name)
                 if name in entries:
-                    yield commit, store.read(entries[name])
+                    yield commit, lineage.store.read(entries[name])
 
     def _settings(self, session: int) -> tuple[str, bytes]:
         """The settings and, as JSON, the notes that a session was made with; b"" where it had none."""
-        found = [c for c in self._of(session) if c.text.startswith(f"session {session}\n")]
+        found = [c for c in self._commits(session) if c.text.startswith(f"session {session}\n")]
         if not found:
             raise ConfigError(
-                f"all {self.commits[-1].session} sessions of {self._name} are replayed in this run; "
+                f"all {self.commits[-1].order[0]} sessions of {self._name} are replayed in this run; "
                 "name a new one with run=, or another recorded one with recorded.run="
             )
         self.session = session
-        with self._store() as (store, _):
-            entries = store.entries(found[0].name)
-            notes = store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
-            return store.read(entries["session.yaml"]).decode(), notes
+        with self._lineage() as lineage:
+            entries = lineage.store.entries(found[0].name)
+            notes = lineage.store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
+            return lineage.store.read(entries["session.yaml"]).decode(), notes
 
     def _ids(self, session: int) -> Mapping[str, tuple[str, ...]]:
         """The name of a round, or the repaired trial -> the ids that were given."""
         found = {}
-        for commit in self._of(session):
-            if cause := re.search(r"^Cause: (\S+)$", commit.text, re.MULTILINE):
-                found[cause[1]] = tuple(re.findall(r"\d{5,}", commit.text.partition("\n")[0]))
+        for commit in self._commits(session):
+            if cause := commit.trailer("Cause"):
+                found[cause] = tuple(re.findall(r"\d{5,}", commit.text.partition("\n")[0]))
         return found
 
     @contextmanager
-    def _store(self) -> Iterator[tuple[Store, tuple[str, str]]]:
+    def _lineage(self) -> Iterator[Lineage]:
         lineage = self._open()
         try:
-            yield lineage.store, lineage.prefixes
+            yield lineage
         finally:
             lineage.close()
 
@@ -134,22 +116,7 @@ def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "
     opened = lineage(problem=problem.name, run=run, create=False)
     key = (opened.store.path.resolve(), problem.name, run)
     opened.close()
-    if key not in _KNOWN:
+    if key not in _OPENED:
         name = f"run {run} of {problem.name} in {opened.store.path}"
-        _KNOWN[key] = RecordedRun(lambda: lineage(problem=problem.name, run=run, create=False), name)
-    return _KNOWN[key]
-
-
-def _arguments(settings: str) -> str:
-    """The command line of a session, from its settings."""
-    given = re.match(r"arguments:((?:\n- .*)*)", settings)
-    return " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
-
-
-def _commits(store: Store, prefixes: tuple[str, str]) -> Iterator[_Commit]:
-    for name in store.history(*prefixes):
-        tree, date, said = store.told(name)
-        text, step = commit_message.without_step(said)
-        if step:
-            session, number = map(int, step.split("."))
-            yield _Commit(session, number, name, tree, date, text)
+        _OPENED[key] = RecordedRun(lambda: lineage(problem=problem.name, run=run, create=False), name)
+    return _OPENED[key]

@@ -119,7 +119,7 @@ class Store:
         """A commit and its ancestors, the newest first; without those of `before`, where that is given."""
         return self._git("rev-list", head, *([f"^{before}"] if before else [])).split()
 
-    def told(self, commit: str) -> tuple[str, int, str]:
+    def commit_facts(self, commit: str) -> tuple[str, int, str]:
         """A commit's tree, its date (seconds since 1970) and its message."""
         head, _, text = self.read(commit).decode(errors="replace").partition("\n\n")
         found = re.search(r"^tree (\w+)$.*^committer .* (\d+) [+-]\d{4}$", head, re.MULTILINE | re.DOTALL)
@@ -139,7 +139,7 @@ class Store:
 
         Refs whose files are damaged are left out; `damaged` names those that were met.
         """
-        out, said = self._told("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
+        out, said = self._run_git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
         for name in re.findall(r"^warning: ignoring broken ref (\S+)$", said, re.MULTILINE):
             if name not in self.damaged:
                 self.damaged.add(name)
@@ -290,9 +290,9 @@ class Store:
             self._claims = -1
 
     def _git(self, command: str, *arguments: str) -> str:
-        return self._told(command, *arguments)[0]
+        return self._run_git(command, *arguments)[0]
 
-    def _told(self, command: str, *arguments: str) -> tuple[str, str]:
+    def _run_git(self, command: str, *arguments: str) -> tuple[str, str]:
         """What a git command wrote to its output, and what it warned of. Raises LineageError when it fails."""
         try:
             told: Any = self._repo.git._call_process(command, *arguments, with_extended_output=True)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from ksflow.lineage.history import RoundSnapshot, RunHistory
 from ksflow.optimize import metrics
-from ksflow.optimize.division import PARTS, Division, divide
-from ksflow.optimize.history import History, Moment
+from ksflow.optimize.held_out import PARTS, HeldOutSplit, split_rounds
 from ksflow.optimize.metrics import Grader, Judge
 from ksflow.protocols import Writer
-from ksflow.records import Material, Note, Origin
+from ksflow.records import Material, Note, Origin, Problem
 
-Asked = tuple[Callable[[], object], Callable[[History], Callable[[str], Grader]]]
+Question = tuple[Callable[[], object], Callable[[RunHistory, str], Grader]]
 """A call of the stage as the round made it, and what grades an answer to it: given the run as far as a grade may look,
 and all that the model is shown.
 """
@@ -33,52 +33,34 @@ class Source:
     write: Writer | None = None
     """Carries out new experiments; without it they are looked up in the record."""
 
-    def questions(self, moment: Moment) -> Iterator[Asked]:
+    def questions(self, problem: Problem, snapshot: RoundSnapshot) -> Iterator[Question]:
         """What the stage was asked in a round."""
-        yield from {
-            "selector": self._selector,
-            "designer": self._designer,
-            "writer": self._writer,
-            "digester": self._digester,
-        }[self.name](moment)
+        ask, notes, choice = self.stage.question, self.initial_notes + snapshot.notes, snapshot.choice
+        if self.name == "digester":
+            if snapshot.learnt:
+                material = Material((), snapshot.known, snapshot.before)
+                yield partial(ask, problem, material), lambda history, shown: metrics.digester(shown)
+        elif choice and self.name == "selector":
+            yield (
+                partial(ask, problem, snapshot.known),
+                lambda history, shown: metrics.selector(history, snapshot),
+            )
+        elif choice and self.name == "designer":
+            yield (
+                partial(ask, problem, snapshot.known, choice, notes),
+                lambda history, shown: metrics.designer(snapshot, self._attempt(history)),
+            )
+        elif choice:
+            assert self.judge is not None
+            grader = metrics.writer(problem, choice, self.judge)
+            for trial in snapshot.trials:
+                if trial.experiment and trial.origin is Origin.EXPERIMENT:
+                    yield partial(ask, problem, choice, trial.experiment, notes), lambda history, shown: grader
 
-    def _selector(self, moment: Moment) -> Iterator[Asked]:
-        if moment.choice:
-            yield partial(self.stage.question, moment.problem, moment.known), _grading(metrics.selector, moment)
-
-    def _designer(self, moment: Moment) -> Iterator[Asked]:
-        if moment.choice:
-            notes = self.initial_notes + moment.notes
-            ask = partial(self.stage.question, moment.problem, moment.known, moment.choice, notes)
-            yield ask, _grading(self._measured, moment)
-
-    def _measured(self, history: History, moment: Moment) -> Grader:
-        live = metrics.live(self.judge, self.write) if self.judge and self.write else None
-        return metrics.designer(moment, live or metrics.recorded(history))
-
-    def _writer(self, moment: Moment) -> Iterator[Asked]:
-        assert self.judge is not None
-        for trial in moment.trials:
-            if moment.choice and trial.experiment and trial.origin is Origin.EXPERIMENT:
-                grader = metrics.writer(moment, moment.choice, self.judge)
-                notes = self.initial_notes + moment.notes
-                ask = partial(self.stage.question, moment.problem, moment.choice, trial.experiment, notes)
-                yield ask, _whatever(grader)
-
-    def _digester(self, moment: Moment) -> Iterator[Asked]:
-        if moment.learnt:
-            material = Material((), moment.known, moment.before)
-            yield partial(self.stage.question, moment.problem, material), lambda history: metrics.digester
-
-
-def _whatever(grader: Grader) -> Callable[[History], Callable[[str], Grader]]:
-    """The grader, whatever became of the run and whatever the model is shown."""
-    return lambda history: lambda shown: grader
-
-
-def _grading(make: Callable[[History, Moment], Grader], moment: Moment) -> Callable[[History], Callable[[str], Grader]]:
-    """What a grader is made of that looks at the run, and not at what the model is shown."""
-    return lambda history: lambda shown: make(history, moment)
+    def _attempt(self, history: RunHistory) -> metrics.Attempt:
+        if self.judge and self.write:
+            return metrics.live(history.problem, self.judge, self.write)
+        return metrics.recorded(history)
 
 
 class Parts(NamedTuple):
@@ -96,13 +78,13 @@ class Parts(NamedTuple):
 
 
 @dataclass
-class _Later:
+class _DeferredGrader:
     """Grades one question, once it is known in which part its round is."""
 
-    history: History
-    moment: Moment
-    make: Callable[[History], Callable[[str], Grader]]
-    division: Division | None = None
+    history: RunHistory
+    snapshot: RoundSnapshot
+    make: Callable[[RunHistory, str], Grader]
+    split: HeldOutSplit | None = None
     shown: str = ""
 
     def hear(self, shown: str) -> Grader:
@@ -112,39 +94,39 @@ class _Later:
 
     @cached_property
     def _grader(self) -> Grader:
-        assert self.division is not None
-        return self.make(self.division.reach(self.history, self.moment))(self.shown)
+        assert self.split is not None
+        return self.make(self.split.visible(self.history, self.snapshot), self.shown)
 
 
-def gather(source: Source, school: Any, histories: Sequence[History], most: int, seed: int) -> Parts:
-    """Have the school hear every question, and divide them by rounds. ConfigError where there are too few."""
+def gather(source: Source, school: Any, histories: Sequence[RunHistory], most: int, seed: int) -> Parts:
+    """Have the school hear every question, and split them by rounds. ConfigError where there are too few."""
     cases: dict[str, list[int]] = {}
-    graders: list[_Later] = []
-    asked: dict[str, Moment] = {}
+    graders: list[_DeferredGrader] = []
+    asked: dict[str, RoundSnapshot] = {}
     seen: set[str] = set()
     for history in histories:
-        for moment in history.moments:
-            for call, make in source.questions(moment):
-                graders.append(later := _Later(history, moment, make))
-                case = school.hear(call, later.hear)
+        for snapshot in history.rounds:
+            for call, make in source.questions(history.problem, snapshot):
+                graders.append(grader := _DeferredGrader(history, snapshot, make))
+                case = school.hear(call, grader.hear)
                 if case is not None and (text := school.shown(case)) not in seen:
                     seen.add(text)
-                    cases.setdefault(moment.name, []).append(case)
-                    asked[moment.name] = moment
-    division = divide(asked.values(), seed, source.name)
-    for later in graders:
-        later.division = division
-    return _parts(division, cases, most, seed)
+                    cases.setdefault(snapshot.name, []).append(case)
+                    asked[snapshot.name] = snapshot
+    split = split_rounds(asked.values(), seed, source.name)
+    for grader in graders:
+        grader.split = split
+    return _parts(split, cases, most, seed)
 
 
-def _parts(division: Division, cases: Mapping[str, Sequence[int]], most: int, seed: int) -> Parts:
+def _parts(split: HeldOutSplit, cases: Mapping[str, Sequence[int]], most: int, seed: int) -> Parts:
     found = []
     for name, share in PARTS.items():
-        mine = sorted(case for moment in division.parts[name] for case in cases[moment])
+        mine = sorted(case for snapshot in split.parts[name] for case in cases[snapshot])
         random.Random(f"{seed} {name}").shuffle(mine)
         found.append(tuple(mine[: max(2, round(most * share))]))
     train, validation, held_out = found
-    counts = [len(division.parts[name]) for name in PARTS]
-    of = {case: moment for moment, mine in cases.items() for case in mine}
-    rounds = tuple(of[case] for case in held_out)
-    return Parts(train, validation, held_out, (counts[0], counts[1], counts[2]), division.how, rounds)
+    first, second, third = (len(split.parts[name]) for name in PARTS)
+    round_of = {case: name for name, mine in cases.items() for case in mine}
+    rounds = tuple(round_of[case] for case in held_out)
+    return Parts(train, validation, held_out, (first, second, third), split.how, rounds)

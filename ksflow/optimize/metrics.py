@@ -11,23 +11,23 @@ No model is asked for its opinion. What nobody measured is said to be unknown, a
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ksflow import evaluation
 from ksflow.errors import BudgetError, StageError
 from ksflow.lineage.cache import Cache
-from ksflow.optimize.history import History, Moment
+from ksflow.lineage.history import RoundSnapshot, RunHistory
 from ksflow.protocols import Evaluator, Writer
 from ksflow.records import Choice, Evaluation, Experiment, Kernel, Note, Plan, Problem, Trial, Verdict, between, speedup
 
 VERSION = 2
 """Another one means that scores cannot be compared."""
+PERFECT = 0.999
+"""A mean score from which on there is nothing to learn."""
 Grade = tuple[float, str]
 Grader = Callable[..., Grade]
 """Of what the stage makes of an answer, or why it refuses it."""
-PERFECT = 0.999
-"""A mean score from which on there is nothing to learn."""
 _ALIKE = 0.5
 """Shared words from which on two descriptions are of one experiment."""
 _NEUTRAL = 0.5
@@ -39,15 +39,9 @@ def graded(gain_percent: float) -> float:
     return min(1.0, max(0.0, 0.5 + 0.5 * math.log2(max(1 + gain_percent / 100, 1e-9))))
 
 
-def gain(base: Trial, trial: Trial) -> float | None:
-    """In percent; None where one of them has no time, or they were judged under different keys."""
-    found = speedup(trial, base)
-    return found.gain_percent if found else None
-
-
 @dataclass
 class Judge:
-    """Asks the evaluator once for each kernel, one at a time, and at most so often."""
+    """Asks the evaluator once for each kernel, one at a time, and at most `most` times."""
 
     evaluate: Evaluator
     cache: Cache | None = None
@@ -59,8 +53,7 @@ class Judge:
         """Its verdict: as it was given before, or now. BudgetError, StageError."""
         name = (problem.name, kernel.digest)
         if name not in self._known:
-            key = evaluation.key(problem, self.evaluate)
-            kept = self.cache.find(kernel, key) if self.cache else None
+            kept = self.cache.find(kernel, evaluation.key(problem, self.evaluate)) if self.cache else None
             self._known[name] = kept.evaluation if kept else self._ask(problem, kernel)
         return self._known[name]
 
@@ -74,8 +67,8 @@ class Judge:
             self.cache.keep(kernel, problem.name, "optimize", found)
         return found
 
-    def gain(self, problem: Problem, base: Trial, found: Evaluation) -> float | None:
-        """In percent, of an accepted kernel over its base, judged under the same key."""
+    def gain_percent(self, problem: Problem, base: Trial, found: Evaluation) -> float | None:
+        """Of an accepted kernel over its base, judged under the same key; None where one of them has no time."""
         if found.score_us is None or base.kernel is None:
             return None
         before = base.evaluation
@@ -88,13 +81,16 @@ class Judge:
 # -- selector ------------------------------------------------------------------------------------
 
 
-def selector(history: History, moment: Moment) -> Grader:
-    """By the fastest kernel that was ever made from a base, among the bases of that moment."""
-    made = {trial.id: _fastest(history.children(trial.id)) for trial in moment.known.ranked}
-    known = {base: us for base, us in made.items() if us}
-    best = min(known.values(), default=0.0)
-    worth = {base: best / us for base, us in known.items()}
+def selector(history: RunHistory, snapshot: RoundSnapshot) -> Grader:
+    """By the fastest kernel that was ever made from a base, among the bases of that round."""
+    fastest: dict[str, float] = {}
+    for base in snapshot.known.ranked:
+        if times := [child.score_us for child in history.children(base.id) if child.score_us is not None]:
+            fastest[base.id] = min(times)
+    best = min(fastest.values(), default=0.0)
+    worth = {base: best / us for base, us in fastest.items()}
     prior = statistics.fmean(worth.values()) if worth else _NEUTRAL
+    leader = f" That one was made from {min(fastest, key=lambda base: fastest[base])}." if fastest else ""
 
     def grade(choice: Choice | None, refused: str) -> Grade:
         if choice is None:
@@ -103,28 +99,20 @@ def selector(history: History, moment: Moment) -> Grader:
         if base not in worth:
             return prior, (
                 f"Nothing was made from base {base}, so what it is worth is unknown: it counts as the mean of the "
-                f"others, {prior:.2f}.{_leader(known)}"
+                f"others, {prior:.2f}.{leader}"
             )
         return worth[base], (
-            f"The best kernel made from base {base} took {known[base]:.4g} us; the best made from any base that there "
-            f"was took {best:.4g} us.{_leader(known)}"
+            f"The best kernel made from base {base} took {fastest[base]:.4g} us; the best made from any base that "
+            f"there was took {best:.4g} us.{leader}"
         )
 
     return grade
 
 
-def _leader(known: dict[str, float]) -> str:
-    return f" That one was made from {min(known, key=lambda base: known[base])}." if known else ""
-
-
-def _fastest(trials: Iterable[Trial]) -> float:
-    """The least time in µs; 0 where none was accepted."""
-    return min((trial.score_us for trial in trials if trial.score_us is not None), default=0.0)
-
-
 # -- designer ------------------------------------------------------------------------------------
 
-Try = Callable[[Moment, Choice, Experiment], "Measured | None"]
+Attempt = Callable[[RoundSnapshot, Choice, Experiment], "Measured | None"]
+"""Says what an experiment did, or would do, to the base; None where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -137,54 +125,54 @@ class Measured:
     """None where it brought no time."""
 
 
-def designer(moment: Moment, attempt: Try) -> Grader:
-    """`attempt` says what an experiment did, or would do, to the base; None where nobody knows."""
+def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
+    """By how different its experiments are, how well it predicts, and what the best of them gains."""
 
     def grade(plan: Plan | None, refused: str) -> Grade:
-        if plan is None or moment.choice is None:
+        if plan is None or snapshot.choice is None:
             return 0.0, f"The answer was refused: {refused}"
         tried = [plan.experiments[index] for index in plan.picked]
-        found = [(one, attempt(moment, moment.choice, one)) for one in tried]
+        found = [(one, attempt(snapshot, snapshot.choice, one)) for one in tried]
         known = [(one, measured) for one, measured in found if measured]
-        apart = _apart([experiment.description for experiment in plan.experiments])
+        words = [_words(experiment.description) for experiment in plan.experiments]
+        shared = [_shared(one, other) for index, one in enumerate(words) for other in words[:index]]
+        apart = 1 - statistics.fmean(shared) if shared else 0.0
         right = statistics.fmean([_calibrated(*pair) for pair in known]) if known else _NEUTRAL
-        best = max((_worth(measured) for _, measured in known), default=_NEUTRAL)
-        said = [_told(one, measured) for one, measured in found]
-        lines = [
-            f"Of 1: difference between the experiments {apart:.2f}, predictions {right:.2f}, best gain {best:.2f}.",
-            *said,
-        ]
-        return 0.2 + 0.15 * apart + 0.25 * right + 0.4 * best, "\n".join(lines)
+        gains = [0.0 if of.gain_percent is None else graded(of.gain_percent) for _, of in known]
+        best = max(gains, default=_NEUTRAL)
+        said = f"Of 1: difference between the experiments {apart:.2f}, predictions {right:.2f}, best gain {best:.2f}."
+        score = 0.2 + 0.15 * apart + 0.25 * right + 0.4 * best
+        return score, "\n".join([said, *(_compared(one, measured) for one, measured in found)])
 
     return grade
 
 
-def recorded(history: History) -> Try:
+def recorded(history: RunHistory) -> Attempt:
     """What the nearest recorded experiment on the same base did."""
 
-    def attempt(moment: Moment, choice: Choice, experiment: Experiment) -> Measured | None:
+    def attempt(snapshot: RoundSnapshot, choice: Choice, experiment: Experiment) -> Measured | None:
         near = [(_near(experiment, trial.experiment), trial) for trial in history.children(choice.base.id)]
         share, trial = max(near, key=lambda pair: (pair[0], pair[1].id), default=(0.0, None))
         if trial is None or share < _ALIKE:
             return None
-        found = gain(choice.base, trial)
-        return Measured(f"as recorded in {trial.id}, {trial.verdict}", found)
+        found = speedup(trial, choice.base)
+        return Measured(f"as recorded in {trial.id}, {trial.verdict}", found.gain_percent if found else None)
 
     return attempt
 
 
-def live(judge: Judge, write: Writer) -> Try:
+def live(problem: Problem, judge: Judge, write: Writer) -> Attempt:
     """What the writer's kernel does, by the judge."""
 
-    def attempt(moment: Moment, choice: Choice, experiment: Experiment) -> Measured | None:
+    def attempt(snapshot: RoundSnapshot, choice: Choice, experiment: Experiment) -> Measured | None:
         try:
-            kernel = write(moment.problem, choice, experiment, moment.notes)
+            kernel = write(problem, choice, experiment, snapshot.notes)
         except StageError as error:
             return Measured(f"it could not be written: {error.reason[:300]}", None)
-        found = judge(moment.problem, kernel)
+        found = judge(problem, kernel)
         if found.verdict is Verdict.HARNESS:
             return None
-        return Measured(_verdict(found), judge.gain(moment.problem, choice.base, found))
+        return Measured(_verdict(found), judge.gain_percent(problem, choice.base, found))
 
     return attempt
 
@@ -193,7 +181,7 @@ def _near(one: Experiment, other: Experiment | None) -> float:
     if other is None:
         return 0.0
     if one.changes or other.changes:
-        return 1.0 if dict(one.changes) == dict(other.changes) else 0.0
+        return float(dict(one.changes) == dict(other.changes))
     return _shared(_words(one.description), _words(other.description))
 
 
@@ -205,13 +193,6 @@ def _shared(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(one | other) if one | other else 0.0
 
 
-def _apart(texts: list[str]) -> float:
-    """One less the mean share of words that two of them have in common."""
-    words = [*map(_words, texts)]
-    pairs = [_shared(one, other) for index, one in enumerate(words) for other in words[:index]]
-    return 1 - statistics.fmean(pairs) if pairs else 0.0
-
-
 def _calibrated(experiment: Experiment, measured: Measured) -> float:
     """1 inside of the predicted range, less with the distance; 0 where there was no time."""
     if measured.gain_percent is None:
@@ -221,11 +202,7 @@ def _calibrated(experiment: Experiment, measured: Measured) -> float:
     return 1 / (1 + off / 10 + (high - low) / 200)
 
 
-def _worth(measured: Measured) -> float:
-    return 0.0 if measured.gain_percent is None else graded(measured.gain_percent)
-
-
-def _told(experiment: Experiment, measured: Measured | None) -> str:
+def _compared(experiment: Experiment, measured: Measured | None) -> str:
     what = f"- {experiment.description[:160]!r}"
     if measured is None:
         return f"{what}: nobody has tried this, so its gain is unknown"
@@ -235,26 +212,6 @@ def _told(experiment: Experiment, measured: Measured | None) -> str:
 
 
 # -- writer --------------------------------------------------------------------------------------
-
-
-def writer(moment: Moment, choice: Choice, judge: Judge) -> Grader:
-    """By the verdict on its kernel, and the gain over the base."""
-
-    def grade(kernel: Kernel | None, refused: str) -> Grade:
-        if kernel is None:
-            return 0.0, f"The answer was refused: {refused}"
-        found = judge(moment.problem, kernel)
-        if found.verdict is Verdict.HARNESS:
-            raise StageError("evaluator", found.reason)
-        change = judge.gain(moment.problem, choice.base, found)
-        if not found.accepted:
-            return REACHED[found.verdict], f"The judge says {_verdict(found)}"
-        if change is None:
-            return 0.6, "The kernel is right; what it gains is unknown, as its base has no time here."
-        return 0.4 + 0.6 * graded(change), f"The kernel is right and gains {change:+.1f} % over its base."
-
-    return grade
-
 
 REACHED = {
     Verdict.CHEAT: 0.0,
@@ -267,6 +224,25 @@ REACHED = {
     Verdict.UNTIMED: 0.6,
 }
 """How far a kernel came that was not accepted. One that is faster than the hardware can be has cheated."""
+
+
+def writer(problem: Problem, choice: Choice, judge: Judge) -> Grader:
+    """By the verdict on its kernel, and the gain over the base."""
+
+    def grade(kernel: Kernel | None, refused: str) -> Grade:
+        if kernel is None:
+            return 0.0, f"The answer was refused: {refused}"
+        found = judge(problem, kernel)
+        if found.verdict is Verdict.HARNESS:
+            raise StageError("evaluator", found.reason)
+        if not found.accepted:
+            return REACHED[found.verdict], f"The judge says {_verdict(found)}"
+        gain = judge.gain_percent(problem, choice.base, found)
+        if gain is None:
+            return 0.6, "The kernel is right; what it gains is unknown, as its base has no time here."
+        return 0.4 + 0.6 * graded(gain), f"The kernel is right and gains {gain:+.1f} % over its base."
+
+    return grade
 
 
 def _verdict(found: Evaluation) -> str:
@@ -284,15 +260,14 @@ def digester(read: str) -> Grader:
             return 0.0, f"The answer was refused: {refused}"
         if not made:
             return 0.1, "There are no notes, though outcomes were given."
-        notes = made.values()
-        claims = [claim for note in notes for claim in _claims(note)]
+        claims = [claim for note in made.values() for claim in _claims(note)]
         lost = [claim for claim in claims if not _stands_in(claim, read)]
         traced = 1 - len(lost) / len(claims) if claims else _NEUTRAL
-        brief = statistics.fmean([_brevity(note.text) for note in notes])
-        held = len(claims) - len(lost)
-        said = f"{held} of {len(claims)} figures and quotes are in what was read; brevity {brief:.2f}."
+        lengths = [len(note.text.split()) for note in made.values()]
+        brief = statistics.fmean([min(1.0, max(0.0, (_LONG - words) / (_LONG - _BRIEF))) for words in lengths])
+        said = f"{len(claims) - len(lost)} of {len(claims)} figures and quotes are in what was read; "
         missing = f" Not found there: {', '.join(repr(claim[:60]) for claim in lost[:5])}." if lost else ""
-        return 0.8 * traced + 0.2 * brief, said + missing
+        return 0.8 * traced + 0.2 * brief, f"{said}brevity {brief:.2f}.{missing}"
 
     return grade
 
@@ -308,8 +283,3 @@ def _claims(note: Note) -> list[str]:
     """What can be looked up: its quotes, and its figures of two characters and more."""
     figures = re.findall(r"(?<![\w.])\d[\d.]*\d(?![\w])", note.text)
     return [*dict.fromkeys([*filter(None, note.quotes), *figures])]
-
-
-def _brevity(text: str) -> float:
-    words = len(text.split())
-    return min(1.0, max(0.0, (_LONG - words) / (_LONG - _BRIEF)))

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.cli import verify
 from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
+from ksflow.lineage.cache import evaluation_cache
+from ksflow.lineage.history import RunHistory, read_histories
 from ksflow.lineage.transcript import Transcript
 from ksflow.optimize.examples import Parts, Source, gather
-from ksflow.optimize.history import History, histories
 from ksflow.optimize.metrics import Judge
 from ksflow.protocols import calling
 from ksflow.records import Problem
@@ -77,11 +77,9 @@ class Task:
     settings: Settings
     source: Source
     school: Any
-    """What teaches the stage."""
-    histories: list[History]
+    histories: list[RunHistory]
     parts: Parts
     caps: Mapping[str, float]
-    """Budgets, by their kinds."""
 
     @contextmanager
     def lineage(self) -> Iterator[Lineage]:
@@ -110,8 +108,13 @@ def prepare(words: Sequence[str]) -> Task:
             raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
     settings: Settings = compose.build(cfg.optimize)
     source, school = _school(cfg, settings)
-    problems = _problems(cfg, settings, overrides)
-    found = [one for each in problems for one in histories(compose.build(cfg.lineage), each, _named(settings.runs))]
+    rest = [word for word in overrides if not word.startswith("problem=")]
+    more = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _listed(settings.problems)]
+    made: list[Problem] = [compose.build(each.problem) for each in (cfg, *more)]
+    problems = {problem.name: problem for problem in made}.values()
+    found = [
+        one for each in problems for one in read_histories(compose.build(cfg.lineage), each, _listed(settings.runs))
+    ]
     parts = gather(source, school, found, settings.examples, settings.seed)
     caps = dict(compose.build(cfg.loop).caps)
     if settings.calls is not None:
@@ -139,16 +142,9 @@ def course(*words: str) -> Iterator[Any]:
             yield made
 
 
-def _named(names: Sequence[str] | None) -> tuple[str, ...]:
+def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
     """One name may come without brackets."""
     return (names,) if isinstance(names, str) else tuple(names or ())
-
-
-def _problems(cfg: Any, settings: Settings, overrides: list[str]) -> list[Problem]:
-    rest = [word for word in overrides if not word.startswith("problem=")]
-    more = [compose.compose([*rest, f"problem={name}"], "optimize") for name in _named(settings.problems)]
-    made: list[Problem] = [compose.build(each.problem) for each in (cfg, *more)]
-    return [*{problem.name: problem for problem in made}.values()]
 
 
 def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
@@ -171,7 +167,7 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
         evaluate = compose.build(cfg.evaluator)
         if hasattr(evaluate, "start"):
             evaluate.start()
-        judge = Judge(evaluate, verify.cache(cfg), settings.evaluations)
+        judge = Judge(evaluate, evaluation_cache(cfg.cache), settings.evaluations)
     write = compose.build(cfg.writer) if live else None
     return Source(cfg.stage, stage, initial_notes, judge, write), settings.school(
         program=program, teacher=settings.lm or None

@@ -21,11 +21,11 @@ from rich.console import Console
 
 from ksflow import report
 from ksflow.errors import BudgetError, ConfigError, counted
+from ksflow.lineage.history import RunHistory
 from ksflow.lineage.transcript import Transcript
 from ksflow.optimize import metrics
 from ksflow.optimize.card import Comparison, card, spent
 from ksflow.optimize.examples import Parts
-from ksflow.optimize.history import History
 from ksflow.optimize.log import aside
 from ksflow.optimize.metrics import Judge
 from ksflow.optimize.task import Settings, prepare
@@ -69,7 +69,7 @@ class _Work:
     settings: Settings
     school: Any
     parts: Parts
-    histories: list[History]
+    histories: list[RunHistory]
     transcript: Transcript
     caps: Mapping[str, float]
     judge: Judge | None

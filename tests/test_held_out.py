@@ -12,11 +12,10 @@ from conftest import accepted, draft, kernel, plant
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import Chronicle
+from ksflow.lineage.history import RoundSnapshot, RunHistory, RunReader, read_histories
 from ksflow.lm.render import outcomes
-from ksflow.optimize.division import PARTS, divide
 from ksflow.optimize.examples import Source, gather
-from ksflow.optimize.history import History, Moment, histories
+from ksflow.optimize.held_out import PARTS, split_rounds
 from ksflow.optimize.metrics import Grader
 from ksflow.problem.loader import load
 from ksflow.records import Choice, Evaluation, Experiment, Note, Plan, Population, Problem, Trial, family
@@ -49,9 +48,9 @@ def run_round(lineage: Lineage, base: str, us: float, idea: str = "unroll the lo
     return trial
 
 
-def read(lineage: Lineage) -> History:
+def read(lineage: Lineage) -> RunHistory:
     """What `optimize` reads."""
-    (found,) = histories(partial(Lineage, lineage.store.path), PROBLEM)
+    (found,) = read_histories(partial(Lineage, lineage.store.path), PROBLEM)
     return found
 
 
@@ -108,28 +107,28 @@ def test_no_feedback_on_a_train_round_tells_an_outcome_that_is_held_out(
     assert parts.how.startswith("held out by time (from round softmax/main/1.8 on")
 
 
-def moment(problem: str, run: str, number: int, began: int) -> Moment:
-    return Moment(replace(PROBLEM, name=problem), run, f"1.{number}", Population(()), began=began)
+def moment(problem: str, run: str, number: int, began: int) -> RoundSnapshot:
+    return RoundSnapshot(problem, run, f"1.{number}", Population(()), began=began)
 
 
 def test_whole_problems_are_held_out_where_there_are_several_and_precisions_are_one_problem() -> None:
     names = ("gemm", "gemm-bf16", "sort", "scan")
     known = [moment(name, "main", number, number) for name in names for number in range(4)]
     for seed in range(5):
-        division = divide(known, seed, "designer")
+        division = split_rounds(known, seed, "designer")
         homes: dict[str, set[str]] = {}
         for one in known:
-            homes.setdefault(family(one.problem.name), set()).update(p for p in PARTS if one.name in division.parts[p])
+            homes.setdefault(family(one.problem), set()).update(p for p in PARTS if one.name in division.parts[p])
         assert all(len(parts) == 1 for parts in homes.values()), homes
         assert division.how.startswith("held out by problem (")
-    assert len({divide(known, seed, "designer").parts["held out"] for seed in range(9)}) > 1
+    assert len({split_rounds(known, seed, "designer").parts["held out"] for seed in range(9)}) > 1
 
 
 def test_of_several_runs_of_a_problem_the_last_ones_are_held_out() -> None:
     known = [
         moment("gemm", run, number, begin + number) for begin, run in ((200, "b"), (0, "a")) for number in range(6)
     ]
-    division = divide(known, 0, "designer")
+    division = split_rounds(known, 0, "designer")
     assert division.parts["held out"] == {f"gemm/b/1.{number}" for number in range(6)}
     assert division.how == (
         "held out by run (gemm/b); validation by time (from round gemm/a/1.2 on; "
@@ -142,18 +141,18 @@ def test_a_grade_looks_as_far_as_the_first_round_of_a_later_part() -> None:
         replace(moment("gemm", "a", number, number), known=Population((Trial(f"{number:05}", "seed"),)))  # type: ignore[arg-type]
         for number in range(10)
     )
-    history = History(PROBLEM, "a", known, Population((Trial("99999", "seed"),)))  # type: ignore[arg-type]
-    division = divide(known, 0, "selector")
-    ends = [division.reach(history, one).final.trials[0].id for one in known]
+    history = RunHistory(PROBLEM, "a", known, Population((Trial("99999", "seed"),)))  # type: ignore[arg-type]
+    division = split_rounds(known, 0, "selector")
+    ends = [division.visible(history, one).final.trials[0].id for one in known]
     assert ends == ["00004"] * 4 + ["00007"] * 3 + ["99999"] * 3
 
 
 def test_too_few_rounds_are_counted_and_parts_share_none() -> None:
     few = [moment("gemm", "a", number, number) for number in range(5)]
     with pytest.raises(ConfigError, match="5 rounds to learn from for writer, and at least 6 are needed"):
-        divide(few, 0, "writer")
+        split_rounds(few, 0, "writer")
     many = [moment("gemm", "a", number, number) for number in range(20)]
-    division = divide(many, 3, "writer")
+    division = split_rounds(many, 3, "writer")
     assert sorted(name for part in division.parts.values() for name in part) == sorted(one.name for one in many)
     assert [len(division.parts[name]) for name in PARTS] == [8, 6, 6]
 
@@ -174,13 +173,13 @@ def test_after_a_change_of_the_judge_the_old_trials_are_stale_and_the_seeds_judg
     turn = lineage.begin_round()
     lineage.select(lineage.population().choose(seed.id, seed.id, "again"), turn.name)
     history = read(lineage)
-    for known in (history.final, history.moments[-1].known):
+    for known in (history.final, history.rounds[-1].known):
         assert [trial.id for trial in known.trials] == [seed.id]
         assert known.by_id[seed.id].score_us == 101.0
         assert known.by_id[old.id].stale == "judge"
-    newest = Chronicle(lineage.store, "softmax", "main").newest_verdict()
-    assert newest is not None
-    assert newest.judge == "judge-2"
+    key = RunReader(lineage.store, "softmax", "main").read().key
+    assert key is not None
+    assert key.judge == "judge-2"
 
 
 def test_a_verdict_that_holds_again_is_the_one_that_counts(lineage: Lineage) -> None:
@@ -196,6 +195,6 @@ def test_a_single_note_is_read_back(lineage: Lineage) -> None:
     run_round(lineage, seed.id, 50.0)
     lineage.learn((Note("Unrolling helps", "It gained.", (seed.id,)),), 2)
     run_round(lineage, seed.id, 40.0)
-    first, second = read(lineage).moments
+    first, second = read(lineage).rounds
     assert first.learnt
     assert [note.title for note in second.notes] == ["Unrolling helps"]
