@@ -1,7 +1,4 @@
-"""The memory that the judge shares with a sandbox.
-
-It is sealed against a change of its size, which would otherwise be a way to kill the judge.
-"""
+"""The memory that the judge shares with a sandbox, sealed against a change of its size, which would kill the judge."""
 
 import mmap
 import os
@@ -32,15 +29,15 @@ class Buffers:
         """Whether a sandbox that had it may still be there."""
         self.fds: tuple[int, ...] = ()
         """What the next sandbox gets; nothing before the first `clear`."""
-        self._places = [mmap.mmap(-1, size) for size in (sizes.inputs_bytes, sizes.outputs_bytes)]
-        self.inputs, self.outputs = (torch.frombuffer(place, dtype=torch.uint8) for place in self._places)
+        self._mappings = [mmap.mmap(-1, size) for size in (sizes.inputs_bytes, sizes.outputs_bytes)]
+        self.inputs, self.outputs = (torch.frombuffer(mapping, dtype=torch.uint8) for mapping in self._mappings)
         self._close = weakref.finalize(self, _close, ())
 
     def clear(self) -> None:
-        """Forget: new memory, which is sealed against a change of its size and holds zeros."""
+        """Replace the memory by new memory, which is sealed against a change of its size and holds zeros."""
         self._close()
-        pairs = zip(("inputs", "outputs"), self._places, strict=True)
-        self.fds = tuple(linux.sealed_memory(name, len(place)) for name, place in pairs)
+        pairs = zip(("inputs", "outputs"), self._mappings, strict=True)
+        self.fds = tuple(linux.sealed_memory(name, len(mapping)) for name, mapping in pairs)
         self._close = weakref.finalize(self, _close, self.fds)
         for region, fd in zip((self.inputs, self.outputs), self.fds, strict=True):
             linux.map_over(region.data_ptr(), region.numel(), fd)

@@ -78,7 +78,7 @@ class Caller:
     def take(self, slots: bytes, entries: list[Entry]) -> None:
         """Copy the outputs, then look at them. Raises Rejected."""
         for slot, entry in zip(slots, entries, strict=True):
-            self._held[slot] = entry, self.sandbox.taken(slot)
+            self._held[slot] = entry, self.sandbox.outputs_of(slot)
         for slot, entry in zip(slots, entries, strict=True):
             self._inspect(slot, entry)
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.judge import figures
-from ksflow.judge.backend import Backend
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected
 from ksflow.judge.failure import Failure
 from ksflow.judge.figures import CaseResult, CaseResults
 from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import Sandbox
-from ksflow.judge.timing import Replicate, TimedKernel
+from ksflow.judge.timing import Backend, Replicate, TimedKernel
 
 Json = dict[str, Any]
 Opener = Callable[[Json, Buffers], Sandbox]

@@ -1,4 +1,4 @@
-"""Kernels against each other on a GPU: turns of several calls behind a gate, their events held against two clocks."""
+"""Kernels against each other on a GPU: batches of calls behind gates, their events held against the judge's clock."""
 
 import math
 import statistics as plain
@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from ksflow.judge import statistics
-from ksflow.judge.backend import Backend, Json
 from ksflow.judge.buffers import BufferSizes
 from ksflow.judge.cases import Entry, Reference
-from ksflow.judge.device import Batch, Device, DeviceBuffers, DeviceSandbox
+from ksflow.judge.device import Device, DeviceBuffers
+from ksflow.judge.device_sandbox import Batch, DeviceSandbox
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import CasePool, PoolLimits
 from ksflow.judge.samples import Samples
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.session import Host
-from ksflow.judge.timing import CaseBenchmark, Replicate, TimedKernel
+from ksflow.judge.timing import Backend, CaseBenchmark, Json, Replicate, TimedKernel
+from ksflow.processes.device_lock import lock_device
 
 _SLACK, _SLACK_US = 0.01, 1.25
 """A sandbox's own events may say so much less than the judge's clock less a null call: as a share, and beside that."""
@@ -42,22 +43,17 @@ class NullBatches:
     around: list[float] = field(default_factory=list)
     """The judge's own work around each call."""
 
-    def add(self, more: "NullBatches") -> None:
-        self.beside += more.beside
-        self.around += more.around
-
 
 class DeviceBackend(Backend):
-    """A GPU's."""
+    """A GPU's backend, with the methods of the CPU's."""
 
     def __init__(self, host: Host, platform: str) -> None:
         self.device = Device(platform)
-        self.where = self.device.where
-        reads = {"files": self.device.files, "folders": self.device.folders}
-        self.host = replace(host, device={"platform": self.device.platform, **reads})
-        slots = self.device.slot_memory
-        self.device_uuid = self.device.uuid
-        self.memory = PoolLimits(self.where, self.device.contents_memory, slots, 64, large_bytes=slots)
+        gpu = self.device.gpu
+        self.host = replace(host, device={"platform": platform, "files": gpu.files, "folders": gpu.folders})
+        self.device_uuid = gpu.uuid
+        slot_bytes, contents_bytes = min(4 << 30, gpu.memory_bytes // 32), min(48 << 30, gpu.memory_bytes // 3)
+        self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, 64, large_bytes=slot_bytes)
         self.latest_null_us = 0.0
         self._null_sandboxes: dict[str, DeviceSandbox] = {}
         """By what their process has loaded: a device's context costs more to turn to where torch made it."""
@@ -79,8 +75,8 @@ class DeviceBackend(Backend):
 
     def evidence(self) -> Json:
         return {
-            "device": self.device.name,
-            "clocks": self.device.state(),
+            "device": self.device.gpu.name,
+            "clocks": self.device.state.read(),
             "transfer": {
                 "how": "device memory shared with the sandbox; the judge writes inputs and takes outputs on the "
                 "device, outside the timed window; cache flushed before every batch, inputs rotated within it",
@@ -89,7 +85,7 @@ class DeviceBackend(Backend):
         }
 
     def lease(self) -> AbstractContextManager[None]:
-        return self.device.lease()
+        return lock_device(self.device_uuid)
 
     def release(self) -> None:
         self.device.release()
@@ -98,20 +94,20 @@ class DeviceBackend(Backend):
         before = self.device.free()
         close()
         self.device.release()
-        return self.device.free() - before > self.device.memory // _HOARD
+        return self.device.free() - before > self.device.gpu.memory_bytes // _HOARD
 
     def probe(self) -> None:
         self.device.probe()
 
     def null_batch(self, case: CasePool, entries: list[Entry], like: DeviceSandbox) -> NullBatches:
-        """Calls of the null kernel on these contents, in a sandbox like this. Raises Failure."""
+        """Call the null kernel on these contents, in a sandbox like this. Raises Failure."""
         try:
-            sandbox = self._null(case, like.loaded)
+            sandbox = self._null_sandbox(case, like.loaded)
             sandbox.gated = not like.waits
             for slot, entry in enumerate(entries):
                 sandbox.fill(slot, entry.packed, 0)
             batch = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
-        except Failure as failure:  # the next turn has a new sandbox, which owes no answer
+        except Failure as failure:  # the next batch has a new sandbox, which owes no answer
             self._end_null(like.loaded)
             if failure.kind == "exit":
                 raise Failure("harness", f"the null kernel's sandbox: {failure.text}") from failure
@@ -122,12 +118,17 @@ class DeviceBackend(Backend):
             sandbox.forget()
         return NullBatches(found, list(batch.around_us))
 
-    def _null(self, case: CasePool, loaded: str) -> DeviceSandbox:
-        """The null kernel's sandbox, turned to a case."""
+    def _null_sandbox(self, case: CasePool, loaded: str) -> DeviceSandbox:
+        """The null kernel's sandbox, staged for a case; a new one where it is too small."""
         wanted = BufferSizes(case.layout.input_bytes * case.slots, case.layout.output_bytes * case.slots)
         sandbox = self._null_sandboxes.get(loaded)
         if sandbox is None or not sandbox.buffers.fits(wanted):
-            sandbox = self._null_sandboxes[loaded] = self._open_null(wanted, loaded)
+            self._end_null(loaded)
+            limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
+            start = self.host.start(_NULL | {"mode": loaded}, limits)
+            sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
+            sandbox.ready(_PATIENCE_S)
+            self._null_sandboxes[loaded] = sandbox
         if sandbox.layout is not case.layout:
             sandbox.stage("", case.layout, case.dims, case.slots)
         return sandbox
@@ -135,14 +136,6 @@ class DeviceBackend(Backend):
     def _end_null(self, loaded: str) -> None:
         if sandbox := self._null_sandboxes.pop(loaded, None):
             sandbox.close()
-
-    def _open_null(self, wanted: BufferSizes, loaded: str) -> DeviceSandbox:
-        self._end_null(loaded)
-        limits = {"memory_mb": 1024, "check_s": 86400.0, "time_s": 0.0}
-        start = self.host.start(_NULL | {"mode": loaded}, limits)
-        sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
-        sandbox.ready(_PATIENCE_S)
-        return sandbox
 
 
 class DeviceTimedKernel(TimedKernel):
@@ -159,10 +152,10 @@ class DeviceTimedKernel(TimedKernel):
         super().begin(case, null)
         self.device_sandbox.rest()
 
-    def warm_up(self, contents: Iterator[Entry], case: CasePool, null: Any) -> None:
+    def warm_up(self, entries: list[Entry], case: CasePool) -> None:
         """Ungated, because a first call may compile, allocate and wait."""
         self.device_sandbox.gated = False
-        super().warm_up(contents, case, null)
+        super().warm_up(entries, case)
         self.device_sandbox.gated = True
 
     def run_batch(self, entries: list[Entry]) -> float:
@@ -181,12 +174,10 @@ class DeviceTimedKernel(TimedKernel):
         self.samples = Samples(window=statistics.MIDDLE)
 
     def end(self) -> None:
-        """Hold what the sandbox says against the judge's clock; look at what is still held. Raises Failure,
-        Rejected."""
+        """Hold what the sandbox says against the judge's clock; look at what is still held. Raises Rejected."""
         if self.nulls and self._batches:
             self._conclude()
-        self.caller.share_of_bound()
-        self.caller.close()
+        super().end()
 
     def _conclude(self) -> None:
         """The sandbox's own times, and on top of them what the judge's clock saw beyond the slack.
@@ -244,9 +235,8 @@ class DeviceBenchmark(CaseBenchmark):
             kernel.nulls = self._nulls
         super().run()
 
-    def _null(self, calls: int) -> Any:
-        """Measured with every round."""
-        return None
+    def _null_timings(self) -> None:
+        """Nothing is known of null batches before the first round."""
 
     def _contents(self, count: int) -> list[Entry]:
         """Where memory is short, what making them took is given back, so that the sandboxes can have it."""
@@ -255,14 +245,16 @@ class DeviceBenchmark(CaseBenchmark):
             self._backend.release()
         return entries
 
-    def _batches(self, entries: list[Entry]) -> None:
-        """And a null batch of each kind that is needed, on the same contents."""
-        super()._batches(entries)
+    def _null_batch(self, null: object, entries: list[Entry]) -> None:
+        """One of each kind that is needed."""
         sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
         for kind, sandbox in {(sandbox.loaded, not sandbox.waits): sandbox for sandbox in sandboxes}.items():
-            self._nulls.setdefault(kind, NullBatches()).add(self._backend.null_batch(self.case, entries, sandbox))
+            found = self._backend.null_batch(self.case, entries, sandbox)
+            nulls = self._nulls.setdefault(kind, NullBatches())
+            nulls.beside += found.beside
+            nulls.around += found.around
 
-    def _room(self, fastest: float) -> int:
-        calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest), self.most_calls, self.case.slots - 1), 1)
+    def _calls_per_batch(self, fastest_s: float) -> int:
+        calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest_s), self.most_calls, self.case.slots - 1), 1)
         self.wanted_rounds = max(self.wanted_rounds * self.most_calls // max(calls, self.most_calls), _FEWEST_ROUNDS)
         return calls

@@ -1,13 +1,13 @@
-"""What a sandbox did wrong, and how the end of one is told."""
+"""What a sandbox prints, kept in part, and what it did wrong."""
 
+import contextlib
+import os
 import signal
 
-CAUSES = {
-    "memory": "used up its memory",
-    "disk": "filled its disk",
-    "stopped": "stopped itself",
-}
+CAUSES = {"memory": "used up its memory", "disk": "filled its disk", "stopped": "stopped itself"}
 """What a sandbox's supervisor may say of its end."""
+_DRAINS = 64
+_LOG_PART = 2000
 
 
 class Failure(Exception):
@@ -20,7 +20,7 @@ class Failure(Exception):
 
 
 def ended(cause: str, status: int | None) -> Failure:
-    """Of a sandbox that ended: for what, if its supervisor said so, and as which exit status, if any came."""
+    """The failure of a sandbox that ended: for what, if its supervisor said so, and as which exit status, if any."""
     if cause:
         return Failure("exit", CAUSES[cause.partition(" ")[0]])
     if status is None:
@@ -29,7 +29,39 @@ def ended(cause: str, status: int | None) -> Failure:
         return Failure("exit", f"exited with status {status}")
     number = -status
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    if name in ("SIGXCPU",):
+    if name == "SIGXCPU":
         return Failure("timeout", "used up its CPU time")
     hint = ", perhaps for its memory" if name == "SIGKILL" else ""
     return Failure("exit", f"killed by {name}{hint}")
+
+
+class Log:
+    """A pipe that is drained while waiting; its head and tail are kept."""
+
+    def __init__(self) -> None:
+        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.reader, False)
+        self.head, self.tail, self.total = b"", b"", 0
+
+    def drain(self) -> None:
+        """Read what is there."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_DRAINS):
+                chunk = os.read(self.reader, 1 << 16)
+                self.total += len(chunk)
+                missing = _LOG_PART - len(self.head)
+                self.head += chunk[:missing]
+                self.tail = (self.tail + chunk[max(missing, 0) :])[-_LOG_PART:]
+                if len(chunk) < 1 << 16:
+                    return
+
+    def text(self) -> str:
+        """Head and tail, with what is missing between them."""
+        lost = self.total - len(self.head) - len(self.tail)
+        gap = f"\n... {lost} bytes ...\n".encode() if lost else b""
+        return printable(self.head + gap + self.tail)
+
+
+def printable(text: bytes) -> str:
+    """What a sandbox said, without anything that a terminal would act upon."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.decode("utf-8", "replace"))

@@ -1,39 +1,18 @@
 """Stops a sandbox's process from outside, all its threads at once, and lets it go on.
 
-A control group (v2) is frozen where the sandbox has one: nothing inside can undo that, no timer and no signal.
-Elsewhere the process is sent SIGSTOP and SIGCONT, which a SIGCONT that the sandbox has arranged for (a timer's) would
-undo; so whoever freezes a sandbox must look at its CPU clock, too. A stop by signals also wakes the process' parent
-each time.
+A control group (v2) is frozen where there is one: nothing inside can undo that, no timer and no signal. Elsewhere
+the process is sent SIGSTOP and SIGCONT, which a SIGCONT that the sandbox has arranged for (a timer's) would undo; so
+whoever freezes a sandbox must look at its CPU clock, too. A stop by signals also wakes the process' parent each time.
 """
 
 import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import Protocol
 
 _LONGEST_STATE = 512
 _RESTING = b"TtZX"
 """Letters in /proc/PID/stat: stopped, traced, dead."""
-
-
-class Freezer(Protocol):
-    """What stops one sandbox."""
-
-    how: str
-    """In two words."""
-
-    def stop(self) -> None:
-        """Ask for it."""
-
-    def stopped(self) -> bool:
-        """Whether no thread of the sandbox runs any more, in the kernel's code neither; also when it has ended."""
-
-    def resume(self) -> None:
-        """Let it go on."""
-
-    def close(self) -> None:
-        """Let go of the handles."""
 
 
 class GroupFreezer:
@@ -46,9 +25,11 @@ class GroupFreezer:
         self._state = os.open(folder / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
 
     def stop(self) -> None:
+        """Ask for it; `stopped` says when it is done."""
         os.pwrite(self._order, b"1", 0)
 
     def stopped(self) -> bool:
+        """Whether no thread runs any more, in the operating system's code neither; also true once all have ended."""
         state = os.pread(self._state, _LONGEST_STATE, 0)
         return b"frozen 1" in state or b"populated 0" in state
 
@@ -61,7 +42,7 @@ class GroupFreezer:
 
 
 class SignalFreezer:
-    """By signals to a process. Raises OSError where that is gone."""
+    """By signals to a process, with the methods of `GroupFreezer`. Raises OSError where the process is gone."""
 
     how = "signals"
 
@@ -99,9 +80,7 @@ class SignalFreezer:
         return True
 
 
-def freezer(pid: int, folder: str) -> Freezer:
-    """For a sandbox's process, whose control group is in `folder` where it has one. Raises OSError."""
-    return GroupFreezer(Path(folder)) if folder else SignalFreezer(pid)
+Freezer = GroupFreezer | SignalFreezer
 
 
 def _state(text: bytes) -> tuple[bytes, int]:

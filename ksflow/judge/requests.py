@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from ksflow.errors import place
-from ksflow.judge.backend import Backend
 from ksflow.judge.input_pool import InputPool, key
 from ksflow.judge.overhead import Overhead
 from ksflow.judge.probes import probe
 from ksflow.judge.session import Host, Judgement
 from ksflow.judge.spinner import IdleSpinner
+from ksflow.judge.timing import Backend
 from ksflow.processes import core_pinning
 from ksflow.sandbox import levels
 

@@ -14,14 +14,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
-from ksflow.judge.failure import CAUSES, Failure, ended
-from ksflow.judge.freezer import Freezer, freezer
-from ksflow.judge.log import Log, plain
+from ksflow.judge.failure import CAUSES, Failure, Log, ended, printable
+from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
 from ksflow.sandbox.kill_others import KEEPS_STARTING
@@ -62,13 +62,11 @@ class Sandbox:
 
     _freezer: Freezer | None = None
     _frozen = False
-    _group = ""
-    """The folder of the control group in which it can be frozen."""
+    _group = ""  # the folder of the control group in which it can be frozen
 
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
         self.pid = 0
-        self.root = 0
         self.exit: int | None = None
         self.layers: dict[str, str] = {}
         self.locked: bool | None = None
@@ -76,8 +74,7 @@ class Sandbox:
         self._others = ""
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
-            with open(os.path.join(self.folder, name), "w") as file:
-                file.write(text)
+            Path(self.folder, name).write_text(text)
         buffers.clear()
         self._buffers = buffers
         self.inputs, self.outputs, sizes = buffers.inputs, buffers.outputs, buffers.sizes
@@ -158,7 +155,8 @@ class Sandbox:
         `alone`: other processes of the sandbox might go on.
         """
         try:
-            self._freezer = self._freezer or freezer(self.pid, self._group)
+            if self._freezer is None:
+                self._freezer = GroupFreezer(Path(self._group)) if self._group else SignalFreezer(self.pid)
             self._freezer.stop()
         except OSError:
             raise self._ended() from None
@@ -189,14 +187,14 @@ class Sandbox:
 
         A frozen sandbox is told before it is thawed, so that it wakes up once and not twice.
         """
-        self._silent()
+        self._expect_silence()
         started = time.perf_counter()
         nonce = self._say(GO, slots)
         self.thaw()
         self._answer(DONE, nonce, time.monotonic() + timeout_s, _SPIN_S)
         return time.perf_counter() - started
 
-    def taken(self, slot: int) -> torch.Tensor:
+    def outputs_of(self, slot: int) -> torch.Tensor:
         """The outputs as they are now, to keep."""
         return self.region(slot, out=True).clone()
 
@@ -241,23 +239,23 @@ class Sandbox:
             raise self._ended() from None
         return nonce
 
-    def _silent(self) -> None:
+    def _expect_silence(self) -> None:
         """Nothing may wait to be read when the sandbox is told to go. Raises Failure."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
-                self._judge(message, b"", b"")
+                self._checked(message, b"", b"")
 
     def _answer(self, word: bytes, nonce: bytes, deadline: float, spin_s: float) -> bytes:
         message = self._spin(spin_s) if spin_s else b""
         while not message:
             message = self._wait(deadline)
-        return self._judge(message, word, nonce)
+        return self._checked(message, word, nonce)
 
-    def _judge(self, message: bytes, word: bytes, nonce: bytes) -> bytes:
+    def _checked(self, message: bytes, word: bytes, nonce: bytes) -> bytes:
         """What follows the right word and number. Raises Failure."""
         if word and message.startswith(word + nonce):
             return message[len(word + nonce) :]
-        kind, _, text = plain(message).partition(" ")
+        kind, _, text = printable(message).partition(" ")
         if kind in ("wrong", "error"):
             raise Failure(kind, text)
         raise Failure("cheat", "answered what it was not asked")
@@ -283,20 +281,18 @@ class Sandbox:
                     return message
             raise self._ended()
         if self.supervisor.fileno() in ready:
-            return self._heard(self._supervisor_message())
+            return self._handle_supervisor()
         if time.monotonic() > deadline:
             raise Failure("timeout", "no answer in time")
         return b""
 
-    def _heard(self, word: bytes) -> bytes:
-        """What follows from a word of the supervisor's. Raises Failure."""
-        self._note(word)
+    def _handle_supervisor(self) -> bytes:
+        """Read the supervisor's message; what the sandbox said last, where it has ended. Raises Failure."""
+        self._note(self._supervisor_message())
         if self._cause.startswith("stopped"):
             raise Failure("timeout", CAUSES["stopped"])
-        return self._last_word() if self.exit is not None else b""
-
-    def _last_word(self) -> bytes:
-        """What the sandbox said before it ended. Raises Failure when that was nothing."""
+        if self.exit is None:
+            return b""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             if message := self.socket.recv(LARGEST_TEXT + 64, socket.MSG_DONTWAIT):
                 return message
@@ -321,28 +317,21 @@ class Sandbox:
 
     def _note(self, message: bytes) -> None:
         word, _, value = message.decode().partition(" ")
-        if word in ("pid", "freezer"):
-            self._place(word, value)
+        if word == "pid":
+            self.pid = int(value.split()[0])
+        elif word == "freezer":
+            self._group = value
         elif word == "exit":
             self.exit = int(value)
         elif word == "locked":
             number, _, self._others = value.partition(" ")
             self.locked = number == "1"
-        elif word == "fault":
-            raise Failure("harness", value)
         elif word == "layers":
             self.layers = json.loads(value)
         elif word in ("memory", "disk", "stopped"):
             self._cause = message.decode()
-        elif not word and self.exit is None:
-            raise Failure("harness", "the supervisor of the sandbox is gone")
-
-    def _place(self, word: str, value: str) -> None:
-        """Where the sandbox's process is."""
-        if word == "freezer":
-            self._group = value
-        else:
-            self.pid, self.root = (int(part) for part in [*value.split(), *value.split()][:2])
+        elif word == "fault" or (not word and self.exit is None):
+            raise Failure("harness", value or "the supervisor of the sandbox is gone")
 
     def _ended(self) -> Failure:
         """The sandbox hung up or ended: wait a moment for how."""

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.backend import Backend
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Outcome, PairedComparison
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import RETIRED, CasePool, InputPool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+from ksflow.judge.timing import Backend
 from ksflow.sandbox import levels
 
 Json = dict[str, Any]

@@ -1,22 +1,22 @@
-"""How fast is it? Contestants take turns in their own sandboxes, round and round, on one core.
+"""How fast is it? Kernels run batches in turns, each in its sandbox, round and round, on one core; the CPU's backend.
 
-A turn is one call, on contents that none of the sandboxes has seen; in one round all kernels get the same. Outside its
-turn a sandbox is frozen: its inputs are written and its outputs taken while nothing in it runs, so the inputs of a call
-do not exist before the call before it has ended, and what a sandbox does is paid for by nobody else. Two clocks measure
-a batch, and the one that says more of a kernel counts:
+On a CPU a batch is one call, on contents that none of the sandboxes has seen; in one round all kernels get the same.
+Outside its batches a sandbox is frozen: its inputs are written and its outputs taken while nothing in it runs, so the
+inputs of a call do not exist before the call before it has ended, and what a sandbox does is paid for by nobody else.
+Two clocks measure a batch, and the one that says more of a kernel counts:
 
  - the judge's wall clock, from before a sandbox is told and thawed until its answer is there;
- - the CPU time that the sandbox's process has spent since its turn before, all of its threads: whatever it does ahead
+ - the CPU time that the sandbox's process has spent since its batch before, all of its threads: whatever it does ahead
    of the answer, after it, or while it ought to be frozen. Since each call's work lies within its own batch, whatever a
    kernel puts off or spreads over threads, this clock says at least as much as the work takes.
 
-From both comes off what a null kernel's turns take, which has one in every round (see `overhead`; how the two clocks
+From both comes off what a null kernel's batches take, which has one in every round (see `overhead`; how the two clocks
 become one time is said in `samples`). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch takes 25
 to 29 µs, of which 2 to 3 µs are the thaw; freezing the sandbox again takes 16 to 20 µs more, outside of the wall time.
-A sandbox with many threads pays for stopping each of them: with sixteen idle ones a turn takes 4 µs longer.
+A sandbox with many threads pays for stopping each of them: with sixteen idle ones a batch takes 4 µs longer.
 
 A short kernel gets more rounds, in the same time. The order stays the same for some rounds and is the reverse for as
-many. So a turn comes after another kernel's (half of the turns after oneself, as in A B B A, would find warm caches,
+many. So a batch comes after another kernel's (half of the batches after oneself, as in A B B A, would find warm caches,
 and the one in the middle of three never), and of two kernels that share libraries each comes after the other as often
 as it goes before.
 """
@@ -24,18 +24,22 @@ as it goes before.
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
 from ksflow.judge import statistics
+from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.cases import Entry, Reference
 from ksflow.judge.check import Caller, Rejected, WaitBudget
 from ksflow.judge.failure import Failure
-from ksflow.judge.input_pool import CasePool
+from ksflow.judge.input_pool import CasePool, PoolLimits
 from ksflow.judge.overhead import NullTimings, Overhead
 from ksflow.judge.samples import Samples, is_mostly_overhead, samples_of
-from ksflow.judge.sandboxed import Sandbox
+from ksflow.judge.sandboxed import Sandbox, SandboxSpec
+
+Json = dict[str, Any]
 
 _SLOW_S = 0.02
 _LONG_S = 0.1
@@ -49,14 +53,15 @@ _REVERSED_AFTER = 16
 
 
 class TimedKernel:
-    """One kernel in its sandbox."""
+    """One kernel in its sandbox. Its calls may take limit_s in all."""
 
     def __init__(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> None:
         self.name = name
         self.sandbox = sandbox
         self.samples = Samples()
-        """In a benchmark they rest on a first estimate of the null batch; those of its end, on all null batches."""
+        """Until the end of a benchmark they rest on a first estimate of the null batch; then on all null batches."""
         self.once_s: dict[str, float] = {}
+        """How long one call takes, by case."""
         self._reference = reference
         self.budget = WaitBudget(limit_s)
         self._null: NullTimings | None = None
@@ -67,7 +72,7 @@ class TimedKernel:
         self.caller: Caller
 
     def begin(self, case: CasePool, null: Any) -> None:
-        """Turn to a case; with null batches to compare with, the sandbox is frozen from now on. Raises Failure."""
+        """Stage a case; with null batches to compare with, the sandbox is frozen from now on. Raises Failure."""
         self.sandbox.thaw()
         self.caller = Caller(self.sandbox, case, self._reference)
         self._null = null
@@ -76,35 +81,38 @@ class TimedKernel:
             self.sandbox.freeze()
             self._clock_s = self.sandbox.cpu_s()
 
-    def warm_up(self, contents: Iterator[Entry], case: CasePool, null: Any) -> None:
-        """First calls on a case, a call a turn: how long one takes. Raises Failure, Rejected.
+    def warm_up(self, entries: list[Entry], case: CasePool) -> None:
+        """First calls on a case, one a batch: how long one takes. Raises Failure, Rejected.
 
         The very first may compile what it calls, so it alone tells nothing.
         """
-        self.begin(case, null)
-        for number, entry in enumerate(contents):
+        self.begin(case, None)
+        for number, entry in enumerate(entries):
             self.once_s[case.name] = self.run_batch([entry])
             if number and self.once_s[case.name] > _SLOW_S:
                 break
         self.end()
 
     def run_batch(self, entries: list[Entry]) -> float:
-        """One turn; its wall seconds. Raises Failure, Rejected."""
+        """One batch; its wall seconds. Raises Failure, Rejected."""
         slots = self.caller.fill(entries)
         with self.budget.waiting() as left_s:
             wall_s = self.sandbox.go(slots, left_s)
             if self._null is not None:
                 self.sandbox.freeze()
-                self._book(wall_s, self._null)
+                clock_s = self.sandbox.cpu_s()
+                self._gross.append((wall_s, clock_s - self._clock_s))
+                self._clock_s = clock_s
+                self.samples.add(wall_s - self._null.wall_s, self._gross[-1][1] - self._null.cpu_s)
         self.caller.take(slots, entries)
         return wall_s
 
     def forget(self) -> None:
-        """What was timed so far was to warm up."""
+        """Drop what was timed so far: it was to warm up."""
         self.samples, self._gross = Samples(), []
 
     def end(self) -> None:
-        """Book all batches, and look at what is still held. Raises Rejected."""
+        """Make samples of all batches, and look at what is still held. Raises Rejected."""
         if self._null is not None:
             self.samples = samples_of(self._gross, self._null)
         self.caller.share_of_bound()
@@ -112,31 +120,23 @@ class TimedKernel:
 
     @property
     def quiet(self) -> bool:
-        """Whether most turns so far were undisturbed, and what a null batch takes is not all that they took."""
+        """Whether most batches so far were undisturbed, and what a null batch takes is not all that they took."""
         samples, null = self.samples, self._null
         if 2 * sum(samples.undisturbed) < len(samples.us) - 1:
             return False
         return null is None or not samples.wall or not is_mostly_overhead(samples.wall, null.wall_s)
 
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _book(self, wall_s: float, null: NullTimings) -> None:
-        clock_s = self.sandbox.cpu_s()
-        self._gross.append((wall_s, clock_s - self._clock_s))
-        self._clock_s = clock_s
-        self.samples.add(wall_s - null.wall_s, self._gross[-1][1] - null.cpu_s)
-
 
 @dataclass(frozen=True)
 class Replicate:
-    """One of several times round, in fresh processes."""
+    """One of several times that all is timed, in fresh processes."""
 
     number: int = 0
     of: int = 1
 
 
 class CaseBenchmark:
-    """One case: the first kernel against the others, who are dropped when they fail."""
+    """One case in one replicate: the first kernel against the others, who are dropped when they fail."""
 
     short_s = 120e-6
     """A kernel that takes less gets more rounds: as many as fill the time that the rounds of one like this take."""
@@ -162,8 +162,10 @@ class CaseBenchmark:
         self.dropped: dict[str, str] = {}
         self.rounds = 0
         self.calls = 1
+        """In a batch."""
         self.contents: list[int] = []
         self.whole = 0
+        """How many of the contents were compared whole."""
         self._feed = feed
         self._overhead = overhead
         self._stride = 1
@@ -172,38 +174,38 @@ class CaseBenchmark:
     def warm_up(self) -> None:
         """First calls of every kernel, while they may still start processes."""
         entries = self._contents(_FEWEST_WARM_UPS if self.case.large else _WARM_UPS)
-        self._each(lambda kernel: kernel.warm_up(iter(entries), self.case, None))
+        self._each(lambda kernel: kernel.warm_up(entries, self.case))
 
     def run(self) -> None:
-        """Take turns. Raises Failure, Rejected of the first kernel only."""
-        fastest = min(kernel.once_s[self.case.name] for kernel in self.kernels)
-        null = self._null(self.calls)
-        self.calls = self._room(fastest)
-        batch_s = self.calls * sum(kernel.once_s[self.case.name] for kernel in self.kernels)
+        """Time the kernels. Raises Failure, Rejected of the first kernel only."""
+        first_calls = [kernel.once_s[self.case.name] for kernel in self.kernels]
+        null = self._null_timings()
+        self.calls = self._calls_per_batch(min(first_calls))
+        round_s = self.calls * sum(first_calls)
         self._each(lambda kernel: kernel.begin(self.case, null))
-        if batch_s < _SLOW_S:
+        if round_s < _SLOW_S:
             self._round(null)
             self._each(lambda kernel: kernel.forget())
-        fewest, started = 1 if batch_s > _LONG_S else 3, time.monotonic()
+        fewest, started = 1 if round_s > _LONG_S else 3, time.monotonic()
         while not self._enough(fewest, time.monotonic() - started):
             self._round(null)
             self.rounds += 1
-        if self._overhead is not None:
+        if null is not None:
             null.settle()
         self._each(lambda kernel: kernel.end())
         self.case.wanted = max(_WARM_UPS + (self.wanted_rounds + 2) * self.calls, self.case.wanted // 2)
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _null(self, calls: int) -> Any:
-        """What a turn of so many calls costs when nothing is done in it."""
+    def _null_timings(self) -> NullTimings | None:
+        """What a batch costs when nothing is done in it, to be known better with every round."""
         assert self._overhead is not None
         return self._overhead.begin(self.case)
 
-    def _room(self, fastest: float) -> int:
-        """How many calls a turn has, when one takes so many seconds: one. A short one gets more rounds for it."""
+    def _calls_per_batch(self, fastest_s: float) -> int:
+        """One. A kernel whose call is short gets more rounds for it."""
         assert self._overhead is not None
-        net_s = max(fastest - self._overhead.usual_s, self.short_s / self.most_rounds)
+        net_s = max(fastest_s - self._overhead.usual_s, self.short_s / self.most_rounds)
         self._stride = max(math.ceil(self.short_s / net_s), 1)
         self.wanted_rounds *= self._stride
         return 1
@@ -214,64 +216,102 @@ class CaseBenchmark:
         self.whole += sum(all(want.sample is None for want in entry.expected) for entry in entries)
         return entries
 
-    def _round(self, null: Any) -> None:
+    def _round(self, null: NullTimings | None) -> None:
+        """A batch of every kernel and of the null kernel, all on the same contents."""
         entries = self._contents(self.calls)
-        self._batches(entries)
-        if self._overhead is not None:
-            self._overhead.run_batch(null, entries[0])
-
-    def _batches(self, entries: list[Entry]) -> None:
-        """All on the same contents."""
         self._each(lambda kernel: kernel.run_batch(entries))
+        self._null_batch(null, entries)
+
+    def _null_batch(self, null: NullTimings | None, entries: list[Entry]) -> None:
+        assert self._overhead is not None
+        assert null is not None
+        self._overhead.run_batch(null, entries[0])
 
     def _each(self, move: Callable[[TimedKernel], object]) -> None:
+        """Let every kernel do something, in this round's order. Raises what the first one raises, drops others."""
         first = self.replicate.number % len(self.kernels)
         order = self.kernels[first:] + self.kernels[:first]
-        turned = self.rounds // min(-(-self.wanted_rounds // 2), _REVERSED_AFTER) % 2
-        for kernel in order[::-1] if turned else order:
-            self._try(kernel, move)
-
-    def _try(self, kernel: TimedKernel, move: Callable[[TimedKernel], object]) -> None:
-        if kernel not in self.kernels:
-            return
-        try:
-            move(kernel)
-        except (Failure, Rejected) as error:
-            if kernel is self.kernels[0]:
-                raise
-            self.kernels.remove(kernel)
-            kernel.sandbox.close()
-            self.dropped[kernel.name] = str(error)
-
-    @property
-    def _lost(self) -> bool:
-        own, *others = (kernel.once_s[self.case.name] for kernel in self.kernels)
-        seconds, times = _LOST
-        return bool(others) and own > max(seconds, times * others[0])
+        reverse = self.rounds // min(-(-self.wanted_rounds // 2), _REVERSED_AFTER) % 2
+        for kernel in order[::-1] if reverse else order:
+            try:
+                move(kernel)
+            except (Failure, Rejected) as error:
+                if kernel is self.kernels[0]:
+                    raise
+                self.kernels.remove(kernel)
+                kernel.sandbox.close()
+                self.dropped[kernel.name] = str(error)
 
     def _enough(self, fewest: int, elapsed_s: float) -> bool:
-        """On a quiet machine a fixed number or time; up to twice that while most turns are disturbed or say nothing."""
+        """On a quiet machine after a number or time; after up to twice that while most batches are disturbed."""
         if self.rounds % self._stride == 0 and self._hopeless(self.rounds // self._stride):
             return True
-        if self._lost and self.rounds:
+        own_s, *others_s = (kernel.once_s[self.case.name] for kernel in self.kernels)
+        if self.rounds and others_s and own_s > max(_LOST[0], _LOST[1] * others_s[0]):
             return True
         if self.rounds < fewest:
             return self.rounds > 0 and self.kernels[0].budget.left_s <= 0
         if self.rounds >= 2 * self.wanted_rounds or elapsed_s > 2 * self.case_s:
             return True
-        return (self.rounds >= self.wanted_rounds or elapsed_s > self.case_s) and self._quiet
+        done = self.rounds >= self.wanted_rounds or elapsed_s > self.case_s
+        return done and all(kernel.quiet for kernel in self.kernels)
 
     def _hopeless(self, looks: int) -> bool:
-        return any(looks >= look and _slower(self.kernels, times) for look, times in _HOPELESS)
+        """Clearly slower than the incumbent: even its good batches are behind the incumbent's usual ones."""
+        if len(self.kernels) < 2 or not (self.kernels[0].samples.us and self.kernels[1].samples.us):
+            return False
+        own, incumbent = self.kernels[0].samples.us, self.kernels[1].samples.us
+        return any(
+            looks >= look and statistics.low(own) > times * statistics.middle(incumbent) for look, times in _HOPELESS
+        )
 
-    @property
-    def _quiet(self) -> bool:
-        return all(kernel.quiet for kernel in self.kernels)
 
+class Backend:
+    """What judging on a CPU and on a GPU differ in: where contents lie, what a sandbox is, which clocks there are.
 
-def _slower(kernels: list[TimedKernel], times: float) -> bool:
-    """Clearly slower than the incumbent: even its good turns are behind the incumbent's usual ones."""
-    if len(kernels) < 2 or not (kernels[0].samples.us and kernels[1].samples.us):
+    This is a CPU's. Sandboxes have shared memory and are frozen between batches.
+    """
+
+    device_uuid = ""
+    """Names the lock of the GPU (see `device_lock`); empty on a CPU."""
+    memory = PoolLimits()
+
+    def __init__(self, overhead: Overhead) -> None:
+        self.overhead = overhead
+
+    def buffers(self, wanted: BufferSizes) -> Buffers:
+        """Memory for one sandbox."""
+        return Buffers(wanted)
+
+    def sandbox(self, start: SandboxSpec, buffers: Any) -> Sandbox:
+        """Start one."""
+        return Sandbox(start, buffers)
+
+    def timed_kernel(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> TimedKernel:
+        """A kernel in its sandbox, to be timed."""
+        return TimedKernel(name, sandbox, reference, limit_s)
+
+    def benchmark(
+        self, case: CasePool, kernels: list[TimedKernel], feed: Iterator[Entry], replicate: Replicate
+    ) -> CaseBenchmark:
+        """One case in one replicate."""
+        return CaseBenchmark(case, kernels, feed, self.overhead, replicate)
+
+    def evidence(self) -> Json:
+        """What is known of the machine's state now."""
+        return {"overhead_us": self.overhead.evidence()}
+
+    def lease(self) -> AbstractContextManager[None]:
+        """What a judgement holds for itself while it lasts."""
+        return nullcontext()
+
+    def release(self) -> None:
+        """Give back memory that nothing needs, so that sandboxes can have it."""
+
+    def hoarded(self, close: Callable[[], None]) -> bool:
+        """End a sandbox by `close`; whether it held so much of the memory that little was left for the judge."""
+        close()
         return False
-    own, incumbent = kernels[0].samples.us, kernels[1].samples.us
-    return statistics.low(own) > times * statistics.middle(incumbent)
+
+    def probe(self) -> None:
+        """Raise RuntimeError unless the machine still computes, after a sandbox that ended badly."""

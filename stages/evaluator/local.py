@@ -14,9 +14,8 @@ from ksflow.compilers import Made, client
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
 from ksflow.hardware.roofline import rows as roofline
-from ksflow.judge import VERSION, shipped
-from ksflow.judge.pool import EMULATED, Place, gpus, platform
-from ksflow.judge.request import describe, source
+from ksflow.judge import VERSION
+from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
 from ksflow.processes import core_pinning
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import JudgeProcess
@@ -69,8 +68,8 @@ class LocalEvaluator:
             )
         numbers = gpus(target)[:devices] if target.kind == "gpu" else [None]
         self.devices = len(numbers)
-        self._places = [Place(target, number) for number in numbers]
-        self._free: queue.LifoQueue[Place] = queue.LifoQueue()
+        self._places = [JudgeSlot(target, number) for number in numbers]
+        self._free: queue.LifoQueue[JudgeSlot] = queue.LifoQueue()
         for place in reversed(self._places):
             self._free.put(place)
         self.languages = _LANGUAGES[platform(target)]
@@ -98,8 +97,8 @@ class LocalEvaluator:
         if kernel.language not in problem.languages or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._place() as place:
-            description = describe(problem, self.target)
-            place.wake()
+            description = problem_request(problem, self.target)
+            place.ensure_running()
             place.judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
             if built.reason:
@@ -109,7 +108,7 @@ class LocalEvaluator:
             request = {
                 "op": "evaluate",
                 "problem": description,
-                "kernel": source(problem, kernel, built),
+                "kernel": kernel_request(problem, kernel, built),
                 "against": others,
                 "control": self.control,
                 **more,
@@ -145,8 +144,8 @@ class LocalEvaluator:
                 return self._verdict(Verdict.COMPILE, built.reason, {"log": built.log})
             request = {
                 "op": "evaluate",
-                "problem": describe(problem, self.target),
-                "kernel": {**source(problem, kernel, built), "interpret": interpret or {}},
+                "problem": problem_request(problem, self.target),
+                "kernel": {**kernel_request(problem, kernel, built), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
                 "show": show,
@@ -157,7 +156,7 @@ class LocalEvaluator:
     def start(self) -> None:
         """Have the judges load what they need, which takes a second or two, before they are asked."""
         for place in self._places:
-            place.wake()
+            place.ensure_running()
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
@@ -168,14 +167,14 @@ class LocalEvaluator:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
         as soon as it is known."""
         with self._place() as place:
-            answer = self._ask(place, problem, {"op": "probe", "problem": describe(problem, self.target)})
+            answer = self._ask(place, problem, {"op": "probe", "problem": problem_request(problem, self.target)})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
         yield from rows or [("reference", False, answer["reason"])]
         for seed in problem.seeds:
             result = self(problem, seed.kernel, ())
             took = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
             yield f"seed {seed.name}", result.accepted, took
-        yield from shipped.played(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
+        yield from check_solutions(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
 
     def close(self) -> None:
         """End the judges. Not needed: they end with this process."""
@@ -186,7 +185,7 @@ class LocalEvaluator:
     # -- inside ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[Place]:
+    def _place(self) -> Iterator[JudgeSlot]:
         """One that is free, once there is one."""
         place = self._free.get()
         try:
@@ -194,14 +193,14 @@ class LocalEvaluator:
         finally:
             self._free.put(place)
 
-    def _keep_off(self, place: Place, cores: dict[str, Any]) -> None:
+    def _keep_off(self, place: JudgeSlot, cores: dict[str, Any]) -> None:
         """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
         if len(self._places) == 1 and sat != self._left:
             core_pinning.move_off_cores(sat, (place.judge.pid, client.workshop_pid()))
             self._left = sat
 
-    def _ask(self, place: Place, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, place: JudgeSlot, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
         """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
         limits = problem.limits
         timeout = limits.check_s * 2 + limits.time_s * 4 + _GRACE_S
@@ -209,7 +208,7 @@ class LocalEvaluator:
         evidence: dict[str, Any] = {}
         for _ in range(self.attempts):
             try:
-                place.wake()
+                place.ensure_running()
                 answer = place.judge.ask(request, timeout)
             except Closed as error:
                 cause, _, words = str(error).partition("\n")
@@ -243,7 +242,7 @@ class LocalEvaluator:
             if built.reason:
                 skipped[trial.id] = built.reason
                 continue
-            others.append({**source(problem, trial.kernel, built), "id": trial.id})
+            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id})
         return others, skipped
 
     def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: dict[str, Any]) -> Evaluation:

@@ -20,7 +20,7 @@ from ksflow.formats import assembly, cases
 from ksflow.formats.gpumode import importer
 from ksflow.formats.runtime import install
 from ksflow.hardware.target import detect
-from ksflow.judge.shipped import played
+from ksflow.judge.client import check_solutions
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
 from ksflow.sandbox.runners.cpu import WrongResult
 from ksflow.sandbox.runners.foreign import bound
@@ -642,7 +642,7 @@ def test_what_cannot_run_here_is_skipped_aloud() -> None:
     def judge(_: Kernel) -> Any:
         raise AssertionError("it was judged")
 
-    rows = played(problem, judge, gpu=False)
+    rows = check_solutions(problem, judge, gpu=False)
     assert [(ok, detail) for _, ok, detail in rows] == [(True, "skipped: needs a GPU")] * 2
 
 
@@ -652,12 +652,12 @@ def test_solutions_that_are_judged_wrong_fail_the_check() -> None:
     problem = Problem(
         "p", "p", "", "", "", "", ("python",), (), (), (), (), (), good=(good,), bad=(bad,), origin=origin
     )
-    rows = played(problem, lambda _: accepted(5.0), gpu=False)
+    rows = check_solutions(problem, lambda _: accepted(5.0), gpu=False)
     assert [ok for _, ok, _ in rows] == [True, False]
     assert "accepted, in 5.0 us; sizes are cut to 32" in rows[1][2]
-    assert [ok for _, ok, _ in played(problem, lambda _: rejected(), gpu=False)] == [False, True]
+    assert [ok for _, ok, _ in check_solutions(problem, lambda _: rejected(), gpu=False)] == [False, True]
     broken = Evaluation(Verdict.HARNESS, "the judge died")
-    assert [ok for _, ok, _ in played(problem, lambda _: broken, gpu=False)] == [False, False]
+    assert [ok for _, ok, _ in check_solutions(problem, lambda _: broken, gpu=False)] == [False, False]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.judge.amdgpu import Amdgpu
+from ksflow.judge.gpu_state import Amdgpu
 from ksflow.sandbox.driver import Driver, Hip, open_driver
 from ksflow.sandbox.runners.device import Launcher
 

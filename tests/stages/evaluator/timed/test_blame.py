@@ -10,13 +10,13 @@ import torch
 
 from evaluator import toy
 from evaluator.timed.test_contents import pool
-from ksflow.judge.backend import Backend
 from ksflow.judge.comparison import Outcome
 from ksflow.judge.figures import CaseResult, CaseResults
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
 from ksflow.judge.session import Host, Judgement
+from ksflow.judge.timing import Backend
 from ksflow.judge.tolerance import expected
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -1,0 +1,126 @@
+"""What an evaluator needs of the judge: a process for each device, requests as JSON, a problem's own solutions judged.
+
+Imports no torch.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from ksflow.compilers import Made
+from ksflow.errors import ConfigError
+from ksflow.hardware.cost_model import floor_us
+from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
+from ksflow.processes.server_process import JudgeProcess
+from ksflow.records import Case, Evaluation, Kernel, Problem, Seed, Target, Verdict
+
+EMULATED = "emulated"
+"""A GPU that this machine's CPU plays, for tests."""
+_ON_A_GPU = re.compile(
+    r"^\s*(?:import|from)\s+(?:triton|cutlass|cupy|helion|tilelang|aiter|pycuda)\b|\bcuda_sources\s*=|\bload_inline\(",
+    re.MULTILINE,
+)
+
+
+class JudgeSlot:
+    """Where one kernel at a time is judged: the CPU (index None) or one of the GPUs, with a judge of its own."""
+
+    def __init__(self, target: Target, index: int | None) -> None:
+        self.environment = {**target.environment, **({} if index is None else single_gpu_environment(index))}
+        self._gpu = platform(target)
+
+    @cached_property
+    def judge(self) -> JudgeProcess:
+        """Started when it is first needed."""
+        return JudgeProcess(self.environment, self._gpu)
+
+    @property
+    def started(self) -> bool:
+        """Whether it was needed."""
+        return "judge" in self.__dict__
+
+    def ensure_running(self) -> None:
+        """Start the judge, or another one where it has died."""
+        if not self.judge.alive:
+            self.judge.restart()
+
+
+def platform(target: Target) -> str:
+    """What the judge calls a GPU: `hip`, `cuda`, or `emulated`, which needs none; "" for a CPU."""
+    if target.kind != "gpu":
+        return ""
+    return EMULATED if target.march == EMULATED else "hip" if target.march.startswith("gfx") else "cuda"
+
+
+def gpus(target: Target) -> list[int | None]:
+    """Which of the GPUs that can be seen here are the target's. Raises ConfigError when none is."""
+    if platform(target) == EMULATED:
+        return [0]
+    found = visible_gpus()
+    numbers: list[int | None] = [number for number, one in enumerate(found) if fits(target, one)]
+    if not numbers:
+        chips = ", ".join(dict.fromkeys(one.chip for one in found or (default_target(),)))
+        raise ConfigError(
+            f"target={target.name} ({target.march}) is not in this machine ({chips}); use target=auto, "
+            "evaluator=static for what its compiler says, or evaluator=spool for a machine that has one"
+        )
+    if why := torch_mismatch(target.march):
+        raise ConfigError(f"{why}; or judge on the CPU: target=cpu")
+    return numbers
+
+
+def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
+    """What the judge needs to know of a problem."""
+
+    def row(case: Case) -> dict[str, Any]:
+        return {"name": case.name, "params": dict(case.params), "seed": case.seed}
+
+    return {
+        "root": problem.root,
+        "digest": problem.digest,
+        "args": [asdict(arg) for arg in problem.args],
+        "dims": list(problem.dims),
+        "tests": [row(case) for case in problem.tests],
+        "benchmarks": [{**row(case), "floor": floor_us(problem, case, target)} for case in problem.benchmarks],
+        "check": {**asdict(problem.check), "unit": problem.check.unit(target.march)},
+        "limits": asdict(problem.limits),
+    }
+
+
+def kernel_request(problem: Problem, kernel: Kernel, built: Made) -> dict[str, Any]:
+    """A kernel, with the problem's own files and what was compiled of it."""
+    files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
+    return {"language": kernel.language, "files": files, "artefact": built.artefact, "mode": built.mode}
+
+
+def check_solutions(
+    problem: Problem, judge: Callable[[Kernel], Evaluation], gpu: bool
+) -> tuple[tuple[str, bool, str], ...]:
+    """A row (name, ok, detail) for each of `problem.good` and `problem.bad`, the right and wrong solutions that came
+    with a problem: does the judge tell them apart? What cannot run here is ok, and its detail says that it was skipped.
+    """
+    rows = []
+    for kind, seeds in (("good", problem.good), ("bad", problem.bad)):
+        for seed in seeds:
+            skipped = not gpu and _needs_gpu(seed)
+            verdict = (True, "skipped: needs a GPU") if skipped else _compared(kind, judge(seed.kernel), problem)
+            rows.append((f"{kind} {seed.name}", *verdict))
+    return tuple(rows)
+
+
+def _needs_gpu(seed: Seed) -> bool:
+    text = "\n".join(seed.kernel.files.values())
+    return seed.kernel.language not in ("python", "cpp") or bool(_ON_A_GPU.search(text))
+
+
+def _compared(kind: str, result: Evaluation, problem: Problem) -> tuple[bool, str]:
+    """Whether a solution's verdict is the one that it should have."""
+    said = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
+    if kind == "good":
+        return result.accepted, said
+    if not result.accepted:
+        return result.verdict is not Verdict.HARNESS, said
+    cap = problem.origin.get("cap")
+    return False, f"accepted, in {said}{f'; sizes are cut to {cap}, which may hide what is wrong' if cap else ''}"

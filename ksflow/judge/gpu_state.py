@@ -1,0 +1,113 @@
+"""What a GPU's driver says of its clocks, power and temperature. Reads only, and says so where nothing can be read.
+
+NVIDIA's management library is asked through ctypes. The kernel's amdgpu driver tells by sysfs (gpu/amdgpu/thermal in
+its documentation): clocks in Hz, power in microwatts, temperatures in millidegrees. What holds an AMD GPU's clocks down
+is in the table `gpu_metrics`, whose forms are in the driver's kgd_pp_interface.h: 1.3 (MI200 and gaming cards) has
+bits, 1.6 to 1.8 (MI300 on) count how long each cause held, so that a reading tells what happened since the one before.
+Other forms tell nothing, and neither does the reading.
+"""
+
+import contextlib
+import ctypes
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_UNREADABLE = {"state": "cannot be read here"}
+_SM, _MEMORY = 1, 2
+_NVIDIA_REASONS = {
+    0x2: "clocks set by an application",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "hardware temperature",
+    0x80: "power brake",
+}
+_DEVICES = Path("/sys/bus/pci/devices")
+_BITS = 112
+"""Where form 1.3 has the bits, and what each sixteen of them are about."""
+_BIT_CAUSES = ("power cap", "current", "temperature", "other")
+_COUNTS = {(1, 6): 36, (1, 7): 44, (1, 8): 44}
+"""Form -> where the five counts begin."""
+_COUNT_CAUSES = ("hardware temperature", "power cap", "temperature", "regulator temperature", "memory temperature")
+
+
+class Nvml:
+    """One NVIDIA GPU, by its UUID as torch gives it."""
+
+    def __init__(self, uuid: str) -> None:
+        self._device = ctypes.c_void_p()
+        self._library: ctypes.CDLL | None = None
+        name = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            if not library.nvmlInit_v2() and not library.nvmlDeviceGetHandleByUUID(
+                name.encode(), ctypes.byref(self._device)
+            ):
+                self._library = library
+
+    def read(self) -> dict[str, Any]:
+        """MHz, watts, degrees, and what holds the clocks down; without what this device does not tell."""
+        if self._library is None:
+            return _UNREADABLE
+        reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
+        power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint())
+        found = {
+            "sm_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _SM),
+            "memory_mhz": self._number("nvmlDeviceGetClockInfo", ctypes.c_uint(), _MEMORY),
+            "watts": None if power_mw is None else round(power_mw / 1000),
+            "celsius": self._number("nvmlDeviceGetTemperature", ctypes.c_uint(), 0),
+            "throttled": None if reasons is None else [word for bit, word in _NVIDIA_REASONS.items() if reasons & bit],
+        }
+        return {key: value for key, value in found.items() if value is not None} or _UNREADABLE
+
+    def _number(self, name: str, into: Any, *arguments: int) -> int | None:
+        refused = getattr(self._library, name)(self._device, *arguments, ctypes.byref(into))
+        return None if refused else int(into.value)
+
+
+class Amdgpu:
+    """One AMD GPU, by its PCI address (`0000:c1:00.0`)."""
+
+    def __init__(self, address: str, devices: Path = _DEVICES) -> None:
+        self._device = devices / address.lower()
+        self._monitor = next(iter(sorted(self._device.glob("hwmon/hwmon*"))), self._device)
+        self._counts = self._metrics()[1]
+
+    def read(self) -> dict[str, Any]:
+        """MHz, watts, degrees (the hottest sensor's), and what holds the clocks down: `throttled` only where told."""
+        found = {
+            "sm_mhz": self._largest(("freq1_input",), 1e6),
+            "memory_mhz": self._largest(("freq2_input",), 1e6),
+            "watts": self._largest(("power1_average", "power1_input"), 1e6),
+            "celsius": self._largest(("temp1_input", "temp2_input", "temp3_input"), 1e3),
+            "throttled": self._throttled(),
+        }
+        return {key: value for key, value in found.items() if value is not None} or _UNREADABLE
+
+    def _largest(self, names: Sequence[str], unit: float) -> int | None:
+        """The largest sensor; a card without a sensor lacks its file, or refuses to be read."""
+        values = []
+        for name in names:
+            with contextlib.suppress(OSError, ValueError):
+                values.append(round(int((self._monitor / name).read_text()) / unit))
+        return max(values, default=None)
+
+    def _throttled(self) -> list[str] | None:
+        bits, counts = self._metrics()
+        if counts:
+            before, self._counts = self._counts or counts, counts
+            return [cause for cause, old, new in zip(_COUNT_CAUSES, before, counts, strict=True) if new != old]
+        return None if bits is None else [cause for n, cause in enumerate(_BIT_CAUSES) if bits >> 16 * n & 0xFFFF]
+
+    def _metrics(self) -> tuple[int | None, tuple[int, ...]]:
+        """The bits or the counts of the table, in the forms that are known."""
+        try:
+            table = (self._device / "gpu_metrics").read_bytes()
+            form: tuple[int, int] = struct.unpack_from("<2xBB", table)
+            if form == (1, 3):
+                return int(struct.unpack_from("<Q", table, _BITS)[0]), ()
+            return None, struct.unpack_from("<5I", table, _COUNTS[form]) if form in _COUNTS else ()
+        except (OSError, struct.error):
+            return None, ()
