@@ -11,7 +11,8 @@ from test_dataset import card, faster, grow, rows
 from ksflow.dataset import export
 from ksflow.dataset.licences import joined, named, of_problem, on_the_hub
 from ksflow.dataset.verb import _splits
-from ksflow.formats.gpumode.importer import provenance
+from ksflow.formats.checkout import path_in_checkout, provenance
+from ksflow.formats.kernelbench.importer import load as load_kernelbench
 from ksflow.lineage import Lineage
 from ksflow.problem.loader import load
 from ksflow.records import Call, Evaluation, Experiment, Plan, Trial, Verdict, family
@@ -134,3 +135,20 @@ def test_one_problem_in_several_precisions_is_in_one_split() -> None:
         "kernelbench-1-7_Op-bf16",
         "kernelbench-1-7_Op-fp16",
     ]
+
+
+def test_prompts_name_a_problems_place_in_its_checkout_and_not_where_a_user_keeps_it(tmp_path: Path) -> None:
+    root = tmp_path / "someones" / "checkout"
+    (root / ".git").mkdir(parents=True)
+    (root / "level1").mkdir()
+    file = root / "level1" / "19_ReLU.py"
+    model = "class Model(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()"
+    inputs = "def get_inputs():\n    return [torch.randn(8, 4)]\n\n\ndef get_init_inputs():\n    return []"
+    file.write_text(f"import torch\n\n\n{model}\n\n\n{inputs}\n")
+    found = load_kernelbench(str(file))
+    assert found.description == "level1/19_ReLU.py"
+    assert found.origin["path"] == str(file)
+    assert "someones" not in found.title + found.statement + found.listing + found.called
+    assert path_in_checkout(root) == "checkout"
+    (root / ".git").rmdir()
+    assert path_in_checkout(file) == "19_ReLU.py"

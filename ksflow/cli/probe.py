@@ -14,11 +14,10 @@ from rich.console import Console
 from ksflow import report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
-from ksflow.errors import BudgetError, ConfigError, StageError
+from ksflow.errors import BudgetError, ConfigError, StageError, suggest
 from ksflow.hardware.target import label
 from ksflow.notes import figures, knowledge, probes
 from ksflow.notes.probes import Bench, Probe
-from ksflow.problem.loader import suggest
 from ksflow.records import Evaluation, Note, Problem, Status, Target, Verdict
 
 ORIGIN = "probe"

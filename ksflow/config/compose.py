@@ -27,9 +27,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, report
 from ksflow.config import keys
-from ksflow.errors import ConfigError, KsflowError, keep_traceback, place
+from ksflow.errors import ConfigError, KsflowError, keep_traceback, place, suggest
 from ksflow.home import plain_or_quoted, shipped
-from ksflow.problem.loader import suggest
 from ksflow.records import Problem
 
 logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line

@@ -8,9 +8,8 @@ from typing import Any, cast, get_args, get_origin
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
-from ksflow.errors import ConfigError, place
+from ksflow.errors import ConfigError, place, suggest
 from ksflow.home import shipped
-from ksflow.problem.loader import suggest
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
 _LISTS = (list, tuple, Sequence)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,19 +10,19 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.formats.cases import Chosen, ladder, listed, merged, number, record, whole_numbers
+from ksflow.formats.cases import CAPS, SeededParams, build_cases, merged_sizes, parse_cap
+from ksflow.formats.checkout import path_in_checkout
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 
-_DESCRIBE = "ksflow.formats.describe"
-_HOLDER = '''"""{title}. Made by ksflow; the files are as they were."""
+_REFERENCE = '''"""{title}. Made by ksflow; the files are as they were."""
 
 from ksflow.formats.runtime import install
 
 FILES = {files}
 SPEC = {spec}
-install(globals(), {kind!r}, FILES, SPEC)
+install(globals(), {format!r}, FILES, SPEC)
 '''
 _TIMEOUT_S = 600.0
 _SMALLER = {
@@ -40,14 +39,16 @@ _HINTS = {
     "No module named": "install that package where the problem is read and judged",
 }
 """What a failure says -> what would help."""
-_EMULATED = 1 << 20
-"""Bytes of inputs and outputs up to which an emulator is given a case."""
+_EMULATED_BYTES = 1 << 20
+"""Inputs and outputs up to which an emulator is given a case."""
 _VERSION = 6
 """Of what is kept of a description."""
+_COPIES = 8
+"""Of a case's tensors, that a judge may hold at once."""
 
 
 @dataclass(frozen=True)
-class Fit:
+class CaseBudget:
     """What a machine may spend on a case. On CPUs sizes above a cap are cut to it; a GPU takes them as they are."""
 
     memory_mb: int = 2048
@@ -57,25 +58,16 @@ class Fit:
     total_s: float = 6.0
     """Of all cases together: each is made and run many times."""
 
-    @property
-    def wider(self) -> "Fit":
+    def relaxed(self) -> "CaseBudget":
         """For what is large however small it is made."""
-        return Fit(4 * self.memory_mb, 10 * self.generate_s, 10 * self.run_s, 10 * self.total_s)
+        return CaseBudget(4 * self.memory_mb, 10 * self.generate_s, 10 * self.run_s, 10 * self.total_s)
 
 
-_ON_GPU = Fit(generate_s=60.0, run_s=60.0, total_s=600.0)
-_COPIES = 8
-"""Of a case's tensors, that a judge may hold at once."""
-
-
-def _asked(fit: Fit) -> Fit:
-    """For sizes that a user has asked for: what this machine can hold, and as long as a judge would wait."""
-    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _COPIES >> 20
-    return Fit(max(fit.memory_mb, memory_mb), _ON_GPU.generate_s, _ON_GPU.run_s, _ON_GPU.total_s)
+_ON_GPU = CaseBudget(generate_s=60.0, run_s=60.0, total_s=600.0)
 
 
 @dataclass(frozen=True)
-class Step:
+class CaseSet:
     """The cases under a cap."""
 
     cap: int | None
@@ -86,25 +78,22 @@ class Step:
 
 @dataclass(frozen=True)
 class ParsedProblem:
-    """What an importer found in a problem's files."""
+    """What an importer found in a problem's files. What has no word here is as in `Problem`."""
 
     name: str
-    """As the lineage calls it: letters, digits, `_`, `-` and `.`."""
     title: str
     statement: str
-    kind: str
-    """The module of this room that runs the format's problems."""
+    format: str
+    """The folder of this room whose `runtime` runs it."""
     files: Mapping[str, str]
     """As they are."""
     spec: Json
-    """What `kind` needs to know beside the files."""
-    tests: Sequence[Chosen]
-    """(params, seed) of each case that is checked; empty: the benchmarks."""
-    benchmarks: Sequence[Chosen]
+    """What the runtime needs to know beside the files."""
+    tests: Sequence[SeededParams]
+    """Cases that are checked; empty: the benchmarks."""
+    benchmarks: Sequence[SeededParams]
     listing: str
-    """What people and models read as the reference."""
     called: str
-    """How a candidate is called, in words."""
     origin: Json
     support: Mapping[str, str] = field(default_factory=dict)
     """Files that a candidate may import."""
@@ -115,29 +104,31 @@ class ParsedProblem:
     seeds: tuple[Seed, ...] = ()
     good: tuple[Seed, ...] = ()
     bad: tuple[Seed, ...] = ()
-    names: tuple[str, ...] = ()
-    """Of the arguments, where the format has them."""
-    quiet: str = ""
+    arg_names: tuple[str, ...] = ()
+    """Where the format has them."""
+    optional: str = ""
     """A parameter that a case's name has only where it takes that to tell two apart."""
     languages: tuple[str, ...] = ("python", "triton", "cpp", "cuda", "hip")
     """Those that the format takes, before target and arguments narrow them down."""
     fixed: Sequence[int] = ()
     """Sizes that no cap cuts, which cut ones must not become equal to."""
-    under: Callable[[int], tuple[str, Sequence[str]]] | None = None
+    resize: Callable[[int], tuple[str, Sequence[str]]] | None = None
     """Of a format that cuts in its own way: cap -> (what is the same for the same sizes, what became alike)."""
 
 
-def problem(read: ParsedProblem, target: Target | None, cap: int | str | None = "auto", fit: Fit = Fit()) -> Problem:
-    """The problem for a target. ConfigError where its reference does not run there.
+def assemble(
+    parsed: ParsedProblem, target: Target | None, cap: int | str | None = "auto", budget: CaseBudget = CaseBudget()
+) -> Problem:
+    """The problem for a target. Raises ConfigError where its reference does not run there.
 
-    cap: the largest size; `auto` has a CPU take the largest that `fit`s; None for none.
+    cap: the largest size; `auto` has a CPU take the largest that fits the budget; None for none.
     """
     device = "cuda" if target and target.kind == "gpu" else "cpu"
-    text = _HOLDER.format(
-        title=read.title.replace('"', "'").replace("\\", "/"),
-        files=repr(dict(read.files)),
-        spec=repr({**read.spec, "accumulate": read.accumulate}),
-        kind=read.kind,
+    text = _REFERENCE.format(
+        title=parsed.title.replace('"', "'").replace("\\", "/"),
+        files=repr(dict(parsed.files)),
+        spec=repr({**parsed.spec, "accumulate": parsed.accumulate}),
+        format=parsed.format,
     )
     folder = home.cache("imported", hashlib.sha256(text.encode()).hexdigest()[:24])
     folder.mkdir(parents=True, exist_ok=True)
@@ -146,102 +137,100 @@ def problem(read: ParsedProblem, target: Target | None, cap: int | str | None = 
         home.write(reference, text)
     absent = device == "cuda" and default_target().kind == "cpu"
     if absent:  # another machine judges: a small case on this one tells what arguments there are
-        step = _step(read, number(cap))
-        small, rows = _fitting(read, reference, "cpu", "auto", fit)
+        chosen = _case_set(parsed, parse_cap(cap))
+        described, rows = _largest_fitting(parsed, reference, "cpu", "auto", budget)
     else:
-        step, rows = _fitting(read, reference, device, cap, fit)
-        small = step
-    chosen, known = step.cases, small.cases
-    tests = [case for case in chosen if case["test"]]
-    benchmarks = [case for case in chosen if not case["test"]]
-    first = next(row for case, row in zip(known, rows, strict=True) if not case["test"])
-    args = _args(read, first["tensors"], shown=not absent)
-    cut = _cut(read, benchmarks, step)
+        chosen, rows = _largest_fitting(parsed, reference, device, cap, budget)
+        described = chosen
+    tests, benchmarks = ([case for case in chosen.cases if case["test"] is test] for test in (True, False))
+    first = next(row for case, row in zip(described.cases, rows, strict=True) if not case["test"])
     plain = all(row["plain"] and not row["inout"] for row in rows)
-    dims = whole_numbers(benchmarks) if plain else ()
-    origin = {**read.origin, "inferred": [*read.origin.get("inferred", ()), *cut], "cap": step.cap}
+    cut = _describe_cut(parsed, benchmarks, chosen)
     return Problem(
-        name=read.name,
-        title=read.title,
-        description=read.origin.get("path", ""),
-        statement=read.statement,
+        name=parsed.name,
+        title=parsed.title,
+        description=path_in_checkout(Path(parsed.origin.get("path", ""))),
+        statement=parsed.statement,
         root=str(folder),
         reference=text,
-        languages=_languages(read.languages, target, plain),
-        args=args,
-        dims=dims,
-        tests=tuple(map(record, tests or benchmarks)),
-        benchmarks=tuple(map(record, benchmarks)),
-        small=_small(chosen, known, rows),
-        seeds=read.seeds,
-        score=read.score,
-        limits=read.limits,
-        check=Check(accumulate=read.accumulate),
-        digest=_digest(read, chosen),
-        files=read.support,
-        called=read.called,
-        listing=read.listing,
-        good=read.good,
-        bad=read.bad,
-        origin=origin,
+        languages=_languages(parsed.languages, target, plain),
+        args=_args(parsed, first["tensors"], shown=not absent),
+        dims=_dims(benchmarks) if plain else (),
+        tests=tuple(map(_case, tests or benchmarks)),
+        benchmarks=tuple(map(_case, benchmarks)),
+        small=_emulated(chosen.cases, described.cases, rows),
+        seeds=parsed.seeds,
+        score=parsed.score,
+        limits=parsed.limits,
+        check=Check(accumulate=parsed.accumulate),
+        digest=_digest(parsed, chosen.cases),
+        files=parsed.support,
+        called=parsed.called,
+        listing=parsed.listing,
+        good=parsed.good,
+        bad=parsed.bad,
+        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *cut], "cap": chosen.cap},
     )
 
 
-def _digest(read: ParsedProblem, chosen: Sequence[Json]) -> str:
+def _digest(parsed: ParsedProblem, chosen: Sequence[Json]) -> str:
     """Of all that could change a verdict or a time, by content alone: where the files lie is not part of it, so a
     checkout may be moved, and two machines compare.
     """
-    spec = {key: value for key, value in read.spec.items() if key != "root"}
-    identity = [read.kind, dict(read.files), spec, read.accumulate, chosen, read.score]
+    spec = {key: value for key, value in parsed.spec.items() if key != "root"}
+    identity = [parsed.format, dict(parsed.files), spec, parsed.accumulate, chosen, parsed.score]
     return hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16]
 
 
-def _fitting(
-    read: ParsedProblem, reference: Path, device: str, cap: int | str | None, fit: Fit
-) -> tuple[Step, list[Json]]:
-    """The largest cases that fit a device of this machine, and what each is made of. ConfigError."""
-    steps = _steps(read, ladder(device, cap))
+def _largest_fitting(
+    parsed: ParsedProblem, reference: Path, device: str, cap: int | str | None, budget: CaseBudget
+) -> tuple[CaseSet, list[Json]]:
+    """The largest cases that fit a device of this machine, and what each is made of. Raises ConfigError."""
     found: Json = {}
-    for patience, some in _attempts(steps, device, cap, fit):
-        found = _described(reference, some, device, patience, first=bool(found))
+    for allowed, sets in _attempts(parsed, device, cap, budget):
+        found = _described(reference, sets, device, allowed, first=bool(found))
         if found["step"] is not None:
-            return some[found["step"]], found["cases"]
+            return sets[found["step"]], found["cases"]
         if "limit" not in [kind for *_, kind in found["tried"]]:
             break
-    raise ConfigError(f"{read.name}: its reference does not run here: {_why(read, found['tried'], cap)}")
+    raise ConfigError(f"{parsed.name}: its reference does not run here: {_why(parsed, found['tried'], cap)}")
 
 
-def _attempts(steps: list[Step], device: str, cap: int | str | None, fit: Fit) -> list[tuple[Fit, list[Step]]]:
+def _attempts(
+    parsed: ParsedProblem, device: str, cap: int | str | None, budget: CaseBudget
+) -> list[tuple[CaseBudget, list[CaseSet]]]:
     """What is tried one after the other: with more patience the smallest that runs will do, of those first in which no
-    sizes became alike.
+    sizes became alike. For sizes that a user has asked for: what this machine can hold, as long as a judge would wait.
     """
     if device != "cpu":
-        return [(_ON_GPU, steps)]
+        return [(_ON_GPU, [_case_set(parsed, parse_cap(cap))])]
     if cap != "auto":
-        return [(_asked(fit), steps)]
-    apart = [step for step in steps if not step.merged]
-    return [(fit, steps), *([(fit.wider, apart)] if apart else []), *([(fit.wider, steps)] if apart != steps else [])]
-
-
-def _steps(read: ParsedProblem, caps: Sequence[int | None]) -> list[Step]:
-    """Cases under each cap, smallest first, none twice; where sizes become alike, only those before all differ."""
-    found: dict[str, Step] = {}
-    for cap in caps:
-        step = _step(read, cap)
-        key = repr(step.cases) if read.under is None else read.under(cap or 0)[0]
+        memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _COPIES >> 20
+        patient = CaseBudget(max(budget.memory_mb, memory_mb), _ON_GPU.generate_s, _ON_GPU.run_s, _ON_GPU.total_s)
+        return [(patient, [_case_set(parsed, parse_cap(cap))])]
+    found: dict[str, CaseSet] = {}
+    for size in (*CAPS, None):
+        made = _case_set(parsed, size)
+        key = repr(made.cases) if parsed.resize is None else parsed.resize(size or 0)[0]
         found.pop(key, None)
-        found[key] = step
-    steps = [*found.values()]
-    apart = next((place for place, step in enumerate(steps) if not step.merged), len(steps))
-    return [*steps[:apart], *(step for step in steps[apart:] if not step.merged)]
+        found[key] = made
+    sets = [*found.values()]  # smallest first, none twice
+    distinct = [one for one in sets if not one.merged]
+    if distinct:  # where sizes become alike, only those before all differ
+        sets = [*sets[: sets.index(distinct[0])], *distinct]
+    relaxed = [(budget.relaxed(), distinct)] if distinct else []
+    return [(budget, sets), *relaxed, *([(budget.relaxed(), sets)] if distinct != sets else [])]
 
 
-def _step(read: ParsedProblem, cap: int | None) -> Step:
-    alike = merged(read.tests, read.benchmarks, cap, read.fixed) if read.under is None else read.under(cap or 0)[1]
-    return Step(cap, listed(read.tests, read.benchmarks, cap, read.quiet, read.fixed), alike)
+def _case_set(parsed: ParsedProblem, cap: int | None) -> CaseSet:
+    if parsed.resize is None:
+        merged: Sequence[str] = merged_sizes((*parsed.tests, *parsed.benchmarks), cap, parsed.fixed)
+    else:
+        merged = parsed.resize(cap or 0)[1]
+    return CaseSet(cap, build_cases(parsed.tests, parsed.benchmarks, cap, parsed.optional, parsed.fixed), merged)
 
 
-def _why(read: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
+def _why(parsed: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str | None) -> str:
     """Why no size will do, and what may help: other sizes only where they are the cause."""
     if not tried:
         return "there are no cases"
@@ -252,55 +241,36 @@ def _why(read: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str | N
     if kind == "always":
         return str(first).partition(": ")[2]
     why = first if first.partition(": ")[2] == last.partition(": ")[2] else f"{first}; at the largest size: {last}"
-    if "limit" in [kind for *_, kind in tried]:
-        return f"{why}{_remedy(read, cap)}"
-    return f"{why}; another cap, or problem.cap=auto, may do" if number(cap) else why
+    if "limit" not in [kind for *_, kind in tried]:
+        return f"{why}; another cap, or problem.cap=auto, may do" if parse_cap(cap) else why
+    if not (key := _SMALLER.get(parsed.origin["format"])):
+        return why
+    return f"{why}; {key} takes what it says, with patience" if cap == "auto" else f"{why}; smaller sizes: {key}"
 
 
-def _remedy(read: ParsedProblem, cap: int | str | None) -> str:
-    """What helps where a case takes too long or too much."""
-    key = _SMALLER.get(read.origin["format"], "")
-    if cap == "auto":
-        return f"; {key} takes what it says, with patience" if key else ""
-    return f"; smaller sizes: {key}" if key else ""
-
-
-def slug(text: str) -> str:
-    """A name for the lineage."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "problem"
-
-
-def text(file: Path) -> str:
-    """A file's text. ConfigError."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from error
-
-
-def _cut(read: ParsedProblem, benchmarks: Sequence[Json], step: Step) -> list[str]:
-    whole = [dict(params) for params, _ in read.benchmarks]
-    if step.cap is None or [case["params"] for case in benchmarks] == whole:
+def _describe_cut(parsed: ParsedProblem, benchmarks: Sequence[Json], chosen: CaseSet) -> list[str]:
+    whole = [dict(params) for params, _ in parsed.benchmarks]
+    if chosen.cap is None or [case["params"] for case in benchmarks] == whole:
         return []
-    said = [f"{CUT} {step.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are"]
-    if step.merged:
+    said = [f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are"]
+    if chosen.merged:
         said.append(
             f"sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
-            f"{'; '.join(step.merged)}"
+            f"{'; '.join(chosen.merged)}"
         )
     return said
 
 
-def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, first: bool) -> Json:
+def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: CaseBudget, first: bool) -> Json:
     """What running told, kept for the next time."""
     order = {
         "reference": str(reference),
         "device": device,
-        "memory": fit.memory_mb << 20,
-        "generate_s": fit.generate_s,
-        "run_s": fit.run_s,
-        "total_s": fit.total_s,
-        "ladder": [step.cases for step in steps],
+        "memory": budget.memory_mb << 20,
+        "generate_s": budget.generate_s,
+        "run_s": budget.run_s,
+        "total_s": budget.total_s,
+        "ladder": [one.cases for one in sets],
         "first": first,
     }
     name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
@@ -309,7 +279,7 @@ def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, fi
         found: Json = json.loads(kept.read_text())
         return found
     try:
-        found = run_isolated(_DESCRIBE, order, _TIMEOUT_S)
+        found = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{reference}: the reference ran for {_TIMEOUT_S:g} s; give smaller cases") from error
     except IsolatedFailure as error:
@@ -322,26 +292,35 @@ def _described(reference: Path, steps: Sequence[Step], device: str, fit: Fit, fi
     return found
 
 
-def _args(read: ParsedProblem, tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
-    names = list(read.names)
-    made = []
-    for place, tensor in enumerate(tensors):
-        out = bool(tensor["out"])
-        default = f"out{place - sum(not one['out'] for one in tensors)}" if out else f"x{place}"
-        name = names[place] if place < len(names) and not out else default
-        doc = f"{tensor['shape']} in the first benchmark" if shown else ""
-        made.append(Arg(name, tensor["dtype"], "out" if out else "in", doc=doc))
-    return tuple(made)
+def _args(parsed: ParsedProblem, tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
+    inputs = sum(not tensor["out"] for tensor in tensors)
+    names = [*parsed.arg_names[:inputs], *(f"x{place}" for place in range(len(parsed.arg_names), inputs))]
+    names += [f"out{place}" for place in range(len(tensors) - inputs)]
+    docs = [f"{tensor['shape']} in the first benchmark" if shown else "" for tensor in tensors]
+    return tuple(
+        Arg(name, tensor["dtype"], "out" if tensor["out"] else "in", doc=doc)
+        for name, tensor, doc in zip(names, tensors, docs, strict=True)
+    )
 
 
-def _small(chosen: Sequence[Json], known: Sequence[Json], rows: Sequence[Json]) -> tuple[Case, ...]:
+def _dims(benchmarks: Sequence[Json]) -> tuple[str, ...]:
+    """The parameters that are whole numbers in every case."""
+    every = [case["params"] for case in benchmarks]
+    return tuple(key for key in every[0] if key.isidentifier() and all(type(one.get(key)) is int for one in every))
+
+
+def _case(case: Json) -> Case:
+    return Case(case["name"], case["params"], case["seed"])
+
+
+def _emulated(chosen: Sequence[Json], described: Sequence[Json], rows: Sequence[Json]) -> tuple[Case, ...]:
     """For an emulator: the smallest case as it is, if it is small enough. None is cut: a kernel may count on sizes."""
     fits = [
         (row["bytes"], place)
-        for place, (case, row) in enumerate(zip(known, rows, strict=True))
-        if row["bytes"] <= _EMULATED and any(case["params"] == whole["params"] for whole in chosen)
+        for place, (case, row) in enumerate(zip(described, rows, strict=True))
+        if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen)
     ]
-    return (record(known[min(fits)[1]]),) if fits else ()
+    return (_case(described[min(fits)[1]]),) if fits else ()
 
 
 def _languages(wanted: Sequence[str], target: Target | None, plain: bool) -> tuple[str, ...]:

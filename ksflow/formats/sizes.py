@@ -7,8 +7,10 @@ dimension for another would be right at the sizes that are judged and wrong at t
 """
 
 import ast
+import itertools
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 VERSION = 2
@@ -30,15 +32,18 @@ that leaves room for all."""
 _DIVIDERS = 16
 """Numbers up to this one are taken for what sizes are divided by."""
 _MAKERS = ("get_inputs", "get_init_inputs")
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: pow,
+    ast.LShift: operator.lshift,
+}
 
 
-def constants(source: str) -> dict[str, ast.expr]:
-    """Names that are assigned at top level, alone or several at once -> what they are assigned. SyntaxError."""
-    return assigned(ast.parse(source))
-
-
-def assigned(module: ast.Module) -> dict[str, ast.expr]:
-    """The same of what was parsed."""
+def constants(module: ast.Module) -> dict[str, ast.expr]:
+    """Names that are assigned at top level, alone or several at once -> what they are assigned."""
     return {name: value for node in module.body for name, value in _assigned(node)}
 
 
@@ -58,25 +63,30 @@ def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
 
     Of names that are assigned together (`height = width = 256`), what is put for one holds for all.
     """
-    starts = _starts(source)
+    starts = [0, *itertools.accumulate(len(line) for line in source.encode().splitlines(keepends=True))]
+
+    def span(node: ast.expr) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
     found: list[Edit] = []
-    known = constants(source)
+    known = constants(ast.parse(source))
     named = {id(value): name for name, value in known.items()}
     named |= {id(value): name for name, value in known.items() if name in overrides}
     for name, value in known.items():
         if named[id(value)] != name:
             continue
         if name in overrides:
-            found.append([*_span(value, starts), repr(overrides[name]), name])
+            found.append([*span(value), repr(overrides[name]), name])
         else:
-            found += [[*_span(node, starts), number, name] for node, number in _numbers(value)]
+            found += [[*span(node), number, name] for node, number in _numbers(value)]
     return sorted(found, key=lambda edit: int(edit[0]))
 
 
 def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
     """The source after the edits, with whole numbers cut by a cap as `cut` does it; 0 leaves them as they are."""
-    numbers = [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
-    smaller = iter(cut(numbers, cap, _fixed(source, edits)) if cap else [value for _, value in numbers])
+    smaller = iter(_after(source, edits, cap))
     values = [value if isinstance(value, str) else next(smaller) for _, _, value, _ in edits]
     body = source.encode()
     for (begin, end, before, _), value in reversed([*zip(edits, values, strict=True)]):
@@ -87,12 +97,30 @@ def resized(source: str, edits: Sequence[Edit], cap: int) -> str:
 
 def merged(source: str, edits: Sequence[Edit], cap: int) -> list[str]:
     """Of sizes that differ in the source and are the same under a cap, in words: `K and M are 16`."""
-    numbers = [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
-    return alike(numbers, cut(numbers, cap, _fixed(source, edits)) if cap else [value for _, value in numbers])
+    return describe_merged(_named_numbers(edits), _after(source, edits, cap))
 
 
-def alike(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:
-    """The same of named numbers and what they were cut to."""
+def _named_numbers(edits: Sequence[Edit]) -> list[tuple[str, int]]:
+    return [(name, value) for _, _, value, name in edits if not isinstance(value, str)]
+
+
+def _after(source: str, edits: Sequence[Edit], cap: int) -> list[int]:
+    """What the whole numbers become under a cap; 0 leaves them as they are.
+
+    Numbers above 1 that what makes the inputs has, or that a user has given, stay.
+    """
+    numbers = _named_numbers(edits)
+    if not cap:
+        return [value for _, value in numbers]
+    given = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
+    makers = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
+    nodes = [*given, *(node for maker in makers for node in ast.walk(maker))]
+    fixed = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
+    return cut(numbers, cap, {number for number in fixed if number > 1})
+
+
+def describe_merged(before: Sequence[tuple[str, int]], after: Sequence[int]) -> list[str]:
+    """Of named numbers that differ, and those they were cut to, which became the same, in words."""
     found: dict[int, dict[int, str]] = {}
     for (name, value), smaller in zip(before, after, strict=True):
         found.setdefault(smaller, {}).setdefault(value, name)
@@ -106,29 +134,24 @@ def cut(numbers: Sequence[tuple[str, int]], cap: int, fixed: Iterable[int] = ())
 
     A number keeps what it divides, and what divides it, where that can be had. A batch is capped at a sixteenth of the
     others' cap, so that it is cut first, and may change places with other numbers; one that equals another number stays
-    equal to it, as they may have to be. fixed: numbers beside them that
-    stay, which none is made equal to. Where there is no room for all (few can differ under a small cap), every number
-    above the cap becomes the cap: `alike` says which those are.
+    equal to it, as they may have to be. fixed: numbers beside them that stay, which none is made equal to. Where there
+    is no room for all (few can differ under a small cap), every number above the cap becomes the cap:
+    `describe_merged` says which those are.
     """
     few = max(cap // _BATCHES, _LEAST_BATCH)
     others = {value for name, value in numbers if not _BATCH.search(name)}
     batches = {value for _, value in numbers} - others
     stay = {*fixed, *(value for value in batches if value <= few)}
-    smaller = _apart(others, cap, stay)
+    ordered = sorted(others, reverse=True)
+    distinct = filter(None, (_cut_distinct(ordered, cap, stay, loss) for loss in _LOSSES))
+    smaller = next(distinct, {each: min(each, cap) for each in ordered})
     taken = {*smaller.values(), *fixed}
-    fewer = {value: _fewer(value, few, taken) for value in batches}
+    fewer = {value: _cut_batch(value, few, taken) for value in batches}
     return [fewer.get(value) or smaller[value] for _, value in numbers]
 
 
-def _apart(values: Iterable[int], cap: int, stay: set[int]) -> dict[int, int]:
-    """Value -> what it is cut to; all that are above the cap alike, where there is no room for all."""
-    ordered = sorted(values, reverse=True)
-    found = (_placed(ordered, cap, stay, loss) for loss in _LOSSES)
-    return next(filter(None, found), {each: min(each, cap) for each in ordered})
-
-
-def _placed(ordered: Sequence[int], cap: int, stay: set[int], loss: float) -> dict[int, int]:
-    """The same, largest first; nothing where there is no room."""
+def _cut_distinct(ordered: Sequence[int], cap: int, stay: set[int], loss: float) -> dict[int, int]:
+    """Value -> what it is cut to, largest first, all different; nothing where there is no room."""
     kept = min(cap, _KEPT)
     held = {small for small in ordered if small <= kept} | stay
     small = [number for number in ordered if 1 < number <= _DIVIDERS]
@@ -179,7 +202,7 @@ def _candidates(value: int, limit: int) -> Iterator[int]:
     yield from (twos * number for number in range(top, max(top - 2 * _KEPT, 0), -1))
 
 
-def _fewer(batch: int, limit: int, taken: set[int]) -> int:
+def _cut_batch(batch: int, limit: int, taken: set[int]) -> int:
     """A batch that is no larger than a limit, if it can be had without being equal to another size."""
     if batch <= limit:
         return batch
@@ -187,16 +210,6 @@ def _fewer(batch: int, limit: int, taken: set[int]) -> int:
     near = [number for number in (*reversed(divisors), *range(limit, 1, -1)) if number <= limit and number not in taken]
     beyond = [number for number in (*divisors, *range(limit, batch)) if number > limit and number not in taken]
     return next(iter([*near, *beyond]), limit)
-
-
-def _fixed(source: str, edits: Sequence[Edit]) -> set[int]:
-    """Numbers above 1 that stay as they are: what makes the inputs has them, or a user has given them."""
-    given = [node for _, _, text, _ in edits if isinstance(text, str) for node in ast.walk(ast.parse(text))]
-    module = ast.parse(source)
-    makers = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name in _MAKERS]
-    nodes = [*given, *(node for maker in makers for node in ast.walk(maker))]
-    found = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
-    return {number for number in found if number > 1}
 
 
 def _numbers(node: ast.expr) -> list[tuple[ast.expr, int]]:
@@ -208,43 +221,15 @@ def _numbers(node: ast.expr) -> list[tuple[ast.expr, int]]:
 
 
 def _number(node: ast.expr) -> int | None:
-    match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.BinOp(left=left, op=op, right=right):
-            one, other = _number(left), _number(right)
-            return None if one is None or other is None else _calculated(one, op, other)
-    return None
-
-
-def _calculated(one: int, op: ast.operator, other: int) -> int | None:
-    match op:
-        case ast.Add():
-            return one + other
-        case ast.Sub():
-            return one - other
-        case ast.Mult():
-            return one * other
-        case ast.FloorDiv() if other:
-            return one // other
-        case ast.Pow() if 0 <= other < 64 and abs(one) < 1 << 16:
-            return int(one**other)
-        case ast.LShift() if 0 <= other < 64:
-            return one << other
-    return None
-
-
-def _starts(source: str) -> list[int]:
-    """The byte that each line begins with."""
-    starts = [0]
-    for line in source.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    return starts
-
-
-def _span(node: ast.expr, starts: Sequence[int]) -> tuple[int, int]:
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if not isinstance(node, ast.BinOp) or type(node.op) not in _OPERATORS:
+        return None
+    left, right = _number(node.left), _number(node.right)
+    if left is None or right is None or (right == 0 and isinstance(node.op, ast.FloorDiv)):
+        return None
+    if isinstance(node.op, ast.Pow | ast.LShift) and not 0 <= right < 64:
+        return None
+    if isinstance(node.op, ast.Pow) and abs(left) >= 1 << 16:
+        return None
+    return int(_OPERATORS[type(node.op)](left, right))

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from ksflow.errors import ConfigError
-from ksflow.errors import suggest as suggest
+from ksflow.errors import ConfigError, suggest
 from ksflow.hardware import cost_model
 from ksflow.home import shipped
 from ksflow.problem import file as problem_file
@@ -92,7 +91,7 @@ def load(
     )
 
 
-def kernel_file(path: str, languages: Iterable[str]) -> Kernel:
+def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "triton")) -> Kernel:
     """A kernel from a user's own file; the ending tells the language. Raises ConfigError."""
     file = Path(path).expanduser()
     if file.suffix not in LANGUAGES:

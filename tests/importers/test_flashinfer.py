@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from ksflow.errors import ConfigError
-from ksflow.formats.cases import listed
+from ksflow.formats.cases import build_cases
 from ksflow.formats.flashinfer.importer import _solution, load
 from ksflow.formats.flashinfer.runtime import FlashInfer, read_tensor
 from ksflow.formats.runtime import SourceFiles
@@ -166,11 +166,11 @@ def test_a_data_set_is_listed_definition_by_definition(data_set: Path) -> None:
 
 def test_a_case_is_named_by_its_axes_and_by_its_workload_only_where_it_must() -> None:
     rows = [{"M": 16, "workload": "280860e6-08f0"}, {"M": 16, "workload": "2e90109a-282e"}, {"M": 8, "workload": "3a"}]
-    found = listed((), [(row, index) for index, row in enumerate(rows)], None, "workload")
+    found = build_cases((), [(row, index) for index, row in enumerate(rows)], None, "workload")
     assert [case["name"] for case in found] == ["M=16 280860e6", "M=16 2e90109a", "M=8"]
     assert [case["params"] for case in found] == rows
     alike = [{"workload": "random-a-1"}, {"workload": "random-a-2"}]
-    found = listed((), [(row, 0) for row in alike], None, "workload")
+    found = build_cases((), [(row, 0) for row in alike], None, "workload")
     assert [case["name"] for case in found] == ["random-a-1", "random-a-2"]
 
 

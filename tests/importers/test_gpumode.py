@@ -16,7 +16,7 @@ from conftest import accepted, rejected, until
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.formats import assembly, cases
+from ksflow.formats import assembly, cases, checkout
 from ksflow.formats.gpumode import importer
 from ksflow.formats.runtime import install
 from ksflow.hardware.target import detect
@@ -150,7 +150,7 @@ def test_a_licence_may_be_a_folder_and_git_a_file(tmp_path: Path) -> None:
     git.mkdir(parents=True)
     (git / "HEAD").write_text("abc123\n")
     (tmp_path / ".git").write_text("gitdir: elsewhere/modules/x\n")
-    assert importer.provenance(tmp_path) == {"commit": "abc123"}
+    assert checkout.provenance(tmp_path) == {"commit": "abc123"}
 
 
 SPYING = f"""import json, os, time
@@ -242,7 +242,7 @@ def test_where_upstreams_clock_may_rank_otherwise_is_said(tmp_path: Path, text: 
     folder = write(tmp_path)
     (folder.parent / "eval.py").write_text(text)
     task = yaml.safe_load((folder / "task.yml").read_text())
-    read = importer.understood(task, dict(importer._files(folder, task)), importer._source(folder, task, "upstream"))
+    read = importer.parse(task, dict(importer._files(folder, task)), importer._source(folder, task, "upstream"))
     (line,) = [line for line in read.origin["dropped"] if line.endswith("a ranking may differ from the one here")]
     assert said in line
 
@@ -252,8 +252,8 @@ def test_words_are_what_the_tasks_own_harness_makes_of_them(tmp_path: Path) -> N
     folder = write(tmp_path, FLAGGED, tests=cases_of_task, benchmarks=cases_of_task)
     task = yaml.safe_load((folder / "task.yml").read_text())
     for text, value in (("", "false"), ("if val == 'true':\n    val = True\n", False)):
-        source = importer.Source("t", "t", {}, harness=text)
-        read = importer.understood(task, {"reference.py": FLAGGED}, source)
+        source = importer.Source("t", "t", {}, eval_text=text)
+        read = importer.parse(task, {"reference.py": FLAGGED}, source)
         assert [params["masked"] for params, _ in read.tests[:1]] == [value]
 
 
@@ -316,11 +316,11 @@ def test_booleans_are_words_upstream(tmp_path: Path, fidelity: str, values: list
     tests = [{"size": 8, "masked": True, "seed": 1}, {"size": 8, "masked": False, "seed": 2}]
     folder = write(tmp_path, FLAGGED, tests=tests, benchmarks=tests[:1])
     task = yaml.safe_load((folder / "task.yml").read_text())
-    read = importer.understood(task, {"reference.py": FLAGGED}, importer.Source("t", "t", {}, fidelity))
+    read = importer.parse(task, {"reference.py": FLAGGED}, importer.Source("t", "t", {}, fidelity))
     assert [params["masked"] for params, _ in read.tests] == values
     assert [params["masked"] for params, _ in read.benchmarks] == values[:1]
     assert any("masked" in line for line in read.origin["inferred"]) == (fidelity == "upstream")
-    checked = [case for case in cases.listed(read.tests, read.benchmarks, None) if case["test"]]
+    checked = [case for case in cases.build_cases(read.tests, read.benchmarks, None) if case["test"]]
     assert [case["params"]["masked"] for case in checked] == values
     assert len({case["name"] for case in checked}) == len(values)
 
@@ -328,14 +328,14 @@ def test_booleans_are_words_upstream(tmp_path: Path, fidelity: str, values: list
 @pytest.mark.parametrize("cap", ["abc", "1.5", 0, -3, True])
 def test_a_cap_is_a_whole_number(cap: Any) -> None:
     with pytest.raises(ConfigError, match=f"problem.cap={cap}; it is auto, null"):
-        cases.number(cap)
+        cases.parse_cap(cap)
 
 
 def test_cases_of_one_size_are_told_apart_by_their_seeds() -> None:
     """Each counts; those that only a cap makes alike do not."""
     chosen = [({"n": 8}, 1), ({"n": 9}, 1), ({"n": 8}, 1), ({"n": 8}, 5)]
-    assert [case["name"] for case in cases.listed([], chosen, None)] == ["n=8", "n=9", "n=8 seed=5"]
-    assert [case["name"] for case in cases.listed([], chosen, 4)] == ["n=4"]
+    assert [case["name"] for case in cases.build_cases([], chosen, None)] == ["n=8", "n=9", "n=8 seed=5"]
+    assert [case["name"] for case in cases.build_cases([], chosen, 4)] == ["n=4"]
 
 
 # -- right and wrong kernels, in each style of data ----------------------------------------------

@@ -91,7 +91,7 @@ def get_init_inputs():
 
 def named(text: str, cap: int) -> dict[str, int]:
     """The sizes of a source under a cap."""
-    found = sizes.constants(sizes.resized(text, sizes.edits(text, {}), cap))
+    found = sizes.constants(ast.parse(sizes.resized(text, sizes.edits(text, {}), cap)))
     return {name: int(ast.literal_eval(value)) for name, value in found.items()}
 
 
@@ -181,11 +181,11 @@ def test_where_there_is_no_room_it_is_said() -> None:
 
 def test_parameters_of_a_case_stay_apart_too() -> None:
     case = {"m": 1024, "n": 1536, "k": 7168, "shape": [6144, 4], "fast": True, "mode": "x"}
-    found = cases.capped(case, 1024)
+    found = cases.cap_params(case, 1024)
     assert found["m"] < found["n"] < found["shape"][0] < found["k"] <= 1024
     assert found["k"] % 128 == 0
     assert (found["fast"], found["mode"], found["shape"][1]) == (True, "x", 4)
-    assert cases.merged([], [({"m": 20, "n": 30}, 1)], 4, ()) == ["m and n are 4"]
+    assert cases.merged_sizes([({"m": 20, "n": 30}, 1)], 4, ()) == ["m and n are 4"]
 
 
 def written(folder: Path, text: str) -> str:

@@ -11,20 +11,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-from ksflow.errors import ConfigError
-from ksflow.formats.assembly import slug, text
-from ksflow.formats.gpumode.importer import provenance
-from ksflow.problem.loader import suggest
+from ksflow.errors import ConfigError, suggest
+from ksflow.formats.checkout import path_in_checkout, provenance, read_text, slug
 from ksflow.records import LANGUAGES, Case, Json, Kernel, Limits, Problem, Seed, language
 
-UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
-"""Unit -> microseconds."""
+_UNITS = ("ns", "us", "ms", "s")
 _BETTER = ("lower", "higher")
 _HEADERS = {".h": "cpp", ".hpp": "cpp", ".cuh": "cuda"}
-_LARGEST = 4 << 20
+_LARGEST_READ = 4 << 20
 """Of larger files only the size counts for the digest."""
 
 
@@ -43,7 +39,7 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     bench_s: float = 600.0,
     memory_mb: int = 8192,
 ) -> Problem:
-    """The problem. ConfigError.
+    """The problem. Raises ConfigError.
 
     metric: a regular expression whose group is the number in what `bench` prints; the last match counts. unit: of a
     time. better: `higher` for rates, which have no unit. statement: what a writer should know. build_s, test_s,
@@ -51,20 +47,26 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     """
     if not (repo and file and test and bench and metric):
         raise ConfigError("problem=command needs problem.repo, .file, .test, .bench and .metric (and may have .build)")
-    build, test, bench = map(_shell, (build, test, bench))
+    # a command as the shell knows it: a command line's `true` arrives as a truth value
+    build, test, bench = (str(one).lower() if isinstance(one, bool) else one for one in (build, test, bench))
     root = Path(repo).expanduser().resolve()
     source = (root / file).resolve()
     if not source.is_relative_to(root) or not source.is_file():
         raise ConfigError(f"no file {file} in {root}")
-    _words(metric, unit, better)
+    _check_metric(metric, unit, better)
     commands = {"build": build, "test": test, "bench": bench, "metric": metric, "unit": unit, "better": better}
     file = str(source.relative_to(root))  # without links: it is written to in a copy
-    body, kind = text(source), _language(source)
-    title = f"{file} of {root.name}"
+    body = read_text(source)
+    kind = _HEADERS.get(source.suffix) or language(source.name, body)
+    if not kind:
+        raise ConfigError(f"{source}: its ending says no language; known: {' '.join([*LANGUAGES, *_HEADERS])}")
+    inferred = ["the time is what the benchmark says of itself"]
+    if better == "higher":
+        inferred.append("scores are 1,000,000 over the rate, so that lower is better")
     return Problem(
         name=slug(f"{root.name}-{source.stem}"),
-        title=title,
-        description=str(root),
+        title=f"{file} of {root.name}",
+        description=path_in_checkout(root),
         statement=statement or _statement(file, commands),
         root=str(root),
         reference=body,
@@ -77,20 +79,16 @@ def load(  # noqa: PLR0913 - what a user says of a repository
         limits=Limits(build_s, test_s, bench_s, memory_mb),
         digest=_digest(root, source, commands),
         called=f"The whole text of `{file}`; what else the repository uses of it must stay: names, types, signatures.",
-        origin=_origin(root, file, commands),
-    )
+        origin={"format": "command", "path": str(root), "file": file, **commands, **provenance(root),
+                "inferred": inferred, "dropped": []},
+    )  # fmt: skip
 
 
-def _shell(command: str | bool) -> str:
-    """A command as the shell knows it: a command line's `true` arrives as a truth value."""
-    return str(command).lower() if isinstance(command, bool) else command
-
-
-def _words(metric: str, unit: str, better: str) -> None:
+def _check_metric(metric: str, unit: str, better: str) -> None:
     if better not in _BETTER:
         raise ConfigError(f"problem.better={better}; {suggest(better, _BETTER)}")
-    if unit not in UNITS:
-        raise ConfigError(f"problem.unit={unit}; {suggest(unit, UNITS)}")
+    if unit not in _UNITS:
+        raise ConfigError(f"problem.unit={unit}; {suggest(unit, _UNITS)}")
     try:
         groups = re.compile(metric).groups
     except re.error as error:
@@ -99,44 +97,25 @@ def _words(metric: str, unit: str, better: str) -> None:
         raise ConfigError(f"problem.metric={metric} has {groups} groups; it needs one: ( ) around the number")
 
 
-def _language(file: Path) -> str:
-    kind = _HEADERS.get(file.suffix) or language(file.name, text(file))
-    if not kind:
-        raise ConfigError(f"{file}: its ending says no language; known: {' '.join([*LANGUAGES, *_HEADERS])}")
-    return kind
-
-
 def _statement(file: str, commands: Json) -> str:
     lines = [f"- {name}: `{commands[name]}`" for name in ("build", "test", "bench") if commands[name]]
     counts = f"What it prints for `{commands['metric']}` counts; {commands['better']} is better."
     return "\n".join([f"Make `{file}` faster, and keep what it does. Commands:", "", *lines, "", counts])
 
 
-def _origin(root: Path, file: str, commands: Json) -> Json:
-    inferred = ["the time is what the benchmark says of itself"]
-    if commands["better"] == "higher":
-        inferred.append("scores are 1,000,000 over the rate, so that lower is better")
-    return {"format": "command", "path": str(root), "file": file, **commands, **provenance(root), "inferred": inferred,
-            "dropped": []}  # fmt: skip
-
-
 def _digest(root: Path, source: Path, commands: Json) -> str:
     """Of all that could change a verdict, but the file itself."""
     found = hashlib.sha256(json.dumps(commands).encode())
-    for path in _files(root):
-        if path == source:
-            continue
-        try:
-            size = path.stat().st_size
-            found.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
-            if size <= _LARGEST:
-                found.update(path.read_bytes())
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}; the repository is copied whole") from error
-    return found.hexdigest()[:16]
-
-
-def _files(root: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != ".git")
-        yield from (path for name in sorted(names) if (path := Path(folder, name)).is_file())
+        for path in (Path(folder, name) for name in sorted(names)):
+            if path == source or not path.is_file():
+                continue
+            try:
+                size = path.stat().st_size
+                found.update(os.fsencode(f"{path.relative_to(root)}\0{size}\0"))
+                if size <= _LARGEST_READ:
+                    found.update(path.read_bytes())
+            except OSError as error:
+                raise ConfigError(f"cannot read {path}: {error.strerror}; the repository is copied whole") from error
+    return found.hexdigest()[:16]

@@ -9,16 +9,16 @@ in Python and Triton become kernels to start from; those whose traces say how th
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ksflow.errors import ConfigError
-from ksflow.formats.assembly import Fit, ParsedProblem, problem, slug, text
+from ksflow.errors import ConfigError, suggest
+from ksflow.formats.assembly import ParsedProblem, assemble
+from ksflow.formats.checkout import provenance, read_text, slug
 from ksflow.formats.flashinfer.solutions import adapted, params
-from ksflow.formats.gpumode.importer import provenance
-from ksflow.problem.loader import suggest
+from ksflow.formats.gpumode.importer import reference_seed
 from ksflow.records import Json, Kernel, Problem, Seed, Target, language
 
 _MOST = 8
@@ -47,23 +47,23 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
-    """The problem of a definition. ConfigError.
+    """The problem of a definition. Raises ConfigError.
 
     destination: candidates get the outputs after the inputs, and return nothing. rtol, atol, ratio: an element is wrong
     where both are exceeded, and this share of them must be right. device: `cpu` has `cuda` mean the CPU. cap: see
-    `made.problem`; workloads with tensors from files are never cut.
+    `assemble`; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
     found = _definition(file)
     chosen = [*{repr(params(work)): work for work in _workloads(base, found, workloads)}.values()]
-    bounds = {"rtol": rtol, "atol": atol, "ratio": ratio if ratio is not None else _ratio(found)}
+    ratio = ratio if ratio is not None else _RATIOS.get(str(found.get("op_type", "")), 1.0)
     on = None if device == "cpu" else target
-    read = _read(file, base, found, chosen, {**bounds, "destination": destination})
+    parsed = _parse(file, base, found, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio, "destination": destination})
     known = _solutions(base, found, [work["uuid"] for work in chosen], destination, on)
-    read.origin["dropped"] += known.left
+    parsed.origin["dropped"] += known.left_out
+    parsed = replace(parsed, seeds=(*parsed.seeds, *known.seeds), good=tuple(known.good), bad=tuple(known.bad))
     fixed = any(one["type"] == "safetensors" for work in chosen for one in work["inputs"].values())
-    made = replace(read, seeds=(*read.seeds, *known.seeds), good=tuple(known.good), bad=tuple(known.bad))
-    return problem(made, on, None if fixed else cap, Fit())
+    return assemble(parsed, on, None if fixed else cap)
 
 
 def _file(path: str | None, root: str | None, name: str | None) -> tuple[Path, Path]:
@@ -92,7 +92,7 @@ def _json(body: str, where: Path) -> Json:
 
 
 def _definition(file: Path) -> Json:
-    found = _json(text(file), file)
+    found = _json(read_text(file), file)
     if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not found.get(key)]:
         raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
     if fault := _fault(found):
@@ -117,20 +117,16 @@ def _fault(found: Json) -> str:
     for kind in ("axes", "inputs", "outputs"):
         if not (isinstance(found[kind], dict) and all(isinstance(one, dict) for one in found[kind].values())):
             return f"{kind} is not a mapping of names to mappings"
-    odd = [name for name, axis in found["axes"].items() if not _axis(axis)]
-    if odd:
-        return f"axis {odd[0]} is neither var, nor const with a whole number as its value"
+    for name, axis in found["axes"].items():
+        if axis.get("type") != "var" and not (axis.get("type") == "const" and type(axis.get("value")) is int):
+            return f"axis {name} is neither var, nor const with a whole number as its value"
     if odd := [key for key in ("constraints", "tags") if not _texts(found.get(key) or [])]:
         return f"{odd[0]} is not a list of texts"
-    tensors = {**found["inputs"], **found["outputs"]}
-    return next(filter(None, (_misshapen(name, one, found["axes"]) for name, one in tensors.items())), "")
+    tensors = (*found["inputs"].items(), *found["outputs"].items())
+    return next(filter(None, (_tensor_fault(name, one, found["axes"]) for name, one in tensors)), "")
 
 
-def _axis(axis: Json) -> bool:
-    return axis.get("type") == "var" or (axis.get("type") == "const" and type(axis.get("value")) is int)
-
-
-def _misshapen(name: str, one: Json, axes: Json) -> str:
+def _tensor_fault(name: str, one: Json, axes: Json) -> str:
     shape = one.get("shape", "none")
     if not (isinstance(one.get("dtype"), str) and (shape is None or _texts(shape))):
         return f"{name} has no shape (a list of axes, or null) or no dtype"
@@ -142,24 +138,20 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def _ratio(found: Json) -> float:
-    return _RATIOS.get(str(found.get("op_type", "")), 1.0)
-
-
 def _workloads(base: Path, found: Json, wanted: str | Sequence[str] | None) -> list[Json]:
     """Each with `uuid`, `axes` and `inputs`."""
     if wanted == "random":
-        return _made_up(found)
+        return _random_workloads(found)
     known = {work["uuid"]: work for work in _listed(base, found["name"])}
     if wanted is None:
-        return list(known.values())[:_MOST] or _made_up(found)
+        return list(known.values())[:_MOST] or _random_workloads(found)
     names = [wanted] if isinstance(wanted, str) else list(wanted)
     if lost := [name for name in names if name not in known]:
         raise ConfigError(f"{found['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
     return [known[name] for name in names]
 
 
-def _made_up(found: Json) -> list[Json]:
+def _random_workloads(found: Json) -> list[Json]:
     axes = [name for name, axis in found["axes"].items() if axis["type"] == "var"]
     inputs = {name: {"type": "random"} for name in found["inputs"]}
     if lost := [name for name, one in found["inputs"].items() if one["shape"] is None]:
@@ -169,117 +161,114 @@ def _made_up(found: Json) -> list[Json]:
 
 
 def _listed(base: Path, name: str) -> Iterator[Json]:
-    for file in sorted((base / "workloads").rglob(f"{name}.jsonl")):
-        for line in filter(str.strip, text(file).splitlines()):
-            work = _json(line, file).get("workload")
-            if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
-                raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
-            if not _sound(work):
-                raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
-            yield work
+    for file, line in _lines(base / "workloads", name):
+        work = line.get("workload")
+        if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
+            raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
+        axes, inputs = work["axes"], work["inputs"]
+        sound = isinstance(work["uuid"], str) and isinstance(axes, dict) and isinstance(inputs, dict)
+        if not (
+            sound
+            and all(type(size) is int for size in axes.values())
+            and all(isinstance(one, dict) and "type" in one for one in inputs.values())
+        ):
+            raise ConfigError(f"{file}: workload {work['uuid']}: axes are whole numbers, inputs have a type")
+        yield work
 
 
-def _sound(work: Json) -> bool:
-    """Whether what is read of a workload is as the format has it."""
-    axes, inputs = work["axes"], work["inputs"]
-    return (
-        isinstance(work["uuid"], str)
-        and isinstance(axes, dict)
-        and all(type(size) is int for size in axes.values())
-        and isinstance(inputs, dict)
-        and all(isinstance(one, dict) and "type" in one for one in inputs.values())
+def _lines(folder: Path, name: str) -> Iterator[tuple[Path, Json]]:
+    """The lines of a definition's files below a folder."""
+    for file in sorted(folder.rglob(f"{name}.jsonl")):
+        for line in filter(str.strip, read_text(file).splitlines()):
+            yield file, _json(line, file)
+
+
+def _parse(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
+    destination = bounds["destination"]
+    arguments = [*found["inputs"], *(found["outputs"] if destination else ())]
+    returns = "writes the outputs" if destination else f"returns {', '.join(found['outputs'])}"
+    dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
+    dropped += [f"tags: {', '.join(found['tags'])}"] if found.get("tags") else []
+    inferred = (
+        f"an element is wrong where it is off by more than {bounds['atol']:g} and by more than {bounds['rtol']:g} of "
+        f"its size; {bounds['ratio']:.0%} must be right; where the answers are small, so is the first bound"
     )
-
-
-def _read(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: Json) -> ParsedProblem:
-    shapes = "\n".join(
-        f"- {role} `{name}`: {_shape(one)} {one['dtype']}. {one.get('description') or ''}".rstrip()
-        for role in ("inputs", "outputs")
-        for name, one in found[role].items()
-    )
-    ways = [name for name, one in found["inputs"].items()]
-    trailing = [*ways, *found["outputs"]] if bounds["destination"] else ways
-    returns = "writes the outputs" if bounds["destination"] else f"returns {', '.join(found['outputs'])}"
-    axes = [f"{name} = {axis['value']}" for name, axis in found["axes"].items() if axis["type"] == "const"]
-    rules = "\n".join(f"- {rule}" for rule in found.get("constraints") or ())
-    words = [str(found.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
-    inputs = {work["uuid"]: work["inputs"] for work in chosen}
+    files = {"definition_reference.py": found["reference"]}
+    baseline = adapted(found, "definition_reference", "run", destination=False, wanted=destination)
     return ParsedProblem(
         name=slug(found["name"]),
         title=f"{found['name']} (FlashInfer)",
-        statement="\n\n".join(filter(None, words)),
-        kind="flashinfer",
-        files={"definition_reference.py": found["reference"]},
-        spec={"definition": {key: found[key] for key in ("axes", "inputs", "outputs")}, "inputs": inputs,
-              "root": str(base), **bounds},
+        statement=_statement(found),
+        format="flashinfer",
+        files=files,
+        spec={"definition": {key: found[key] for key in ("axes", "inputs", "outputs")},
+              "inputs": {work["uuid"]: work["inputs"] for work in chosen}, "root": str(base), **bounds},
         tests=(),
         benchmarks=[(params(work), index) for index, work in enumerate(chosen)],
         listing=found["reference"],
-        called=f"`run({', '.join(trailing)})`: {returns}; numbers are Python's, the rest are tensors.",
-        origin={**_origin(file, found, bounds), "workloads": [dict(work) for work in chosen]},
-        seeds=(_reference(found, bounds["destination"]),),
-        names=tuple(name for name, one in found["inputs"].items() if one["shape"] is not None),
-        quiet="workload",
+        called=f"`run({', '.join(arguments)})`: {returns}; numbers are Python's, the rest are tensors.",
+        origin={"format": "flashinfer", "path": str(file), "definition": found["name"], **provenance(file.parent),
+                "destination": destination, "inferred": [inferred], "dropped": dropped,
+                "workloads": [dict(work) for work in chosen]},
+        seeds=(reference_seed(baseline, files),),
+        arg_names=tuple(name for name, one in found["inputs"].items() if one["shape"] is not None),
+        optional="workload",
         fixed=[axis["value"] for axis in found["axes"].values() if axis["type"] == "const"],
         score="mean",
     )  # fmt: skip
 
 
-def _shape(one: Mapping[str, Any]) -> str:
-    return "a number," if one["shape"] is None else f"[{', '.join(map(str, one['shape']))}]"
+def _statement(found: Json) -> str:
+    def shape(one: Json) -> str:
+        return "a number," if one["shape"] is None else f"[{', '.join(map(str, one['shape']))}]"
 
-
-def _origin(file: Path, found: Json, bounds: Json) -> Json:
-    inferred = [
-        f"an element is wrong where it is off by more than {bounds['atol']:g} and by more than {bounds['rtol']:g} of "
-        f"its size; {bounds['ratio']:.0%} must be right; where the answers are small, so is the first bound",
-    ]
-    dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
-    dropped += [f"tags: {', '.join(found['tags'])}"] if found.get("tags") else []
-    return {"format": "flashinfer", "path": str(file), "definition": found["name"], **provenance(file.parent),
-            "destination": bounds["destination"], "inferred": inferred, "dropped": dropped}  # fmt: skip
-
-
-def _reference(found: Json, destination: bool) -> Seed:
-    files = {"definition_reference.py": found["reference"]}
-    main = adapted(found, "definition_reference", "run", destination=False, wanted=destination)
-    return Seed("00_reference.py", Kernel("python", {"00_reference.py": main, **files}), baseline=True)
+    shapes = "\n".join(
+        f"- {role} `{name}`: {shape(one)} {one['dtype']}. {one.get('description') or ''}".rstrip()
+        for role in ("inputs", "outputs")
+        for name, one in found[role].items()
+    )
+    axes = [f"{name} = {axis['value']}" for name, axis in found["axes"].items() if axis["type"] == "const"]
+    rules = "\n".join(f"- {rule}" for rule in found.get("constraints") or ())
+    words = [str(found.get("description") or ""), shapes, f"Constant: {', '.join(axes)}." if axes else "", rules]
+    return "\n\n".join(filter(None, words))
 
 
 @dataclass
-class _Known:
+class _KnownSolutions:
     """A data set's solutions, by what its traces say of them."""
 
     good: list[Seed] = field(default_factory=list)
     bad: list[Seed] = field(default_factory=list)
     seeds: list[Seed] = field(default_factory=list)
     """To start from: all but those that are known not to run, or not to be right."""
-    left: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     """Why others are left out."""
 
 
-def _solutions(base: Path, found: Json, uuids: Sequence[str], destination: bool, target: Target | None) -> _Known:
+def _solutions(
+    base: Path, found: Json, uuids: Sequence[str], destination: bool, target: Target | None
+) -> _KnownSolutions:
     """Those in Python or Triton, as kernels. Without any trace, all are taken for right."""
-    known, traced = _Known(), _traced(base, found["name"], uuids)
+    known, traced = _KnownSolutions(), _traced(base, found["name"], uuids)
     gpu = target is not None and target.kind == "gpu"
     for file in sorted((base / "solutions").rglob("*.json")):
-        solution = _json(text(file), file)
+        solution = _json(read_text(file), file)
         if solution.get("definition") != found["name"]:
             continue
         name = str(solution.get("name", file.stem))
         made = _solution(found, solution, destination)
         said = traced.get(name, set()) if traced else {_PASSED}
         if isinstance(made, str):
-            known.left.append(f"solution {name}: {made}")
+            known.left_out.append(f"solution {name}: {made}")
         elif made.kernel.language != "python" and not gpu:
-            known.left.append(f"solution {name}: triton needs a GPU")
+            known.left_out.append(f"solution {name}: triton needs a GPU")
         elif any(status.startswith("INCORRECT") for status in said):
             known.bad.append(made)
         elif said <= {_PASSED}:
             known.seeds.append(made)
             known.good += [made] if said else []
         else:
-            known.left.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
+            known.left_out.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
     return known
 
 
@@ -287,15 +276,13 @@ def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
     """Solution -> what upstream found: on these workloads, or on any where none of these was tried."""
     here: dict[str, set[str]] = {}
     anywhere: dict[str, set[str]] = {}
-    for file in sorted((base / "traces").rglob(f"{name}.jsonl")):
-        for line in filter(str.strip, text(file).splitlines()):
-            row = _json(line, file)
-            if not (row.get("solution") and isinstance(row.get("evaluation"), dict)):
-                continue
-            status, work = str(row["evaluation"].get("status")), row.get("workload")
-            anywhere.setdefault(str(row["solution"]), set()).add(status)
-            if isinstance(work, dict) and work.get("uuid") in uuids:
-                here.setdefault(str(row["solution"]), set()).add(status)
+    for _, row in _lines(base / "traces", name):
+        if not (row.get("solution") and isinstance(row.get("evaluation"), dict)):
+            continue
+        status, work = str(row["evaluation"].get("status")), row.get("workload")
+        anywhere.setdefault(str(row["solution"]), set()).add(status)
+        if isinstance(work, dict) and work.get("uuid") in uuids:
+            here.setdefault(str(row["solution"]), set()).add(status)
     return {**anywhere, **here}
 
 

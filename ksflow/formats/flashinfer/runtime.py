@@ -43,15 +43,13 @@ class FlashInfer(Task):
         return [found[name] for name in self._definition["outputs"]] if isinstance(found, Mapping) else found
 
     def objection(self, tree: Tree, outputs: Tree) -> str:
-        got = _list(outputs)
-        wanted = _list(self.answer(tree, {}))
-        names = list(self._definition["outputs"])
-        for name, mine, theirs in zip(names, got, wanted, strict=True):
+        got, wanted = (
+            list(found) if isinstance(found, list | tuple) else [found] for found in (outputs, self.answer(tree, {}))
+        )
+        for name, mine, theirs in zip(self._definition["outputs"], got, wanted, strict=True):
             if said := self._differs(mine, torch.as_tensor(theirs)):
                 return f"{name}: {said}"
         return ""
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _input(self, name: str, one: Json, said: Json, params: Params) -> Any:
         if said.get("type") == "scalar":
@@ -59,11 +57,9 @@ class FlashInfer(Task):
         if said.get("type") == "safetensors":
             file = Path(self._spec["root"]) / said["path"]
             return read_tensor(file, said["tensor_key"]).to("cuda")
-        return drawn(self._shape(one["shape"], params), getattr(torch, one["dtype"]))
-
-    def _shape(self, axes: list[str], params: Params) -> list[int]:
-        known = self._definition["axes"]
-        return [int(known[axis]["value"] if known[axis]["type"] == "const" else params[axis]) for axis in axes]
+        axes = self._definition["axes"]
+        shape = [int(axes[axis]["value"] if axes[axis]["type"] == "const" else params[axis]) for axis in one["shape"]]
+        return drawn(shape, getattr(torch, one["dtype"]))
 
     def _differs(self, got: torch.Tensor, want: torch.Tensor) -> str:
         if got.shape != want.shape:
@@ -121,13 +117,6 @@ def read_tensor(file: Path, key: str) -> torch.Tensor:
     except FileNotFoundError as error:
         raise ValueError(f"{file} is not here; fetch it, or use problem.workloads=random") from error
     except (OSError, struct.error, ValueError, KeyError) as error:
-        hint = " (a Git LFS pointer? git lfs pull fetches the file)" if _pointer(file) else ""
+        pointer = file.is_file() and file.read_bytes()[:7] == b"version"
+        hint = " (a Git LFS pointer? git lfs pull fetches the file)" if pointer else ""
         raise ValueError(f"{file}: no tensor {key!r} can be read{hint}") from error
-
-
-def _pointer(file: Path) -> bool:
-    return file.is_file() and file.read_bytes()[:7] == b"version"
-
-
-def _list(found: Tree) -> list[Any]:
-    return list(found) if isinstance(found, list | tuple) else [found]

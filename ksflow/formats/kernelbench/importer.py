@@ -10,26 +10,23 @@ trials between CUDA events) is not repeated: the judge's own counts.
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, suggest
 from ksflow.formats import sizes
-from ksflow.formats.assembly import CUT, Fit, ParsedProblem, problem, slug, text
-from ksflow.formats.cases import named
-from ksflow.formats.gpumode.importer import provenance
-from ksflow.problem.loader import suggest
-from ksflow.records import Case, Json, Kernel, Limits, Problem, Seed, Target
+from ksflow.formats.assembly import CUT, CaseBudget, ParsedProblem, assemble
+from ksflow.formats.cases import case_name
+from ksflow.formats.checkout import provenance, read_text, slug
+from ksflow.records import Case, Json, Kernel, Problem, Seed, Target
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 TOLERANCES = {"fp32": (1e-4, 1e-5), "fp16": (1e-2, 1e-3), "bf16": (1e-2, 1e-3)}
 """Upstream's, relative and absolute; and how far the judge may narrow it where answers hardly differ."""
-_LIMITS = Limits(120.0, 180.0, 180.0, 16384)
-_FIT = Fit(memory_mb=64, generate_s=0.3, run_s=0.15)
-_BEFORE = 1
-"""The public seed."""
+_BUDGET = CaseBudget(memory_mb=64, generate_s=0.3, run_s=0.15)
+_PUBLIC_SEED = 1
 _NUMBER = re.compile(r"(\d+)_")
 _PLAIN_CALLS = {"super", "int", "float", "bool", "tuple", "len"}
 _CALLED = (
@@ -63,33 +60,31 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     cap: int | str | None = "auto",
     target: Target | None = None,
 ) -> Problem:
-    """The problem in a file, or of a number below a checkout. ConfigError.
+    """The problem in a file, or of a number below a checkout. Raises ConfigError.
 
     precision: fp32, fp16 or bf16, of the model and of inputs that are floats. overrides: values of names that the file
     assigns at its top level. training: the model's mode; upstream's is True. compile: have the model through
     `torch.compile` as a second baseline; None on a GPU only, as every process of it compiles anew, which takes a CPU
-    some ten seconds. device: `cpu` has `cuda` mean the CPU. cap: see `made.problem`.
+    some ten seconds. device: `cpu` has `cuda` mean the CPU. cap: see `assemble`.
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"problem.precision={precision}; {suggest(precision, PRECISIONS)}")
     file = _file(path, root, level, id)
-    source = text(file)
-    tree = _tree(file, source)
-    given = _given(file, source, overrides or {})
-    found = sizes.edits(source, given)
-    spec = {
+    source = read_text(file)
+    module = _module(file, source)
+    given = _given(file, module, overrides or {})
+    spec: Json = {
         "file": "model.py",
         "precision": precision,
         "tolerance": TOLERANCES[precision],
         "training": training,
-        "sizes": found,
+        "sizes": sizes.edits(source, given),
         "cut": sizes.VERSION,
     }
-    read = _read(file, tree, source, spec, _name(file, precision), given)
     target = None if device == "cpu" else target
-    made = problem(read, target, cap, _FIT)
+    made = assemble(_parse(file, module, source, spec, given), target, cap, _BUDGET)
     compiled = compile is True or (compile is None and target is not None and target.kind == "gpu")
-    return _fitted(made, source, found, compiled)
+    return _resized(made, source, spec["sizes"], compiled)
 
 
 def _file(path: str | None, root: str | None, level: int | None, number: int | None) -> Path:
@@ -116,7 +111,7 @@ def _numbered(root: str, level: int) -> dict[int, Path]:
     )
 
 
-def _tree(file: Path, source: str) -> ast.Module:
+def _module(file: Path, source: str) -> ast.Module:
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
@@ -127,9 +122,9 @@ def _tree(file: Path, source: str) -> ast.Module:
     return tree
 
 
-def _given(file: Path, source: str, overrides: Mapping[str, Any]) -> Json:
+def _given(file: Path, module: ast.Module, overrides: Mapping[str, Any]) -> Json:
     """The overrides; a list for what is a tuple there is one too."""
-    known = sizes.constants(source)
+    known = sizes.constants(module)
     for name in overrides:
         if name not in known:
             raise ConfigError(f"problem.overrides: {file.name} assigns no {name} at top level; {suggest(name, known)}")
@@ -139,28 +134,31 @@ def _given(file: Path, source: str, overrides: Mapping[str, Any]) -> Json:
     }
 
 
-def _read(file: Path, tree: ast.Module, source: str, spec: Json, name: str, overrides: Json) -> ParsedProblem:
-    model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")
-    precision = spec["precision"]
+def _parse(file: Path, module: ast.Module, source: str, spec: Json, overrides: Json) -> ParsedProblem:
+    model = next(node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Model")
+    functions = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
+    forward, precision = functions.get("forward"), spec["precision"]
     inferred = [f"{key} is {value!r}, as problem.overrides says" for key, value in overrides.items()]
-    bare = _bare(model)
+    bare = _makes_nothing(functions.get("__init__"))
     if not bare:
         inferred.append("Model may have parameters, which only a candidate in Python can make: no bare pointers")
+    place = _place(file)
+    name = slug(f"kernelbench-{place['level']}-{file.stem}" if place else f"kernelbench-{file.stem}").rstrip("_-.")
     return ParsedProblem(
-        name=name,
+        name=name if precision == "fp32" else f"{name}-{precision}",
         title=f"{file.stem} (KernelBench)",
         statement=_statement(model, precision),
-        kind="kernelbench",
+        format="kernelbench",
         files={"model.py": source},
         spec=spec,
         tests=(),
-        benchmarks=[({"cap": 0}, _BEFORE)],
+        benchmarks=[({"cap": 0}, _PUBLIC_SEED)],
         listing=source,
         called=_CALLED.format(dtype=PRECISIONS[precision]),
         origin={
             "format": "kernelbench",
             "path": str(file),
-            **_place(file),
+            **place,
             **provenance(file.parent),
             "inferred": inferred,
             "dropped": [
@@ -169,9 +167,8 @@ def _read(file: Path, tree: ast.Module, source: str, spec: Json, name: str, over
                 "upstream's static checks of a candidate's text",
             ],
         },
-        limits=_LIMITS,
-        names=_names(model),
-        under=lambda cap: (
+        arg_names=tuple(arg.arg for arg in forward.args.args[1:]) if forward else (),
+        resize=lambda cap: (
             sizes.resized(source, spec["sizes"], cap),
             sizes.merged(source, spec["sizes"], cap) if cap else [],
         ),
@@ -185,12 +182,6 @@ def _place(file: Path) -> Json:
     return {"level": int(level[1]), "number": int(number[1])} if level and number else {}
 
 
-def _name(file: Path, precision: str) -> str:
-    place = _place(file)
-    name = slug(f"kernelbench-{place['level']}-{file.stem}" if place else f"kernelbench-{file.stem}").rstrip("_-.")
-    return name if precision == "fp32" else f"{name}-{precision}"
-
-
 def _statement(model: ast.ClassDef, precision: str) -> str:
     words = " ".join((ast.get_docstring(model) or "").split())
     usual, least = TOLERANCES[precision]
@@ -202,62 +193,33 @@ def _statement(model: ast.ClassDef, precision: str) -> str:
     return f"{words}\n\nCompute what `Model` computes, faster, for the sizes in the file. Right means: {right}".strip()
 
 
-def _names(model: ast.ClassDef) -> tuple[str, ...]:
-    """Of forward's parameters."""
-    forward = next((node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"), None)
-    return tuple(arg.arg for arg in forward.args.args[1:]) if forward else ()
+def _makes_nothing(init: ast.FunctionDef | None) -> bool:
+    """Whether `__init__` calls nothing that could make parameters."""
+    calls = [ast.unparse(node.func) for node in ast.walk(init) if isinstance(node, ast.Call)] if init else []
+    return all(call in _PLAIN_CALLS or re.fullmatch(r"super\(.*\)\.__init__", call) for call in calls)
 
 
-def _bare(model: ast.ClassDef) -> bool:
-    """Whether `__init__` makes nothing: then there are no parameters."""
-    made = [node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
-    return all(_plain(call) for node in made for call in ast.walk(node) if isinstance(call, ast.Call))
-
-
-def _plain(call: ast.Call) -> bool:
-    match call.func:
-        case ast.Name(id=name):
-            return name in _PLAIN_CALLS
-        case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="__init__"):
-            return True
-    return False
-
-
-def _fitted(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
+def _resized(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(made.origin.get("cap") or 0)
     sized = sizes.resized(source, edits, cap)
-    whole = sized == sizes.resized(source, edits, 0)
-    case = Case(named({"cap": 0 if whole else cap}), {"cap": cap}, _BEFORE)
-    kept = "".join(_kept(sized)).strip("\n")
-    seeds = [_baseline(*row, kept) for row in _BASELINES[: 1 + compiled]]
-    dropped = [*made.origin["dropped"], *([] if compiled else [_UNCOMPILED])]
-    return replace(
-        made,
-        origin={**made.origin, "dropped": dropped, **(_uncut(made) if whole else {})},
-        dims=(),
-        tests=(case,),
-        benchmarks=(case,),
-        seeds=tuple(seeds),
-        listing=sized,
-    )
+    origin = {**made.origin, "dropped": [*made.origin["dropped"], *([] if compiled else [_UNCOMPILED])]}
+    if whole := sized == sizes.resized(source, edits, 0):  # the cap is above every size
+        said = [line for line in origin["inferred"] if not line.startswith(CUT)]
+        origin |= {"cap": None, "inferred": said}
+    case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)
+    kept = _without_inputs(sized)
+    seeds = [
+        Seed(name, Kernel("python", {name: f"{kept}\n\n\n{text}"}, report), baseline=True)
+        for name, report, text in _BASELINES[: 1 + compiled]
+    ]
+    return replace(made, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=tuple(seeds), listing=sized)
 
 
-def _uncut(made: Problem) -> Json:
-    """What is said where the cap is above every size."""
-    return {"cap": None, "inferred": [line for line in made.origin["inferred"] if not line.startswith(CUT)]}
-
-
-def _baseline(name: str, report: str, made: str, kept: str) -> Seed:
-    """The file without what makes its inputs, and a `ModelNew`."""
-    return Seed(name, Kernel("python", {name: f"{kept}\n\n\n{made}"}, report), baseline=True)
-
-
-def _kept(source: str) -> Iterator[str]:
+def _without_inputs(source: str) -> str:
+    """The file without what makes its inputs."""
     lines = source.splitlines(keepends=True)
-    left = set()
-    for node in ast.parse(source).body:
+    for node in reversed(ast.parse(source).body):
         if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
-            assert node.end_lineno is not None
-            left |= set(range(node.lineno - 1, node.end_lineno))
-    yield from (line for number, line in enumerate(lines) if number not in left)
+            del lines[node.lineno - 1 : node.end_lineno]
+    return "".join(lines).strip("\n")

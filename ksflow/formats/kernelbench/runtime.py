@@ -31,6 +31,7 @@ class KernelBench(Task):
     def __init__(self, files: SourceFiles, spec: Json) -> None:
         self._files, self._spec = files, spec
         self._source = (files.folder / spec["file"]).read_text(encoding="utf-8")
+        self._dtype = _TYPES[spec["precision"]]
         self._made: dict[Any, Any] = {}
         self.usual, self._least = spec["tolerance"]
         self._bounds: dict[Any, float] = {}
@@ -50,7 +51,8 @@ class KernelBench(Task):
         with torch.device("cuda"):
             made = tuple(self._module(params).get_inputs())
         shape, leaves = flatten(made)
-        return build(shape, [self._cast(leaf.detach()) for leaf in leaves])
+        there = (leaf.detach().to("cuda") for leaf in leaves)
+        return build(shape, [leaf.to(self._dtype) if leaf.is_floating_point() else leaf for leaf in there])
 
     def answer(self, tree: Tree, params: Params) -> Tree:
         key, model = self._model(params)
@@ -63,13 +65,6 @@ class KernelBench(Task):
     def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
         """Of the case that was answered last."""
         return self._bound, self._bound
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        return _TYPES[self._spec["precision"]]
-
-    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to("cuda").to(self._dtype) if tensor.is_floating_point() else tensor.to("cuda")
 
     def _module(self, params: Params) -> Any:
         """The file with this case's sizes."""

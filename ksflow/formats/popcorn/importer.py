@@ -9,19 +9,18 @@ at small sizes, to tell what a kernel is given; `problem.local=false` leaves tha
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import httpx
 
 from ksflow import home
-from ksflow.errors import ConfigError
-from ksflow.formats.assembly import ParsedProblem, problem, slug
-from ksflow.formats.cases import Params, named
+from ksflow.errors import ConfigError, suggest
+from ksflow.formats.assembly import ParsedProblem, assemble
+from ksflow.formats.cases import SeededParams, case_name
+from ksflow.formats.checkout import slug
 from ksflow.formats.gpumode import importer
-from ksflow.formats.gpumode.importer import Source, beside, understood
-from ksflow.problem.loader import suggest
 from ksflow.records import Case, Json, Problem, Target
 
 _TIMEOUT_S = 30.0
@@ -50,23 +49,23 @@ def load(
         raise ConfigError("problem=popcorn needs problem.leaderboard=NAME")
     board = _board(service.rstrip("/"), leaderboard, refresh)
     task = board["task"]
-    where = f"{service}: leaderboard {leaderboard}"
-    importer.fit(task, where)
-    files = {
-        name: body for name, body in _strings(task.get("files")).items() if beside(name) and body != "@SUBMISSION@"
-    }
-    origin: Json = {"format": "popcorn", "path": service, "leaderboard": leaderboard}
-    origin |= {"gpus": ", ".join(map(str, board.get("gpu_types") or ())), "deadline": str(board.get("deadline") or "")}
-    told = {**task, "description": board.get("description")}
-    read = understood(told, files, Source(slug(leaderboard), f"{leaderboard} (GPU MODE)", origin))
-    read = replace(read, tests=read.tests[: len(task.get("tests") or ())], called=f"{read.called} {_TAKEN}")
-    base = _tried(read, target) if local else _alone(read)
-    benchmarks = _cases(read.benchmarks)
-    identity = json.dumps([task, read.score], sort_keys=True, default=str)
+    importer.check_task(task, f"{service}: leaderboard {leaderboard}")
+    given = task.get("files") if isinstance(task.get("files"), dict) else {}
+    files = {str(name): str(body) for name, body in given.items()}
+    files = {name: body for name, body in files.items() if importer.is_support(name) and body != importer.SLOT}
+    gpus, deadline = ", ".join(map(str, board.get("gpu_types") or ())), str(board.get("deadline") or "")
+    origin = {"format": "popcorn", "path": service, "leaderboard": leaderboard, "gpus": gpus, "deadline": deadline}
+    source = importer.Source(slug(leaderboard), f"{leaderboard} (GPU MODE)", origin)
+    parsed = importer.parse({**task, "description": board.get("description")}, files, source)
+    parsed = replace(parsed, tests=parsed.tests[: len(task.get("tests") or ())], called=f"{parsed.called} {_TAKEN}")
+    benchmarks = _cases(parsed.benchmarks)
+    identity = json.dumps([task, parsed.score], sort_keys=True, default=str)
+    base = _assembled(parsed, target) if local else _without_running(parsed)
     return replace(
         base,
+        description=service,
         languages=_LANGUAGES,
-        tests=_cases(read.tests) or benchmarks,
+        tests=_cases(parsed.tests) or benchmarks,
         benchmarks=benchmarks,
         dims=(),
         digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -74,52 +73,47 @@ def load(
     )
 
 
-def _tried(read: ParsedProblem, target: Target | None) -> Problem:
+def _assembled(parsed: ParsedProblem, target: Target | None) -> Problem:
     """With what running the reference here at small sizes tells, where it runs."""
     try:
-        made = problem(read, target)
+        return replace(assemble(parsed, target), origin=parsed.origin)
     except ConfigError as error:
-        inferred = [*read.origin["inferred"], f"nothing is known of its arguments: {error}"]
-        return _alone(replace(read, origin={**read.origin, "inferred": inferred}))
-    return replace(made, origin=read.origin)
+        inferred = [*parsed.origin["inferred"], f"nothing is known of its arguments: {error}"]
+        return _without_running(replace(parsed, origin={**parsed.origin, "inferred": inferred}))
 
 
-def _alone(read: ParsedProblem) -> Problem:
+def _without_running(parsed: ParsedProblem) -> Problem:
     """The problem, with nothing run here. Its cases are still to come."""
     return Problem(
-        name=read.name,
-        title=read.title,
-        description=str(read.origin["path"]),
-        statement=read.statement,
+        name=parsed.name,
+        title=parsed.title,
+        description="",
+        statement=parsed.statement,
         root="",
-        reference=read.listing,
+        reference=parsed.listing,
         languages=_LANGUAGES,
         args=(),
         dims=(),
         tests=(),
         benchmarks=(),
-        seeds=read.seeds,
-        score=read.score,
-        limits=read.limits,
-        files=read.support,
-        called=read.called,
-        listing=read.listing,
-        origin=read.origin,
+        seeds=parsed.seeds,
+        score=parsed.score,
+        limits=parsed.limits,
+        files=parsed.support,
+        called=parsed.called,
+        listing=parsed.listing,
+        origin=parsed.origin,
     )
 
 
-def _cases(cases: Any) -> tuple[Case, ...]:
+def _cases(cases: Sequence[SeededParams]) -> tuple[Case, ...]:
     """Each with a name of its own."""
     made: dict[str, Case] = {}
     for params, seed in cases:
-        name = _name(params, seed, made)
+        name = case_name(params)
+        name = f"{name} seed={seed}" if name in made else name
         made[name] = Case(name, dict(params), seed)
     return tuple(made.values())
-
-
-def _name(params: Params, seed: int, taken: Mapping[str, Case]) -> str:
-    name = named(params)
-    return name if name not in taken else f"{name} seed={seed}"
 
 
 def _board(service: str, leaderboard: str, refresh: bool) -> Json:
@@ -129,7 +123,7 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     if kept.exists() and not refresh:
         found: Json = json.loads(kept.read_text(encoding="utf-8"))
         return found
-    boards = {str(row.get("name")): row for row in _asked(service) if isinstance(row, dict)}
+    boards = {str(row.get("name")): row for row in _leaderboards(service) if isinstance(row, dict)}
     row = boards.get(leaderboard)
     if row is None:
         raise ConfigError(f"{service} has no leaderboard {leaderboard!r}; {suggest(leaderboard, boards)}")
@@ -142,7 +136,7 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     return board
 
 
-def _asked(service: str) -> list[Any]:
+def _leaderboards(service: str) -> list[Any]:
     try:
         with httpx.stream("GET", f"{service}/leaderboards", timeout=_TIMEOUT_S) as answer:
             answer.raise_for_status()
@@ -156,7 +150,3 @@ def _asked(service: str) -> list[Any]:
         why = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigError(f"{service} does not tell its leaderboards: {why}; correct problem.service") from error
     return found if isinstance(found, list) else []
-
-
-def _strings(value: Any) -> dict[str, str]:
-    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}

@@ -45,47 +45,47 @@ def main() -> None:
 
 def classify_calls(order: Json) -> list[Json]:
     """A row for each call."""
-    where = order["device"]
-    with cuda_means(where):
-        found = TritonBench(SourceFiles(order["files"]), order["spec"])
-        calls = found.recorded(_most_s(order))
-    asked = Asked(found, where, order["spec"]["accumulate"])
+    device, slow = order["device"], _PATIENCE * (float(order["generate_s"]) + float(order["run_s"]))
+    with cuda_means(device):
+        task = TritonBench(SourceFiles(order["files"]), order["spec"])
+        calls = task.recorded(slow if device == "cpu" else 0.0)  # later calls would take too long to come to
+    reference = LoadedReference(task, device, order["spec"]["accumulate"])
     rows: list[Json] = []
     before_s = 0.0
     for number, call in enumerate(calls):
         row = {"call": number, "function": call.function, "fixed": False, "outputs": 0, "why": ""}
-        slow = _slow(order, before_s, call.took_s, _PATIENCE) if where == "cpu" else ""
-        rows.append(row | ({"why": slow} if slow else _understood(found, asked, order, number, call)))
+        why = _slow(order, before_s, call.took_s, _PATIENCE)
+        rows.append(row | ({"why": why} if why else _classified(task, reference, order, number, call)))
         before_s += call.took_s
-    _agreed(rows)
+    counts = Counter(row["outputs"] for row in rows if not row["why"])
+    most = counts.most_common(1)[0][0] if counts else 0
+    for row in rows:  # all cases of a problem have as many outputs
+        if not row["why"] and row["outputs"] != most:
+            row["why"] = f"it has {row['outputs']} outputs, where most calls have {most}"
     return rows
 
 
-def _most_s(order: Json) -> float:
-    """How long the tests may run: later calls would take too long to come to."""
-    return _PATIENCE * (float(order["generate_s"]) + float(order["run_s"])) if order["device"] == "cpu" else 0.0
-
-
 def _slow(order: Json, made_s: float, ran_s: float, patience: float = 1.0) -> str:
+    if order["device"] != "cpu":
+        return ""
     if made_s > order["generate_s"]:
         return f"the calls before it take {made_s:.1f} s here"
     return f"it takes {ran_s:.1f} s here" if ran_s > patience * order["run_s"] else ""
 
 
-def _understood(found: TritonBench, asked: "Asked", order: Json, number: int, call: Call) -> Json:
+def _classified(task: TritonBench, reference: "LoadedReference", order: Json, number: int, call: Call) -> Json:
     """What there is to say of a call: whether it repeats, and whether it can be judged."""
     try:
         with cuda_means(order["device"]):
-            ran_s, why = _repeats(found, number, call)
-            fixed = bool(found.fixed(number)) and not why
-        if not why and order["device"] == "cpu":
-            why = _slow(order, 0.0, ran_s)
-        return {"why": why} if why else {"fixed": fixed, **asked.about(number)}
+            ran_s, why = _repeats(task, number, call)
+            fixed = bool(task.fixed(number)) and not why
+        why = why or _slow(order, 0.0, ran_s)
+        return {"why": why} if why else {"fixed": fixed, **reference.classify(number)}
     except Exception as error:  # noqa: BLE001 - foreign code, and whatever it says is the reason
         return {"why": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
 
 
-def _repeats(found: TritonBench, number: int, call: Call) -> tuple[float, str]:
+def _repeats(task: TritonBench, number: int, call: Call) -> tuple[float, str]:
     """How long it runs, and why it is no case."""
     shape, _ = flatten(call.arguments)
     pickle.dumps(shape)
@@ -95,37 +95,27 @@ def _repeats(found: TritonBench, number: int, call: Call) -> tuple[float, str]:
     for seed in (3, 4):
         outputs = []
         for draw in (5, 6):
-            tree = found.inputs({"call": number}, seed)
+            tree = task.inputs({"call": number}, seed)
             seeded(draw)
             started = time.perf_counter()
-            result = found.answer(tree, {"call": number})
+            result = task.answer(tree, {"call": number})
             took.append(time.perf_counter() - started)
             outputs.append([leaf.detach().clone() for leaf in (*flatten(result)[1], *flatten(tree)[1])])
-        if why := _unfit(outputs[0]) or _random(*outputs):
+        if why := _unfit(*outputs):
             return min(took), why
     return min(took), ""
 
 
-def _unfit(outputs: list[torch.Tensor]) -> str:
+def _unfit(outputs: list[torch.Tensor], again: list[torch.Tensor]) -> str:
+    """Why such outputs cannot be judged; empty where they can."""
+    if not outputs:
+        return "neither takes nor returns a tensor"
     if any(out.is_complex() for out in outputs):
         return "complex numbers"
     if any(out.is_sparse or out.is_quantized for out in outputs):
         return "a tensor that is not dense"
-    return "" if outputs else "neither takes nor returns a tensor"
-
-
-def _random(one: list[torch.Tensor], other: list[torch.Tensor]) -> str:
-    repeated = len(one) == len(other) and all(same(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+    repeated = len(outputs) == len(again) and all(map(same, outputs, again))
     return "" if repeated else "its answer is drawn at random"
-
-
-def _agreed(rows: list[Json]) -> None:
-    """All cases of a problem have as many outputs: as many as most of these calls."""
-    counts = Counter(row["outputs"] for row in rows if not row["why"])
-    most = counts.most_common(1)[0][0] if counts else 0
-    for row in rows:
-        if not row["why"] and row["outputs"] != most:
-            row["why"] = f"it has {row['outputs']} outputs, where most calls have {most}"
 
 
 @dataclass
@@ -134,7 +124,7 @@ class _Source:
     reference: Reference
 
 
-class Asked(Reference):
+class LoadedReference(Reference):
     """The judge's reference, over a task that is loaded already: one call of it at a time."""
 
     def __init__(self, task: TritonBench, where: str, accumulate: str) -> None:
@@ -145,7 +135,7 @@ class Asked(Reference):
         self.generate, self.kernel, self.oracle = foreign.generate_input, foreign.ref_kernel, foreign.oracle
         self.property_check = self.upstream = None
 
-    def about(self, number: int) -> Json:
+    def classify(self, number: int) -> Json:
         """`outputs`, and `why` the judge would let a wrong answer pass."""
         case: dict[str, Any] = {"name": f"call={number}", "params": {"call": number}, "seed": 0}
         data = self.data(case, 0)

@@ -1,6 +1,6 @@
 """TritonBench's files: the tests run here, and each call that they make of a function under test is a case.
 
-`tritonbench_calls` tells which calls can be one.
+`calls` tells which calls can be one.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _MOST = 64
 """Calls of one file."""
 
 
-class _Enough(BaseException):
+class _Stop(BaseException):
     """The call that was asked for has been made, or the time is up."""
 
 
@@ -79,7 +79,7 @@ class TritonBench(Task):
 
     def recorded(self, most_s: float = 0.0) -> list[Call]:
         """All calls that the tests make, within that time where it is not 0. For the main thread."""
-        kept = signal.signal(signal.SIGALRM, _enough)
+        kept = signal.signal(signal.SIGALRM, _stop)
         signal.setitimer(signal.ITIMER_REAL, most_s)
         try:
             return self._recorded(0, _MOST)
@@ -100,8 +100,6 @@ class TritonBench(Task):
             self._fixed[number] = floats if floats or len(alike) < len(one) else whole
         return self._fixed[number]
 
-    # -- inside ----------------------------------------------------------------------------------
-
     def _call(self, params: Params) -> Call:
         number = int(params["call"])
         if number not in self._known:
@@ -119,7 +117,7 @@ class TritonBench(Task):
         sys.modules[self._name] = module
         seeded(seed)
         try:
-            with torch.enable_grad(), contextlib.suppress(_Enough), contextlib.redirect_stdout(sys.stderr):
+            with torch.enable_grad(), contextlib.suppress(_Stop), contextlib.redirect_stdout(sys.stderr):
                 exec(compile(self._tests, f"{self._name} (tests)", "exec"), module.__dict__)
         except Exception:  # foreign code: what was called before it failed counts
             if not calls:
@@ -140,8 +138,8 @@ def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     return mine.shape == theirs.shape and torch.equal(mine.nan_to_num(), theirs.nan_to_num())
 
 
-def _enough(*_: object) -> None:
-    raise _Enough
+def _stop(*_: object) -> None:
+    raise _Stop
 
 
 def _recording(name: str, function: Callable[..., Any], calls: list[Call], last: int) -> Callable[..., Any]:
@@ -153,7 +151,7 @@ def _recording(name: str, function: Callable[..., Any], calls: list[Call], last:
         place = len(calls)
         calls.append(_noted(name, bound))
         if len(calls) > last or len(calls) >= _MOST:
-            raise _Enough
+            raise _Stop
         started = time.perf_counter()
         try:
             return function(*arguments, **keywords)
@@ -164,36 +162,21 @@ def _recording(name: str, function: Callable[..., Any], calls: list[Call], last:
 
 
 def _noted(name: str, bound: inspect.BoundArguments) -> Call:
-    """In the order of the parameters; those that only have names come last."""
-    given = [*_plain(bound)]
-    named = {key: value for key, value in bound.kwargs.items() if key not in _between(bound)}
+    """In the order of the parameters, with the defaults of those between them that were not given; those that only
+    have names come last.
+    """
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    by_place = {key: one for key, one in bound.signature.parameters.items() if one.kind not in kinds}
+    named = {key: value for key, value in bound.kwargs.items() if key not in by_place}
+    last = max((place for place, key in enumerate(by_place) if key in bound.arguments), default=-1)
+    given: list[Any] = []
+    for key, parameter in [*by_place.items()][: last + 1]:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            given += bound.arguments.get(key, ())
+        else:
+            given.append(bound.arguments.get(key, parameter.default))
     shape, leaves = flatten([*given, *named.values()])
     return Call(name, build(copy.copy(shape), [_copied(leaf) for leaf in leaves]), tuple(named))
-
-
-def _plain(bound: inspect.BoundArguments) -> list[Any]:
-    """Arguments by place, with the defaults of those between them that were not given."""
-    kept = dict(bound.arguments)
-    last = max((place for place, key in enumerate(bound.signature.parameters) if key in kept and _by_place(bound, key)),
-               default=-1)  # fmt: skip
-    made: list[Any] = []
-    for place, (key, parameter) in enumerate(bound.signature.parameters.items()):
-        if place > last:
-            break
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            made += kept.get(key, ())
-        else:
-            made.append(kept.get(key, parameter.default))
-    return made
-
-
-def _between(bound: inspect.BoundArguments) -> set[str]:
-    return {key for key in bound.signature.parameters if _by_place(bound, key)}
-
-
-def _by_place(bound: inspect.BoundArguments, key: str) -> bool:
-    parameter = bound.signature.parameters[key]
-    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL)
 
 
 def _copied(leaf: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,66 @@
+"""What every importer asks of a user's own files: their text, a name for the lineage, and the checkout they lie in."""
+
+import re
+from pathlib import Path
+
+from ksflow.errors import ConfigError
+from ksflow.records import Json
+
+
+def slug(text: str) -> str:
+    """A name for the lineage: letters, digits, `_`, `-` and `.`."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "problem"
+
+
+def read_text(file: Path) -> str:
+    """A file's text. Raises ConfigError."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def path_in_checkout(path: Path) -> str:
+    """Where a file or folder lies within its git checkout; its name alone outside of one, or for the checkout itself.
+
+    Prompts have it: they tell nobody where a user keeps his files.
+    """
+    root = _checkout(path)
+    return str(path.relative_to(root)) if root and root != path else path.name
+
+
+def provenance(folder: Path) -> Json:
+    """Commit and licence of the checkout that a folder is in. Outside of one only a licence file in the folder itself
+    counts: what lies above it may belong to anything.
+    """
+    above = (folder, *folder.parents)
+    root = _checkout(folder)
+    inside = above[: above.index(root) + 1] if root else above[:1]
+    found: Json = {}
+    licences = (sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file()) for parent in inside)
+    if files := next(filter(None, licences), None):
+        found["licence"] = (files[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
+    if root:
+        found["commit"] = _head_commit(root / ".git")
+    return found
+
+
+def _checkout(path: Path) -> Path | None:
+    return next((parent for parent in (path, *path.parents) if (parent / ".git").exists()), None)
+
+
+def _head_commit(git: Path) -> str:
+    """What HEAD is, read without git. Empty where it cannot be."""
+    try:
+        if git.is_file():  # of a submodule: it says where the folder is
+            git = git.parent / git.read_text().strip().removeprefix("gitdir: ")
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        ref = head.removeprefix("ref: ")
+        if (git / ref).is_file():
+            return (git / ref).read_text().strip()
+        packed = (git / "packed-refs").read_text().splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
+    except (OSError, UnicodeDecodeError):
+        return ""
