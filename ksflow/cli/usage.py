@@ -21,6 +21,21 @@ written is lost.
 
 Ends with 0; 2: something is to be mended first; 4: nothing was tried, and the last line says why; 130: abandoned.
 """,
+    "report": """
+  python -m ksflow report [problem=NAME] [run=NAME,NAME...]      a run, or several side by side, as one page
+---
+Writes a file that opens without a network: best so far, the lineage as a graph, the story of the winner, every trial
+with its diff and evidence, cases, predictions, lessons, costs.
+
+  out=FILE              instead of runs/reports/...         format=md             for a pull request
+""",
+    "watch": """
+  python -m ksflow watch [problem=NAME] [run=NAME]               the same page, live, while a run goes on
+---
+Serves the page on 127.0.0.1 until Ctrl-C. It reads the lineage and writes nothing.
+
+  port=8000             instead of one that is free
+""",
     "suite": """
   python -m ksflow suite [suite=NAME] [key=a,b,...]              many problems, one budget, one table
 ---

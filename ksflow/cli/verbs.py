@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ksflow import dataset, evaluation, log, report
 from ksflow.cli import digest, doctor, knowledge, probe, suite, verify
+from ksflow.cli import report as pages
 from ksflow.cli.warm_start import Heritage, inherit
 from ksflow.config import compose
 from ksflow.config.members import of_multirun
@@ -208,6 +209,8 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "verify": verify.verify,
     "approve": verify.approve,
     "lineage": lineage,
+    "report": pages.report,
+    "watch": pages.watch,
     "suite": suite.suite,
     "optimize": optimize,
     "digest": digest.digest,

@@ -1,0 +1,148 @@
+"""The commands that show runs as a page: `report` writes it, `watch` serves it while a run goes on."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from ksflow import home
+from ksflow.config import compose
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.records import Json
+from ksflow.report import console
+from ksflow.report.page import as_html, as_markdown, run_facts
+
+_OWN = ("out", "format", "run", "port")
+_FORMATS = ("html", "md")
+Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], frozenset[str]]]]
+
+
+def report(words: list[str], overrides: list[str]) -> int:
+    """`report [run=NAME,NAME]`: write the page of one run, or of several side by side; 0, or ConfigError."""
+    own, runs = _arguments("report", words, overrides)
+    kind = own.get("format", "html")
+    if kind not in _FORMATS:
+        raise ConfigError(f"format={kind}; valid: {', '.join(_FORMATS)}")
+    with runs() as (lineages, digests):
+        facts = _facts(lineages, digests)
+        name = "+".join(one.run for one in lineages)
+        default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{kind}"
+    text = as_html(facts) if kind == "html" else "\n".join(map(as_markdown, facts))
+    path = Path(own["out"]).expanduser() if "out" in own else default
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        home.write(path, text)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another place with out=FILE") from error
+    console().print(f"written to {path}", markup=False, soft_wrap=True)
+    return 0
+
+
+def watch(words: list[str], overrides: list[str]) -> int:
+    """`watch [run=NAME]`: the same page on loopback, which follows the lineage until Ctrl-C. It only reads."""
+    own, runs = _arguments("watch", words, overrides)
+    port = own.get("port", "0")
+    if not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"port={port}; valid: 0 (any that is free) to 65535")
+    with runs() as (lineages, digests), _server(int(port), _Follower(lineages, digests)) as server:
+        console().print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", markup=False)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _arguments(verb: str, words: list[str], overrides: list[str]) -> tuple[dict[str, str], Opener]:
+    """The command's own words, and what opens its runs."""
+    if words:
+        raise ConfigError(f"{verb} takes key=value arguments, not {words[0]!r}")
+    own = {name: value for name, _, value in (word.partition("=") for word in overrides) if name in _OWN}
+    rest = [word for word in overrides if word.partition("=")[0] not in _OWN]
+    return own, partial(_opened, own.get("run", "").split(","), rest)
+
+
+@contextmanager
+def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[Lineage], frozenset[str]]]:
+    """The lineages of some runs of one problem, and the digests of its baselines."""
+    cfg = compose.compose(overrides)
+    problem = compose.build(cfg.problem)
+    digests = frozenset(seed.kernel.digest for seed in problem.seeds if seed.baseline)
+    found: list[Lineage] = []
+    try:
+        for name in (one or str(cfg.run) for one in names):
+            found.append(compose.build(cfg.lineage)(problem=problem.name, run=name, create=False))
+            if not found[-1].all_trials():
+                where = f"problem={problem.name} run={name} in {cfg.lineage.path}"
+                raise ConfigError(f"no trial of {where}; runs: {found[-1].runs() or 'none'}")
+        yield found, digests
+    finally:
+        for lineage in found:
+            lineage.close()
+
+
+def _facts(lineages: Sequence[Lineage], digests: frozenset[str]) -> list[Json]:
+    return [run_facts(lineage, digests) for lineage in lineages]
+
+
+class _Follower:
+    """The newest facts of runs, read again when their refs have moved."""
+
+    def __init__(self, lineages: Sequence[Lineage], digests: frozenset[str]) -> None:
+        self._lineages = lineages
+        self._digests = digests
+        self._lock = threading.Lock()
+        self._refs: object = None
+        self._facts: list[Json] = []
+        self._stamp = 0
+
+    def newest(self) -> tuple[int, list[Json]]:
+        """A number that grows with every change, and the facts."""
+        with self._lock:
+            refs = [one.store.refs(*one.prefixes) for one in self._lineages]
+            if refs != self._refs:
+                for one in self._lineages:
+                    one.population()
+                self._facts, self._refs, self._stamp = _facts(self._lineages, self._digests), refs, self._stamp + 1
+            return self._stamp, self._facts
+
+
+@contextmanager
+def _server(port: int, follower: _Follower) -> Iterator[ThreadingHTTPServer]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.headers.get("Host", "").partition(":")[0] not in ("127.0.0.1", "localhost"):
+                self.send_error(HTTPStatus.FORBIDDEN)  # a page of elsewhere that has its name point here
+            elif self.path == "/":
+                self._answer("text/html; charset=utf-8", as_html(follower.newest()[1], live=True))
+            elif self.path == "/facts.json":
+                stamp, facts = follower.newest()
+                runs = [{key: value for key, value in run.items() if key != "details"} for run in facts]
+                found = {"stamp": stamp, "runs": runs, "details": [run["details"] for run in facts]}
+                self._answer("application/json", json.dumps(found, allow_nan=False))
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+        def _answer(self, kind: str, text: str) -> None:
+            data = text.encode()
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing: the terminal belongs to the address."""
+
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise ConfigError(f"port {port} cannot be had: {error.strerror}; port=0 takes one that is free") from error
+    with server:
+        yield server

@@ -1,0 +1,12 @@
+"""A run, or several, as one page that opens from disk without a network: what was tried, what won, what to believe.
+
+`facts` reads a lineage into plain data, `lanes` lays the graph out, `render` writes the page, `markdown` a summary for
+a pull request. Nothing here decides or ranks anything: every figure is the lineage's. Texts that models wrote are data
+in the page, never markup or script.
+"""
+
+from ksflow.report.page.facts import run_facts
+from ksflow.report.page.markdown import as_markdown
+from ksflow.report.page.render import as_html
+
+__all__ = ["as_html", "as_markdown", "run_facts"]

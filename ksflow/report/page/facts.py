@@ -1,0 +1,236 @@
+"""Everything that a page says of one run, as plain data that JSON can hold."""
+
+import difflib
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approvals
+from ksflow.lineage.history import Kind, RunReader
+from ksflow.notes import calibration
+from ksflow.records import Call, Cost, Json, Origin, Population, Trial, base_of, schema, speedup
+from ksflow.report import evidence, headline, spending
+from ksflow.report.page.lanes import lanes
+from ksflow.report.words import recorded
+
+_WIDTH = 110
+"""Columns of the evidence as text."""
+
+
+def run_facts(lineage: Lineage, baseline_digests: Iterable[str] = ()) -> Json:
+    """The facts of a run whose verdicts are taken as they are on record.
+
+    baseline_digests: of the kernels that are the problem's baselines; without them no speed-up over a baseline is told.
+    Raises LineageError where the repository cannot be read.
+    """
+    lineage.expect_as_recorded()
+    everything = lineage.all_trials()
+    population = lineage.known
+    digests = set(baseline_digests)
+    baselines = tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)
+    dates = _dates(lineage)
+    best = population.best
+    trials = _trials(everything, population, dates)
+    spent = lineage.spent()
+    by_id = {trial.id: trial for trial in everything}
+    return {
+        "problem": lineage.problem,
+        "run": lineage.run,
+        "headline": headline.headline(best, baselines) if best else "no kernel was accepted",
+        "winner": best.id if best else "",
+        "winner_commit": lineage.commit_of(best.id) if best else "",
+        "repository": str(lineage.store.path),
+        "trust": _trust(best),
+        "trials": trials,
+        "details": {trial.id: _details(trial, by_id.get((*trial.parents, "")[0])) for trial in everything},
+        "baselines": {one.id: headline.called(one) for one in baselines},
+        "cases": _cases(best, baselines),
+        "story": _story(best, population),
+        "predictions": _predictions(population),
+        "calibration": [asdict(row) for row in calibration.calibrations(population)],
+        "improvements": [
+            {"id": row.trial.id, "gain_percent": row.gain_percent, "trials": row.trials, "usd": row.cost.usd}
+            for row in spending.improvements(population)
+        ],
+        "notes": [
+            {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
+            for note in lineage.notes()
+        ],
+        "costs": _costs(lineage),
+        "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
+        "verdicts": _counted(trials),
+        "approved": {name: str(approval) for name, approval in approvals(lineage).items()},
+    }
+
+
+def _dates(lineage: Lineage) -> dict[str, int]:
+    """Trial -> when its newest verdict was committed, in seconds since 1970."""
+    commits = RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.TRIALS)
+    return {commit.trailer("Trial"): commit.date for commit in commits}
+
+
+def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[str, int]) -> list[Json]:
+    """A row for each trial in the order of ids, with its place in the graph and the best so far."""
+    ordered = sorted(everything, key=lambda trial: trial.id)
+    place = {trial.id: at for at, trial in enumerate(ordered)}
+    bases = [place.get(trial.parents[0]) if trial.parents else None for trial in ordered]
+    best_after = {t.id: found for t, found in zip(population.trials, population.champions, strict=True)}
+    rows: list[Json] = []
+    best: Trial | None = None
+    usd = 0.0
+    trunk = {place[one.id] for one in _ancestors(population.best, population)}
+    for trial, lane in zip(ordered, lanes(bases, trunk), strict=True):
+        best = best_after.get(trial.id, best)
+        usd += trial.cost.usd
+        found = trial.evaluation
+        gain = _gain(trial, population)
+        rows.append(
+            {
+                "id": trial.id,
+                "origin": trial.origin.value,
+                "parents": list(trial.parents),
+                "lane": lane,
+                "verdict": recorded(trial),
+                "stale": trial.stale,
+                "unranked": found.unranked if found else "",
+                "why": trial.failure or (found.reason if found else ""),
+                "us": found.score_us if found else None,
+                "best": best.id if best else "",
+                "best_us": best.score_us if best else None,
+                "idea": trial.experiment.description if trial.experiment else trial.name,
+                "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
+                "gain": gain,
+                "usd": usd,
+                "at": dates.get(trial.id),
+                "by": trial.by,
+            }
+        )
+    return rows
+
+
+def _gain(trial: Trial, population: Population) -> float | None:
+    base = base_of(trial, population.by_id)
+    found = speedup(trial, base) if base else None
+    return round(found.gain_percent, 2) if found else None
+
+
+def _details(trial: Trial, base: Trial | None) -> Json:
+    """What a click on a trial shows."""
+    text = Console(file=io.StringIO(), record=True, width=_WIDTH, markup=False)
+    if trial.evaluation:
+        evidence.show(text, trial.evaluation)
+    before = base.kernel.files if base and base.kernel else {}
+    after = trial.kernel.files if trial.kernel else {}
+    return {
+        "evidence": text.export_text(),
+        "rubric": trial.experiment.rubric if trial.experiment else "",
+        "innovation": trial.experiment.innovation if trial.experiment else None,
+        "diff": "".join(_changes(before, after)) if after and before else "",
+        "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),
+        "timings": _timings(trial),
+    }
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted({*before, *after}):
+        old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
+        yield from difflib.unified_diff(old, new, f"base/{name}", name)
+
+
+def _timings(trial: Trial) -> list[Json]:
+    found = trial.evaluation
+    rows = {row["case"]: row for row in found.evidence.get("timed", ())} if found else {}
+    return [
+        {"case": one.case, "us": one.us, "interval_us": rows.get(one.case, {}).get("interval_us")}
+        for one in (found.timings if found else ())
+    ]
+
+
+def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
+    """A row per timed case of the winner: its time, those of the baselines, the chip's limit, the roofline."""
+    if best is None or best.evaluation is None:
+        return []
+    timed = {row["case"]: row for row in best.evaluation.evidence.get("timed", ())}
+    near = {row["case"]: row for row in best.evaluation.evidence.get("roofline", ())}
+    others = {one.id: {t.case: t.us for t in one.evaluation.timings} for one in baselines if one.evaluation}
+    return [
+        {
+            "case": timing.case,
+            "us": timing.us,
+            "interval_us": timed.get(timing.case, {}).get("interval_us"),
+            "floor_us": timed.get(timing.case, {}).get("floor_us"),
+            "baselines": {name: times.get(timing.case) for name, times in others.items()},
+            "roofline": near.get(timing.case),
+        }
+        for timing in best.evaluation.timings
+    ]
+
+
+def _story(best: Trial | None, population: Population) -> list[Json]:
+    """The winner's ancestors from the first, each with what else was tried on its base and did not get there."""
+    chain = _ancestors(best, population)[::-1]
+    steps = []
+    for base, trial in zip([None, *chain], chain, strict=False):
+        beside = [
+            one
+            for one in population.trials
+            if base and one is not trial and base_of(one, population.by_id) is base and one.origin is not Origin.SEED
+        ]
+        steps.append({"id": trial.id, "beside": [one.id for one in beside]})
+    return steps
+
+
+def _ancestors(trial: Trial | None, population: Population) -> list[Trial]:
+    """A trial, its base, that one's base, and so on."""
+    chain: list[Trial] = []
+    while trial is not None and trial not in chain:
+        chain.append(trial)
+        trial = base_of(trial, population.by_id)
+    return chain
+
+
+def _predictions(population: Population) -> list[Json]:
+    return [
+        {"id": one.trial, "by": one.by, "range": list(one.experiment.gain_percent), "gain": one.gain_percent}
+        for one in calibration.predictions(population)
+    ]
+
+
+def _trust(best: Trial | None) -> Json:
+    """What the winner's verdict holds for, and what it rests on."""
+    found = best.evaluation if best else None
+    if found is None:
+        return {}
+    return {
+        "judge": found.judge,
+        "target": found.target,
+        "isolation": found.isolation,
+        "problem": found.problem,
+        "unranked": found.unranked,
+        "control": found.claim.get("control"),
+        "upstream": found.evidence.get("upstream"),
+    }
+
+
+def _costs(lineage: Lineage) -> list[Json]:
+    """What each stage's questions to each model have cost."""
+    sums: dict[tuple[str, str], Cost] = defaultdict(Cost)
+    for commit in RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.CALLS):
+        call: Call = schema.load("call", lineage.store.read(f"{commit.name}:call.json"), Call)
+        sums[call.stage.partition("=")[0], call.model] += call.cost
+    return [
+        {"stage": stage, "model": model, "usd": cost.usd, "tokens": cost.tokens, "calls": cost.calls}
+        for (stage, model), cost in sorted(sums.items())
+    ]
+
+
+def _counted(trials: list[Json]) -> dict[str, int]:
+    found: dict[str, Any] = defaultdict(int)
+    for row in trials:
+        found[row["verdict"]] += 1
+    return dict(found)

@@ -1,0 +1,48 @@
+"""A run in the words of a pull request: the claim, what it rests on, the cases, how it came about."""
+
+from ksflow.records import Json
+
+
+def as_markdown(run: Json) -> str:
+    """One run's facts as Markdown. Text that models wrote is quoted, so that it formats nothing."""
+    trust, rows = run["trust"], {row["id"]: row for row in run["trials"]}
+    lines = [f"## {_plain(run['headline'])}", ""]
+    if trust:
+        lines += [
+            f"Problem `{run['problem']}`, run `{run['run']}`, commit `{run['winner_commit']}`; judge {trust['judge']} "
+            f"on {trust['target']}, isolation {trust['isolation'] or 'unknown'}.",
+            "",
+        ]
+    names = run["baselines"]
+    if run["cases"]:
+        heads = ["case", "winner µs", *(f"{name} µs" for name in names.values()), "limit of the chip µs"]
+        lines += [_row(heads), _row(["---", *["---:"] * (len(heads) - 1)])]
+        for case in run["cases"]:
+            times = [_us(case["us"]), *(_us(case["baselines"][one]) for one in names), _us(case["floor_us"])]
+            lines.append(_row([case["case"], *times]))
+        lines.append("")
+    lines.append("How it came about:")
+    for step in run["story"]:
+        row = rows[step["id"]]
+        gain = f", {row['gain']:+.3g} % over its base" if row["gain"] is not None else ""
+        lines.append(f"1. {row['id']} ({_us(row['us'])} µs{gain}): {_plain(row['idea'])}")
+    tried = [row for row in run["trials"] if row["origin"] != "seed"]
+    right = sum(row["verdict"] == "accept" for row in tried)
+    lines += [
+        "",
+        f"{len(tried)} trials, {right} accepted, ${run['spent']['usd']:.2f} in {run['spent']['calls']} model calls.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+
+
+def _us(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _plain(text: str) -> str:
+    """One line that Markdown takes as text."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#" else letter for letter in " ".join(text.split()))

@@ -1,0 +1,44 @@
+"""A page out of facts: one file with its style, its script and plotly's, which fetches nothing when it is opened."""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment
+
+from ksflow.records import Json
+
+_HERE = Path(__file__).parent
+_KEPT = ("details",)
+"""Parts that are packed, and unpacked when somebody asks for them."""
+
+
+def as_html(runs: Sequence[Json], live: bool = False) -> str:
+    """The page of one run or of several side by side.
+
+    live: the page asks the server that it came from for new facts every few seconds.
+    """
+    template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text())
+    shown = [{key: value for key, value in run.items() if key not in _KEPT} for run in runs]
+    return template.render(
+        runs=runs,
+        facts=_inside_a_script(shown),
+        packed=packed([run["details"] for run in runs]),
+        style=(_HERE / "page.css").read_text(),
+        script=(_HERE / "page.js").read_text(),
+        plotly=resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(),
+        live=live,
+    )
+
+
+def packed(value: object) -> str:
+    """JSON, compressed, in letters that a page can hold."""
+    return base64.b64encode(gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0)).decode()
+
+
+def _inside_a_script(value: object) -> str:
+    """JSON that ends no script element, whatever models wrote into it."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")

@@ -1,0 +1,215 @@
+"""A run as a page: every figure is the lineage's, hostile words stay words, and a browser can be led through it."""
+
+import html
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import until
+from test_cli import DRY, ksflow
+from test_session import Run
+
+from ksflow.lineage import Lineage
+from ksflow.report.page import as_html, as_markdown, run_facts
+from ksflow.report.page.lanes import lanes
+
+HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
+
+
+@pytest.fixture
+def run(lineage: Lineage) -> Lineage:
+    """A run with a few trials, one of which has words that would like to be markup."""
+    outcome = Run(lineage)(evaluations=6)
+    last = max((t for t in outcome.population.trials if t.experiment), key=lambda trial: trial.id)
+    assert last.evaluation
+    lineage.evaluate(replace(last, evaluation=replace(last.evaluation, reason="")))
+    return lineage
+
+
+def test_every_figure_is_the_lineages(run: Lineage) -> None:
+    facts, known = run_facts(run), run.population()
+    assert [row["id"] for row in facts["trials"]] == sorted(trial.id for trial in run.all_trials())
+    for row in facts["trials"]:
+        trial = known.by_id[row["id"]]
+        assert (row["us"], row["parents"], row["verdict"]) == (trial.score_us, list(trial.parents), trial.verdict)
+    assert known.best is not None
+    assert facts["winner"] == known.best.id
+    assert facts["trials"][-1]["best_us"] == known.best.score_us
+    assert facts["cases"][0]["us"] == known.best.evaluation.timings[0].us  # type: ignore[union-attr]
+    assert facts["story"][-1]["id"] == known.best.id
+    assert facts["spent"]["usd"] == run.spent().usd
+    assert facts["winner_commit"] == run.commit_of(known.best.id)
+    json.dumps(facts, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("bases", "trunk", "wanted"),
+    [
+        ([None, 0, 1, 2], {0, 1, 2, 3}, [0, 0, 0, 0]),
+        ([None, 0, 0, 0], {0, 3}, [0, 1, 1, 0]),
+        ([None, None, 0, 1, 0], (), [0, 1, 2, 2, 1]),
+        ([], (), []),
+    ],
+)
+def test_lanes_keep_the_winners_line_apart_and_are_used_again(
+    bases: list[int | None], trunk: set[int], wanted: list[int]
+) -> None:
+    assert lanes(bases, trunk) == wanted
+
+
+def test_a_page_names_nothing_that_would_be_fetched(run: Lineage) -> None:
+    page = as_html([run_facts(run)])
+    own = html.unescape(re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
+    assert not re.search(r"(?:src|href)\s*=|url\(|@import", own)
+    assert "connect-src 'none'" in own
+
+
+def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
+    facts = run_facts(run)
+    facts["trials"][-1]["idea"] = HOSTILE
+    facts["story"].append({"id": facts["trials"][-1]["id"], "beside": []})
+    text = as_markdown(facts)
+    assert facts["winner_commit"] in text
+    assert re.search(r"^\| case \| winner µs \|", text, re.MULTILINE)
+    assert "<script>" not in text
+    assert "\\*\\*x\\*\\*" in text
+
+
+@pytest.fixture
+def dry(tmp_path: Path) -> Path:
+    """A folder with a run that the command line made."""
+    done = ksflow(tmp_path, *DRY, "loop.evaluations=6")
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+def test_commands_write_it_and_name_what_is_wrong(dry: Path) -> None:
+    done = ksflow(dry, "report", *DRY)
+    assert done.returncode == 0, done.stderr
+    assert "winner" in (dry / "runs/reports/softmax/dry.html").read_text()
+    both = ksflow(dry, "report", *DRY, "run=dry,dry", "format=md", "out=page.md")
+    assert both.returncode == 0, both.stderr
+    assert (dry / "page.md").read_text().count("How it came about") == 2
+    for words, said in ((["format=pdf"], "valid: html, md"), (["run=nobody"], "no trial of"), (["now"], "key=value")):
+        wrong = ksflow(dry, "report", *DRY, *words)
+        assert (wrong.returncode, said in wrong.stderr) == (2, True), wrong.stderr
+
+
+@pytest.fixture
+def served(dry: Path) -> Iterator[str]:
+    """The address of the live page of a run."""
+    command = [sys.executable, "-m", "ksflow", "watch", *DRY]
+    with subprocess.Popen(command, cwd=dry, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        yield server.stdout.readline().split()[0]
+        server.terminate()
+
+
+def go_on(dry: Path) -> None:
+    assert ksflow(dry, *DRY, "loop.evaluations=4").returncode == 0
+
+
+def test_the_live_page_follows_the_lineage(dry: Path, served: str) -> None:
+    def newest() -> dict[str, Any]:
+        return dict(httpx.get(f"{served}facts.json").json())
+
+    before = newest()
+    assert newest()["stamp"] == before["stamp"]
+    go_on(dry)
+    after = newest()
+    assert after["stamp"] > before["stamp"]
+    assert len(after["runs"][0]["trials"]) > len(before["runs"][0]["trials"])
+    assert httpx.get(served, headers={"Host": "elsewhere.example"}).status_code == 403
+    assert httpx.get(f"{served}etc/passwd").status_code == 404
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """Headless Chromium, which .ci/run installs."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = "/usr/bin/chromium"
+    quiet = ("background-networking", "component-update", "sync", "quic")
+    for word in (
+        "headless",
+        "no-sandbox",
+        "no-first-run",
+        "window-size=1200,900",
+        *(f"disable-{one}" for one in quiet),
+    ):
+        options.add_argument(f"--{word}")
+    options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def fetched(browser: Any) -> list[str]:
+    """What the page asked for, itself aside."""
+    said = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    urls = (one["params"]["request"]["url"] for one in said if one["method"] == "Network.requestWillBeSent")
+    return [url for url in urls if url.startswith(("http", "ws"))]
+
+
+def errors(browser: Any) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+@pytest.mark.slow
+def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_path: Path) -> None:
+    facts = run_facts(run)
+    facts["trials"][-1]["idea"] = HOSTILE
+    facts["notes"] = [{"title": HOSTILE, "text": HOSTILE, "sources": [HOSTILE], "status": "measured"}]
+    (tmp_path / "page.html").write_text(as_html([facts, {**facts, "run": "other"}]))
+    browser.get((tmp_path / "page.html").as_uri())
+    assert browser.execute_script("return document.querySelectorAll('#graph .point').length") == len(facts["trials"])
+    point = browser.execute_script(
+        "document.getElementById('graph').scrollIntoView(); const now = document.querySelectorAll('#graph .point')[0]"
+        ".getBoundingClientRect(); return [now.x + now.width / 2, now.y + now.height / 2]"
+    )
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    mouse = ActionChains(browser)
+    mouse.w3c_actions.pointer_action.move_to_location(*map(round, point))
+    mouse.pause(0.2).click().perform()
+    shown = until(lambda: browser.execute_script("return document.querySelector('#trial h3')?.textContent"))
+    assert shown.startswith(facts["trials"][0]["id"])
+    browser.execute_script(f"show(0, {facts['trials'][-1]['id']!r})")
+    until(lambda: HOSTILE in browser.execute_script("return document.getElementById('trial').textContent"))
+    evidence = facts["details"][facts["trials"][-1]["id"]]["evidence"].split()[:2]
+    text = until(lambda: browser.execute_script("return document.getElementById('trial').textContent"))
+    assert all(word in text for word in evidence)
+    browser.execute_script("document.getElementById('all').open = true")
+    rows = "return document.querySelectorAll('#trials tbody tr').length"
+    assert until(lambda: browser.execute_script(rows)) == len(facts["trials"])
+    assert "other" in browser.execute_script("return document.getElementById('compared').textContent")
+    assert "mine" not in browser.title
+    assert not fetched(browser)
+    assert not errors(browser)
+
+
+@pytest.mark.slow
+def test_the_live_page_draws_what_comes(dry: Path, served: str, browser: Any) -> None:
+    browser.get(served)
+    many = "return RUNS[0].trials.length"
+    before = browser.execute_script(many)
+    go_on(dry)
+    until(lambda: browser.execute_script(many) > before)
+    assert all(url.startswith(served) for url in fetched(browser))
+    assert not [error for error in errors(browser) if "favicon" not in error]
