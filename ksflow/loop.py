@@ -1,7 +1,7 @@
 """The round: select, design, write, evaluate, digest. It stays one screen.
 
 Everything is committed before the next thing acts on it. What runs at the same time, budgets, interruption and display
-live in `schedule`; a round and its trials only take turns at the device.
+live in `session`, which hands them in as `Control`; a round and its trials only take turns at the device.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,6 @@ from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
-    Evaluation,
     Json,
     Kernel,
     Key,
@@ -33,15 +32,36 @@ from ksflow.records import (
 from ksflow.source import fingerprint
 
 
-def one_by_one(do: Callable[[Any], None], items: Iterable[Any]) -> None:
-    """In turn."""
+def map_in_order(do: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Call `do` for one item after the other."""
     for item in items:
         do(item)
 
 
 @dataclass(frozen=True)
+class Control:
+    """What a session has to say in its rounds."""
+
+    repairs: int = 0
+    """How often a failed kernel goes back to the writer."""
+    repeats: str = "show"
+    """What becomes of code that was tried before: `skip` takes the record's verdict, `show` also sends it back to the
+    writer once, `judge` judges it again."""
+    watch: Callable[[str, Trial | None], None] = lambda what, trial: None
+    """Told of every step: `select`, `design`, `write`, `evaluate`, `done`, `digest`."""
+    stop: Callable[[], bool] = lambda: False
+    """Asked before each trial, and between the steps of a round."""
+    reserve_slots: Callable[[int], int] = lambda wanted: wanted
+    """How many of so many experiments the budget still covers; they count as dispatched."""
+    map_parallel: Callable[[Callable[[Any], None], Iterable[Any]], None] = map_in_order
+    """Does something for several trials, at once where that is possible."""
+    device: AbstractContextManager[object] = field(default_factory=nullcontext)
+    """Held while the judge is at work: the queue for the device."""
+
+
+@dataclass(frozen=True)
 class Lab:
-    """What a round works with."""
+    """What a round works with: the problem, where it is kept, the five stages."""
 
     problem: Problem
     lineage: Lineage
@@ -53,20 +73,7 @@ class Lab:
     digest: Digester
     initial_notes: tuple[Note, ...] = ()
     """Notes that came with the target, shown before what was learnt."""
-    repairs: int = 0
-    repeats: str = "show"
-    """What becomes of code that was tried before: `skip` takes the record's verdict, `show` also sends it back to the
-    writer once, `judge` judges it again."""
-    watch: Callable[[str, Trial | None], None] = lambda what, trial: None
-    """Told of every step: `select`, `design`, `write`, `evaluate`, `done`, `digest`."""
-    stop: Callable[[], bool] = lambda: False
-    """Asked before each trial, and between the steps of a round."""
-    reserve_slots: Callable[[int], int] = lambda wanted: wanted
-    """How many of so many experiments the budget has room for; they count as dispatched."""
-    map_parallel: Callable[[Callable[[Any], None], Iterable[Any]], None] = one_by_one
-    """Does something for several trials, at once where that is possible."""
-    device: AbstractContextManager[object] = field(default_factory=nullcontext)
-    """Held while the judge is at work: the queue for the device."""
+    control: Control = field(default_factory=Control)
 
     @property
     def key(self) -> Key:
@@ -74,47 +81,50 @@ class Lab:
         return judging.key(self.problem, self.evaluate)
 
 
-def run_round(lab: Lab, turn: Round, learning: bool = False) -> None:
-    """One turn of the loop. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
-    with lab.transcript.about(f"round {turn.name}", turn.sample) as spent:
-        learnt = learn(lab, turn) if learning else turn.notes
-        notes, known = lab.initial_notes + learnt, turn.known.closing(learnt)
-        lab.watch("select", None)
+def run_round(lab: Lab, begun: Round, learning: bool = False) -> None:
+    """One round of the loop. Raises StageError when no plan could be made, BudgetError when one cannot be paid."""
+    control = lab.control
+    with lab.transcript.about(f"round {begun.name}", begun.sample) as spent:
+        learnt = learn(lab, begun) if learning else begun.notes
+        notes, known = lab.initial_notes + learnt, begun.known.closing(learnt)
+        control.watch("select", None)
         with boundary("selector"):
             choice = made(Choice, lab.select(lab.problem, known))
-        lab.lineage.select(choice, turn.name)
-        if lab.stop():
+        lab.lineage.select(choice, begun.name)
+        if control.stop():
             return
-        lab.watch("design", None)
+        control.watch("design", None)
         with boundary("designer"):
             plan = made(Plan, lab.design(lab.problem, known, choice, notes))
-    trials = lab.lineage.dispatch(_drafts(choice, plan), plan, turn.name, lab.reserve_slots, spent.cost)
-    lab.map_parallel(lambda trial: attempt(lab, trial, notes), trials)
+    parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
+    drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=plan.by) for index in plan.picked]
+    trials = lab.lineage.dispatch(drafts, plan, begun.name, control.reserve_slots, spent.cost)
+    control.map_parallel(lambda trial: attempt(lab, trial, notes), trials)
 
 
 def attempt(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> None:
     """Write and judge a trial that has its id; one left when told to stop is finished next time."""
     try:
-        for times in range(lab.repairs + 2):
-            if lab.stop():
+        for times in range(lab.control.repairs + 2):
+            if lab.control.stop():
                 return
             trial = judge(lab, trial if trial.kernel else write(lab, trial, notes))
-            again = _again(lab, trial, times)
-            if not again:
+            repairs = _dispatch_repair(lab, trial, times)
+            if not repairs:
                 return
-            (trial,) = again
+            (trial,) = repairs
     finally:
         lab.lineage.release(trial)
 
 
 def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Trial:
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
-    lab.watch("write", trial)
+    lab.control.watch("write", trial)
     notes = lab.initial_notes + lab.lineage.notes() if notes is None else notes
     with lab.transcript.about(trial.id) as spent:
         try:
             with boundary("writer"):
-                choice, failed = _question(lab.lineage.known, trial)
+                choice, failed = _writer_question(lab.lineage.known, trial)
                 assert trial.experiment is not None
                 kernel = made(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
             trial = replace(trial, kernel=kernel, form=fingerprint.form(kernel))
@@ -125,39 +135,35 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
 
 def judge(lab: Lab, trial: Trial, remarks: Json | None = None) -> Trial:
     """Have a written kernel judged against the incumbent, and commit the verdict with the remarks in its evidence."""
+    control = lab.control
     if trial.kernel is not None:
-        lab.watch("evaluate", trial)
-        evaluation = None if lab.repeats == "judge" or remarks else repeats.on_record(lab.lineage, trial)
+        control.watch("evaluate", trial)
+        evaluation = None if control.repeats == "judge" or remarks else repeats.on_record(lab.lineage, trial)
         if evaluation is None:
             judging.prepare(lab.problem, lab.evaluate, trial.kernel)
-            with lab.device:
+            with control.device:
                 best = lab.lineage.known.best
-                evaluation = verdict(lab, trial.kernel, (best,) if best else ())
+                evaluation = judging.verdict(lab.problem, lab.evaluate, trial.kernel, (best,) if best else ())
         evidence = {**evaluation.evidence, **(remarks or {})}
         trial = replace(trial, evaluation=replace(evaluation, evidence=evidence))
         lab.lineage.evaluate(trial)
-    lab.watch("done", trial)
+    control.watch("done", trial)
     return trial
 
 
-def verdict(lab: Lab, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-    """The judge's word, with the key it holds for."""
-    return judging.verdict(lab.problem, lab.evaluate, kernel, against)
-
-
-def learn(lab: Lab, turn: Round) -> tuple[Note, ...]:
+def learn(lab: Lab, begun: Round) -> tuple[Note, ...]:
     """Digest the run so far; the notes that hold from now on."""
-    lab.watch("digest", None)
+    lab.control.watch("digest", None)
     try:
         with boundary("digester"):
-            notes = lab.digest(lab.problem, Material((), turn.known, turn.notes))
+            notes = lab.digest(lab.problem, Material((), begun.known, begun.notes))
     except StageError as error:
-        lab.watch(f"no notes: {error}", None)
-        return turn.notes
-    return lab.lineage.learn(keep_challenges(notes, lab.lineage.notes()), len(turn.known.trials))
+        lab.control.watch(f"no notes: {error}", None)
+        return begun.notes
+    return lab.lineage.learn(keep_challenges(notes, lab.lineage.notes()), len(begun.known.trials))
 
 
-def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
+def _writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
     """What the experiment was designed for, and the attempt to repair where it is one."""
     try:
         failed = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
@@ -169,21 +175,14 @@ def _question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
         ) from error
 
 
-def _again(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
+def _dispatch_repair(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
     """The repair of a trial whose experiment the writer has had back `times` times; none where it needs none."""
     if trial.kernel is None or not getattr(lab.write, "repairs", True):
         return ()
-    shown = bool(trial.repeats) and lab.repeats == "show" and times <= lab.repairs
-    failed = not trial.repeats and trial.score_us is None and times < lab.repairs
-    return lab.lineage.dispatch([_repair(trial)], cause=trial.id, reserve=lab.reserve_slots) if shown or failed else ()
-
-
-def _drafts(choice: Choice, plan: Plan) -> list[Trial]:
-    parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
-    picked = [plan.experiments[index] for index in plan.picked]
-    return [Trial("", Origin.EXPERIMENT, parents, experiment, by=plan.by) for experiment in picked]
-
-
-def _repair(failed: Trial) -> Trial:
-    parents = tuple(dict.fromkeys((failed.id, *failed.parents[:1])))
-    return Trial("", Origin.REPAIR, parents, failed.experiment, by=failed.by)
+    shown = bool(trial.repeats) and lab.control.repeats == "show" and times <= lab.control.repairs
+    failed = not trial.repeats and trial.score_us is None and times < lab.control.repairs
+    if not shown and not failed:
+        return ()
+    parents = tuple(dict.fromkeys((trial.id, *trial.parents[:1])))
+    draft = Trial("", Origin.REPAIR, parents, trial.experiment, by=trial.by)
+    return lab.lineage.dispatch([draft], cause=trial.id, reserve=lab.control.reserve_slots)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ksflow import loop
+from ksflow import evaluation as judging
 from ksflow.loop import Lab
 from ksflow.records import Evaluation, Json, Trial, Verdict
 
@@ -25,68 +25,65 @@ def confirm(lab: Lab, baselines: Callable[[], tuple[Trial, ...]], interrupted: C
             break
         rivals = [trial for trial in known.ranked if trial is not best and trial not in others][:1]
         if best.id in again:
-            doubts = [trial for trial in known.ranked if trial not in others and _slower(best, trial)]
+            doubts = [trial for trial in known.ranked if trial not in others and _was_slower(best, trial)]
             rivals, best = [best], next((trial for trial in doubts if trial.id not in again), best)
         if best.id in again:
             break
         again.add(best.id)
-        _again(lab, best, tuple(rivals), others)
+        _judge_again(lab, best, tuple(rivals), others)
 
 
-def _slower(best: Trial, other: Trial) -> bool:
+def _was_slower(best: Trial, other: Trial) -> bool:
     """Whether it was slower for sure when it was last timed beside another."""
     row = best.evaluation.beside(other.id) if best.evaluation else None
     return bool(row and row["high"] < 1)
 
 
-def _again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> None:
+def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> None:
     """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
-    lab.watch("confirm", best)
+    lab.control.watch("confirm", best)
     assert best.evaluation is not None
-    now, before = _beside(lab, best, rivals, baselines), best.evaluation
+    now, before = _compare(lab, best, rivals, baselines), best.evaluation
     if now.accepted and now.unranked:  # the machine was busy for a moment
-        now = _beside(lab, best, rivals, baselines)
+        now = _compare(lab, best, rivals, baselines)
     if "renewed" in before.evidence:
         now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
     if now.verdict is Verdict.HARNESS:
-        lab.watch(f"not confirmed: {now.reason}", None)
+        lab.control.watch(f"not confirmed: {now.reason}", None)
         return
+    label = "confirmed" if now.accepted else "refuted"
     if now.accepted and now.unranked:
         ids = {trial.id for trial in baselines}
-        why, rows = now.unranked, [row for row in _newest(now, before) if row["id"] in ids]
-        label, now = "unconfirmed", replace(before, evidence={**before.evidence, "unconfirmed": why})
-        now = replace(now, evidence={**now.evidence, "against": _joined(rows, before)})
+        rows = [row for row in _against(before, now) if row["id"] in ids]
+        rows = list({row["id"]: row for row in (*_against(before), *rows)}.values())
+        label, unconfirmed = "unconfirmed", {"unconfirmed": now.unranked, "against": rows}
+        now = replace(before, evidence={**before.evidence, **unconfirmed})
     elif now.accepted:
-        label, now = "confirmed", replace(now, evidence={**now.evidence, "against": _newest(now, before)})
-    else:
-        label = "refuted"
+        now = replace(now, evidence={**now.evidence, "against": _against(before, now)})
     lab.lineage.evaluate(replace(best, evaluation=now), label)
 
 
-def _beside(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
+def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
     """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines."""
-    now = _asked(lab, best, rivals or baselines)
+    now = _judged(lab, best, rivals or baselines)
     if not (rivals and baselines and now.accepted):
         return now
-    again = _asked(lab, best, baselines)
+    again = _judged(lab, best, baselines)
     if not again.accepted and again.verdict is not Verdict.HARNESS:
         return again
-    return replace(now, evidence={**now.evidence, "against": _newest(now, again)})
+    return replace(now, evidence={**now.evidence, "against": _against(again, now)})
 
 
-def _asked(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
+def _judged(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
     """The judge's word, which is kept before it is acted on."""
     assert trial.kernel is not None
-    with lab.device:
-        said = loop.verdict(lab, trial.kernel, against)
-    lab.lineage.record_verdict(trial, said)
-    return said
+    with lab.control.device:
+        evaluation = judging.verdict(lab.problem, lab.evaluate, trial.kernel, against)
+    lab.lineage.record_verdict(trial, evaluation)
+    return evaluation
 
 
-def _newest(now: Evaluation, before: Evaluation) -> list[Json]:
-    """The rows of both, of two about the same trial the newer."""
-    return _joined(now.evidence.get("against", []), before)
-
-
-def _joined(rows: list[Json], before: Evaluation) -> list[Json]:
-    return list({row["id"]: row for row in (*before.evidence.get("against", ()), *rows)}.values())
+def _against(*evaluations: Evaluation) -> list[Json]:
+    """The rows of all, of several about the same trial the one of the last evaluation."""
+    rows = (row for evaluation in evaluations for row in evaluation.evidence.get("against", ()))
+    return list({row["id"]: row for row in rows}.values())

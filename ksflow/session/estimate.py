@@ -22,16 +22,11 @@ class Estimate:
     """A first call of each stage that calls a model."""
     experiments: int | None
 
-    @property
-    def rounds(self) -> int | None:
-        """Rounds of three experiments."""
-        return None if self.experiments is None else math.ceil(self.experiments / 3)
-
     def __str__(self) -> str:
         """One line for a person; empty when no model is called."""
         if not self.questions:
             return ""
-        rounds = self.rounds
+        rounds = None if self.experiments is None else math.ceil(self.experiments / 3)
         times, span = rounds or 1, f"{rounds} rounds" if rounds and rounds > 1 else "a round"
         calls = counted(round(sum(map(_times, self.questions)) * times), "model call")
         tokens = sum(_times(q) * q.tokens_in for q in self.questions) * times

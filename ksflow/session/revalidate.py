@@ -15,15 +15,15 @@ LEADERS = 8
 
 def due(population: Population, seeds: set[str]) -> tuple[Trial, ...]:
     """The stale trials to judge again, seeds (also by their kernels' digests) first, then by their old scores."""
-    planted = tuple(trial for trial in population.stale if _planted(trial, seeds))
+    planted = tuple(trial for trial in population.stale if _is_seed(trial, seeds))
     groups: dict[tuple[str, ...], list[tuple[float, str]]] = defaultdict(list)
     for trial in (*population.stale, *population.trials):
         was = _was(trial)
-        if was and not _planted(trial, seeds):
+        if was and not _is_seed(trial, seeds):
             groups[was["problem"], was["judge"], was["target"]].append((was["score_us"], trial.id))
     leaders = {name for group in groups.values() for _, name in sorted(group)[:LEADERS]}
     others = [trial for trial in population.stale if trial.id in leaders]
-    return (*planted, *sorted(others, key=_old_score))
+    return (*planted, *sorted(others, key=lambda t: (t.evaluation.score_us if t.evaluation else None) or math.inf))
 
 
 def before(evaluation: Evaluation) -> Json:
@@ -46,9 +46,5 @@ def _was(trial: Trial) -> Json | None:
     return was if was and was["score_us"] else None
 
 
-def _planted(trial: Trial, seeds: set[str]) -> bool:
+def _is_seed(trial: Trial, seeds: set[str]) -> bool:
     return trial.origin is Origin.SEED or (trial.kernel is not None and trial.kernel.digest in seeds)
-
-
-def _old_score(trial: Trial) -> float:
-    return (trial.evaluation.score_us if trial.evaluation else None) or math.inf

@@ -1,15 +1,17 @@
-"""Threads for rounds and trials, and the queue in front of a device.
+"""Threads for rounds and trials, the queue in front of a device, and Ctrl-C.
 
 Threads are daemons: the process can leave whenever it wants to. Each runs in a copy of its maker's context, so what
 that context says of transcript and budgets holds there too.
 """
 
 import contextvars
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -40,7 +42,7 @@ class Job:
 
 
 def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:
-    """For all items at once. Waits for all of them, then raises the first error there was."""
+    """Call `do` for all items at once. Waits for all of them, then raises the first error there was."""
     jobs = [Job(lambda item=item: do(item)) for item in items]  # type: ignore[misc]
     for job in jobs:
         job.join()
@@ -49,7 +51,7 @@ def map_parallel(do: Callable[[T], None], items: Iterable[T]) -> None:
             raise job.error
 
 
-class Queue:
+class DeviceQueue:
     """Lets `places` threads through at a time, in the order in which they came.
 
     `busy_s`: for how long places were taken.
@@ -72,9 +74,54 @@ class Queue:
             self._since[threading.get_ident()] = time.monotonic()
             self._changed.notify_all()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._changed:
             self.busy_s += time.monotonic() - self._since.pop(threading.get_ident())
             self._changed.notify_all()
+
+
+class Interruption:
+    """Ctrl-C: the first one sets `requested` and is announced by a thread, a second one raises KeyboardInterrupt.
+
+    `announce` is told "interrupt" or "abandon".
+    """
+
+    def __init__(self, announce: Callable[[str], None]) -> None:
+        self.requested = threading.Event()
+        self._announce = announce
+        self._awake = threading.Event()
+        """Set with the first Ctrl-C, or when none can come any more."""
+        self._count = 0
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Meanwhile Ctrl-C comes here. May be entered again within; does nothing outside the main thread."""
+        main = threading.current_thread() is threading.main_thread()
+        if not main or signal.getsignal(signal.SIGINT) == self._handle:
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._handle)
+        notice = Job(self._wait_and_announce)
+        try:
+            yield
+            self._awake.set()
+            notice.join()
+        except KeyboardInterrupt:
+            self._announce("abandon")
+            raise
+        finally:
+            self._awake.set()
+            signal.signal(signal.SIGINT, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Does next to nothing: it may run in the middle of anything, such as a write to the terminal."""
+        self._count += 1
+        if self._count > 1:
+            raise KeyboardInterrupt
+        self.requested.set()
+        self._awake.set()
+
+    def _wait_and_announce(self) -> None:
+        self._awake.wait()
+        if self.requested.is_set():
+            self._announce("interrupt")

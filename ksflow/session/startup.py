@@ -48,9 +48,10 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
     lineage = lab.lineage
     lineage.expect(lab.key)
     lineage.population()
-    _renew(lab, seeds)
-    for trial in (*lineage.unfinished(Origin.SEED), *lineage.reclaim(_lost(lineage.known)), *_planted(lab, seeds)):
-        if not lab.stop():
+    _revalidate(lab, seeds)
+    lost = [t for t in lineage.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
+    for trial in (*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds)):
+        if not lab.control.stop():
             loop.judge(lab, trial)
     while not lineage.population().ranked and lineage.others_at_work() and not interrupted():
         time.sleep(0.2)  # another process is judging the seeds
@@ -82,12 +83,7 @@ def no_start(population: Population) -> str:
     return f"no seed is accepted by the judge, so there is nothing to start from ({'; '.join(rows) or 'no seeds'})"
 
 
-def _lost(population: Population) -> list[Trial]:
-    """Trials that the judge could say nothing about."""
-    return [t for t in population.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
-
-
-def _planted(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
+def _add_seeds(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     """Those seeds that the lineage does not have yet, in it now."""
     lineage = lab.lineage
     while not lineage.store.claim(lineage.branch_of("seeds")):
@@ -99,18 +95,18 @@ def _planted(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     return planted
 
 
-def _renew(lab: Lab, seeds: tuple[Seed, ...]) -> None:
+def _revalidate(lab: Lab, seeds: tuple[Seed, ...]) -> None:
     """Judge again what has become stale and matters; the rest stays stale."""
     stale, lineage = lab.lineage.known.stale, lab.lineage
     due = {trial.id: trial for trial in revalidate.due(lineage.known, {seed.kernel.digest for seed in seeds})}
     if due:
         changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
-        lab.watch(
+        lab.control.watch(
             f"stale: {counted(len(stale), 'result')} from before a change ({changed}); "
             f"judged again first, seeds and leaders: {len(due)} of them",
             None,
         )
     for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
-        if was and not lab.stop():
+        if was and not lab.control.stop():
             loop.judge(lab, trial, {"renewed": revalidate.before(was)})
