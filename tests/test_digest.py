@@ -16,7 +16,7 @@ from fpdf import FPDF
 from lm.server import Provider, Reply
 from test_cli import ksflow
 
-from ksflow.cli.digest import Shelf
+from ksflow.cli.digest import NoteStore
 from ksflow.cli.sources import Sources
 from ksflow.errors import ConfigError
 from ksflow.notes import documents, knowledge
@@ -174,10 +174,10 @@ def test_a_piece_that_was_being_written_is_finished(tmp_path: Path) -> None:
     one = Note("Cost", "It is so [1].", ("isa.pdf, page 3",), quotes=("it is so",))
     pending = {"key": "abc", "notes": json.loads(schema.dump("notes", (one,)))}
     (tmp_path / ".digested.json").write_text(json.dumps({"done": ["xyz"], "pending": pending}))
-    assert Shelf(tmp_path, []).done == {"abc", "xyz"}
+    assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
     assert knowledge.read(tmp_path / "cost.md") == one
     (tmp_path / "cost.md").unlink()
-    assert Shelf(tmp_path, []).done == {"abc", "xyz"}
+    assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
     assert not (tmp_path / "cost.md").exists()
 
 
@@ -187,7 +187,9 @@ def test_documents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
         file = tmp_path / name / "README.md"
         file.parent.mkdir()
         file.write_text(fact)
-        Shelf(shelf, documents.find([file])).keep(name, (Note(name, f"{fact} [1].", ("README.md",), quotes=(fact,)),))
+        NoteStore(shelf, documents.find([file])).keep(
+            name, (Note(name, f"{fact} [1].", ("README.md",), quotes=(fact,)),)
+        )
     sources = Sources(lambda **place: None, "softmax", "main")
     entries = [StoredNote(knowledge.read(shelf / f"{name}.md"), "", shelf / f"{name}.md") for name in "ab"]
     assert [found.holds for entry in entries for found in sources.of(entry)] == [True, True]
@@ -198,17 +200,17 @@ def test_documents_of_one_name_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_two_digestions_into_one_folder_forget_nothing(tmp_path: Path) -> None:
-    one, two = Shelf(tmp_path, []), Shelf(tmp_path, [])
+    one, two = NoteStore(tmp_path, []), NoteStore(tmp_path, [])
     one.keep("abc", ())
     two.keep("xyz", ())
-    assert Shelf(tmp_path, []).done == {"abc", "xyz"}
+    assert NoteStore(tmp_path, []).done == {"abc", "xyz"}
 
 
 @pytest.mark.parametrize(("name", "text"), [("documents.json", '{"a": 1}'), (".digested.json", "[]")])
 def test_a_record_that_is_none_is_named(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=f"{name} .*remove it"):
-        Shelf(tmp_path, [])
+        NoteStore(tmp_path, [])
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import accepted, draft, kernel, plant, rejected
 
-from ksflow.cli.warm_start import inherit
+from ksflow.cli.warm_start import warm_start
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage, commit_message
 from ksflow.problem.loader import load
@@ -55,7 +55,7 @@ def softmax() -> Problem:
 
 
 def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lineage, softmax, tmp_path: Path) -> None:
-    heritage = inherit(opened, "toy/main", softmax, CPU, HERE)
+    heritage = warm_start(opened, "toy/main", softmax, CPU, HERE)
     (seed,) = heritage.seeds
     commit = lineage.commit_of("00002")[:10]
     assert seed.name == f"toy/main/00002@{commit}, 50 µs on t"
@@ -69,7 +69,7 @@ def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lin
     (planted,) = new.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name)])
     judged = replace(planted, evaluation=replace(accepted(80.0), target="here"))
     new.evaluate(judged)
-    said = new.store.told(new.commit_of(planted.id))[2]
+    said = new.store.commit_facts(new.commit_of(planted.id))[2]
     assert said.startswith(f"00001 accept 80 µs: toy/main/00002@{commit}, 50 µs on t\n")
     assert f"Inherited from toy/main/00002@{commit}, 50 µs on t. says what it did" in said
     assert commit_message.describe(judged, "evaluated") in said
@@ -77,13 +77,13 @@ def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lin
 
 
 def test_a_named_trial_comes_instead_of_the_winner(opened, softmax) -> None:
-    assert inherit(opened, "toy/main/00001", softmax, CPU, HERE).seeds[0].kernel.main == "int a;\n"
-    wrong = inherit(opened, "toy/main/00003", softmax, CPU, HERE).seeds[0]
+    assert warm_start(opened, "toy/main/00001", softmax, CPU, HERE).seeds[0].kernel.main == "int a;\n"
+    wrong = warm_start(opened, "toy/main/00003", softmax, CPU, HERE).seeds[0]
     assert wrong.name.endswith(", reject-incorrect")
 
 
 def test_on_the_same_target_notes_stay_and_trials_get_their_whole_names(opened, lineage, softmax) -> None:
-    notes = {note.title: note for note in inherit(opened, "toy/main", softmax, CPU, HERE).notes}
+    notes = {note.title: note for note in warm_start(opened, "toy/main", softmax, CPU, HERE).notes}
     assert notes.keys() == {"Unrolling", "Dead", "Lines"}
     unrolling = notes["Unrolling"]
     assert unrolling.status is Status.MEASURED
@@ -95,7 +95,7 @@ def test_on_the_same_target_notes_stay_and_trials_get_their_whole_names(opened, 
 
 def test_what_was_measured_elsewhere_is_assumed_and_says_where(opened, lineage) -> None:
     problem = load("softmax", target=H100)
-    heritage = inherit(opened, "toy/main", problem, H100, "h100-1234")
+    heritage = warm_start(opened, "toy/main", problem, H100, "h100-1234")
     notes = {note.title: note for note in heritage.notes}
     assert notes.keys() == {"Unrolling [toy/main]", "Dead [toy/main]", "Tiles"}
     unrolling = notes["Unrolling [toy/main]"]
@@ -123,9 +123,9 @@ def test_what_was_measured_elsewhere_is_assumed_and_says_where(opened, lineage) 
 )
 def test_what_cannot_be_inherited_is_said(opened, softmax, name: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        inherit(opened, name, softmax, CPU, HERE, run="main")
+        warm_start(opened, name, softmax, CPU, HERE, run="main")
 
 
 def test_a_lineage_that_is_not_there_is_named(tmp_path: Path, softmax) -> None:
     with pytest.raises(LineageError, match="no lineage at"):
-        inherit(partial(Lineage, tmp_path / "none.git"), "toy/main", softmax, CPU)
+        warm_start(partial(Lineage, tmp_path / "none.git"), "toy/main", softmax, CPU)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow import home, report
-from ksflow.cli.sources import RECORD, Row, recorded
+from ksflow.cli.sources import RECORD, RecordedDocument, recorded_documents
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counted
@@ -43,26 +43,21 @@ def digest(words: list[str], overrides: list[str]) -> int:
     target: Target = compose.build(cfg.target)
     folder = knowledge.user_folder(cfg.lineage.path) / label(target)
     read = _read(words, console)
-    notes = _known(compose.build(cfg.knowledge)(target=target, problem=problem.name), folder)
-    shelf = Shelf(folder, [file for file, _ in read])
+    known: tuple[Note, ...] = compose.build(cfg.knowledge)(target=target, problem=problem.name)
+    notes = tuple({note.title: note for note in (*known, *knowledge.in_folder(folder))}.values())
+    store = NoteStore(folder, [file for file, _ in read])
     with recorded_task(cfg, problem, "digest") as transcript:
-        show = Show(console, shelf, transcript)
-        reader.watch, reader.done = show, shelf.done  # type: ignore[attr-defined]
-        material = Material(tuple(document for _, document in read), notes=notes)
-        _digested(reader, problem, material, show)
-        show.end()
-    return 1 if show.missing else 0
-
-
-def _digested(reader: Digester, problem: Problem, material: Material, show: "Show") -> None:
-    """Have it read; what ends the reading early is said, and what was found until then stays."""
-    try:
-        with boundary("digester"):
-            reader(problem, material)
-    except BudgetError as error:
-        show(Unread((), f"{error}; raise it and give the same command again"))
-    except StageError as error:
-        show(Unread((), _remedied(str(error))))
+        display = _Display(console, store, transcript)
+        reader.watch, reader.done = display, store.done  # type: ignore[attr-defined]
+        try:
+            with boundary("digester"):
+                reader(problem, Material(tuple(document for _, document in read), notes=notes))
+        except BudgetError as error:
+            display(Unread((), f"{error}; raise it and give the same command again"))
+        except StageError as error:
+            display(Unread((), _with_remedy(str(error))))
+        display.end()
+    return 1 if display.missing else 0
 
 
 def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]:
@@ -76,22 +71,14 @@ def _read(words: Sequence[str], console: Console) -> list[tuple[File, Document]]
         document = documents.load(file, notice)
         if document and document.passages:
             found.append((file, document))
-            kilobytes = sum(len(passage.text) for passage in document.passages) / 1000
-            console.print(
-                f"{file.name}: {counted(len(document.passages), 'passage')}, {kilobytes:.0f} kB", markup=False
-            )
+            size = sum(len(passage.text) for passage in document.passages) / 1000
+            console.print(f"{file.name}: {counted(len(document.passages), 'passage')}, {size:.0f} kB", markup=False)
     if not found:
         raise ConfigError("none of the documents has any text; digest reads PDF, Markdown, HTML, text and source code")
     return found
 
 
-def _known(initial_notes: tuple[Note, ...], folder: Path) -> tuple[Note, ...]:
-    """The initial_notes and what the folder holds, which may be about other problems; the folder's counts."""
-    own = [knowledge.read(file) for file in sorted(folder.glob("*.md")) if file.name != knowledge.INDEX]
-    return tuple({note.title: note for note in (*initial_notes, *own)}.values())
-
-
-class Shelf:
+class NoteStore:
     """A folder of notes, the record of the documents they are from, and what has been read of them.
 
     A piece is kept in three steps, each whole: its notes aside, the notes themselves, that it is done. Whoever finds
@@ -102,7 +89,12 @@ class Shelf:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._record(files)
+            # of one file the newest reading counts, files of one name are kept apart
+            rows = {(row.name, row.path): row for row in recorded_documents(folder)}
+            for file in files:
+                rows[file.name, file.path] = RecordedDocument(file.name, file.path, *documents.fingerprint(file.path))
+            listed = [row._asdict() | {"path": str(row.path)} for _, row in sorted(rows.items())]
+            _write(folder / RECORD, listed)
         except OSError as error:
             raise ConfigError(f"{folder} cannot be used ({error}); mend or remove what is named") from error
         state = self._state()
@@ -111,7 +103,7 @@ class Shelf:
             self._finish(pending["key"], schema.load("notes", json.dumps(pending["notes"]).encode(), tuple))
 
     def keep(self, key: str, notes: tuple[Note, ...]) -> None:
-        """What a piece gave."""
+        """Write what a piece gave, and that it is done."""
         self._save({"key": key, "notes": json.loads(schema.dump("notes", notes))})
         self._finish(key, notes)
 
@@ -135,58 +127,47 @@ class Shelf:
                 f"{path} does not say what was read ({error}); remove it, and all is read again"
             ) from error
 
-    def _record(self, files: Sequence[File]) -> None:
-        """Add the documents to the record: of one file the newest reading counts, files of one name are kept apart."""
-        rows = {(row.name, row.path): row for row in recorded(self.folder)}
-        for file in files:
-            rows[file.name, file.path] = Row(file.name, file.path, *documents.fingerprint(file.path))
-        listed = [row._asdict() | {"path": str(row.path)} for _, row in sorted(rows.items())]
-        _write(self.folder / RECORD, listed)
-
 
 def _write(path: Path, value: Any) -> None:
     home.write(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-class Show:
+class _Display:
     """Told of each piece: keeps what it gave, and says so in a line."""
 
-    def __init__(self, console: Console, shelf: Shelf, transcript: Transcript) -> None:
-        self._console, self._shelf, self._transcript = console, shelf, transcript
+    def __init__(self, console: Console, store: NoteStore, transcript: Transcript) -> None:
+        self._console, self._store, self._transcript = console, store, transcript
         self.notes: dict[str, Note] = {}
         self.missing = False
         """Whether a limit or a failure left something out."""
 
     def __call__(self, what: Progress | Unread) -> None:
         if isinstance(what, Unread):
-            self._unread(what)
+            self.missing = self.missing or not what.sources
+            named = ", ".join(what.sources[:_SHOWN]) + (", ..." if len(what.sources) > _SHOWN else "")
+            left = f"left unread, {counted(len(what.sources), 'passage')} ({named}): " if what.sources else ""
+            self._say(f"{left}{what.why}", doubtful=True)
             return
         if what.failed:
             self.missing = True
         elif not what.skipped:
-            self._shelf.keep(what.key, what.found)
+            self._store.keep(what.key, what.found)
             self.notes |= {note.title: note for note in what.found}
-        done = _remedied(what.failed) or ("read before" if what.skipped else counted(len(what.found), "note"))
+        done = _with_remedy(what.failed) or ("read before" if what.skipped else counted(len(what.found), "note"))
         place = f"{what.sources[0]} to {what.sources[-1]}" if len(what.sources) > 1 else "".join(what.sources)
         self._say(f"piece {what.piece} of {what.pieces}, {place}: {done}; {self._cost()}", bool(what.failed))
 
     def end(self) -> None:
-        """The notes of this call."""
+        """List the notes of this call."""
         if self.notes:
             table = Table(box=SIMPLE_HEAD)
             for title in ("note", "status", "sources"):
                 table.add_column(title, overflow="fold")
             for note in self.notes.values():
-                source = Text(note.sources[0] + _more(note.sources))
-                table.add_row(Text(note.title), note.status.value, source)
+                more = f" and {len(note.sources) - 1} more" if len(note.sources) > 1 else ""
+                table.add_row(Text(note.title), note.status.value, Text(note.sources[0] + more))
             self._console.print(table)
-        self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._shelf.folder}; {self._cost()}")
-
-    def _unread(self, what: Unread) -> None:
-        self.missing = self.missing or not what.sources
-        named = ", ".join(what.sources[:_SHOWN]) + (", ..." if len(what.sources) > _SHOWN else "")
-        left = f"left unread, {counted(len(what.sources), 'passage')} ({named}): " if what.sources else ""
-        self._say(f"{left}{what.why}", doubtful=True)
+        self._say(f"{counted(len(self.notes), 'note')} new or improved in {self._store.folder}; {self._cost()}")
 
     def _cost(self) -> str:
         total = self._transcript.total
@@ -196,10 +177,6 @@ class Show:
         self._console.print(text, style="yellow" if doubtful else None, markup=False, soft_wrap=True)
 
 
-def _remedied(why: str) -> str:
+def _with_remedy(why: str) -> str:
     """With the way out where the same command would only be given the same answers."""
     return f"{why}; answers are kept: model.cache=false asks anew" if "malformed answer" in why else why
-
-
-def _more(sources: tuple[str, ...]) -> str:
-    return f" and {len(sources) - 1} more" if len(sources) > 1 else ""

@@ -6,7 +6,7 @@ lineage that is elsewhere, a verdict that is stale) is said and is no contradict
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,6 @@ RECORD = "documents.json"
 """Beside notes: the documents that they were made from, a row each of name, path and sha256."""
 TRIAL = re.compile(r"(?:(?P<problem>[^/\s]+)/(?P<run>[^/\s]+)/)?(?P<id>\d{5,})(?:@(?P<commit>[0-9a-f]{7,40}))?")
 """How a source names a trial: its id in the note's own run, or the whole branch; with a commit or without."""
-_PROBE = "probe "
 _AROUND = 160  # characters shown on either side of a quote
 
 
@@ -40,7 +39,7 @@ class Finding:
     """What stands around it."""
 
 
-class Row(NamedTuple):
+class RecordedDocument(NamedTuple):
     """A document that notes were made from."""
 
     name: str
@@ -85,8 +84,11 @@ class Sources:
     def _find(self, entry: StoredNote, source: str, quote: str) -> Finding:
         if found := TRIAL.fullmatch(source):
             return self._trial(source, found)
-        if source.startswith(_PROBE):
-            return _probe(entry, source)
+        if source.startswith("probe "):
+            program = entry.note.program
+            if program and entry.file and (entry.file.parent / program).is_file():
+                return Finding(source, True, f"measured by {program}, which lies beside the note")
+            return Finding(source, None, "its program is not here" if program else "no program is kept with the note")
         if not quote:
             return Finding(source, None, "no quote: nobody has checked that it says so")
         return _quoted(entry, source, quote)
@@ -106,28 +108,25 @@ class Sources:
         if found["commit"] and was is None:
             return Finding(source, False, f"commit {found['commit']} is not on branch {lineage.branch_of(trial.id)}")
         holds, said = _compared(was or trial, trial, cited=bool(found["commit"]))
-        return Finding(source, holds, said, _told(trial))
+        what = trial.experiment.description if trial.experiment else trial.name or trial.origin.value
+        why = trial.evaluation.reason if trial.evaluation else ""
+        return Finding(source, holds, said, " ".join(f"{what} {why}".split())[: 2 * _AROUND])
 
 
 def _earlier(lineage: Lineage, trial: Trial, commit: str | None) -> Trial | None:
     """The trial as the cited commit has it; without one as its first verdict has it. None for a foreign commit."""
-    history = list(_history(lineage, trial.id))
+    history, at, store = [], lineage.commit_of(trial.id), lineage.store
+    while store.trailer(at, "Trial") == trial.id:  # those of the branch that are about it, the newest first
+        history.append(at)
+        parents = store.header(at)[0]
+        if not parents:
+            break
+        at = parents[0]
     if commit:
         named = next((name for name in history if name.startswith(commit)), None)
         return lineage.at(trial.id, named) if named else None
     judged = (lineage.at(trial.id, name) for name in reversed(history))
     return next((then for then in judged if then.evaluation), None)
-
-
-def _history(lineage: Lineage, trial: str) -> Iterator[str]:
-    """The commits of a trial's branch that are about it, the newest first."""
-    commit, store = lineage.commit_of(trial), lineage.store
-    while store.trailer(commit, "Trial") == trial:
-        yield commit
-        parents = store.header(commit)[0]
-        if not parents:
-            return
-        commit = parents[0]
 
 
 def _compared(was: Trial, trial: Trial, cited: bool) -> tuple[bool | None, str]:
@@ -139,7 +138,8 @@ def _compared(was: Trial, trial: Trial, cited: bool) -> tuple[bool | None, str]:
         return None, "it has no verdict yet"
     if trial.stale:
         return None, f"{_verdict(now)}, stale now: {trial.stale} changed since"
-    if then is None or _same(then, now):
+    pair = sorted((then.score_us or 1.0, now.score_us or 1.0)) if then else [1.0, 1.0]
+    if then is None or (then.verdict is now.verdict and pair[1] <= pair[0] * BETTER_BY):
         return True, f"{_verdict(now)}, as before"
     if then.target != now.target:
         return None, f"{_verdict(then)} on {then.target}, {_verdict(now)} on {now.target}"
@@ -148,43 +148,27 @@ def _compared(was: Trial, trial: Trial, cited: bool) -> tuple[bool | None, str]:
     return None, f"{_verdict(then)} at first, {_verdict(now)} now; the note does not say which it means"
 
 
-def _same(then: Evaluation, now: Evaluation) -> bool:
-    if then.verdict is not now.verdict:
-        return False
-    pair = sorted((then.score_us or 1.0, now.score_us or 1.0))
-    return pair[1] <= pair[0] * BETTER_BY
-
-
 def _verdict(evaluation: Evaluation) -> str:
     score = f" {evaluation.score_us:.4g} µs" if evaluation.score_us else ""
     return f"{evaluation.verdict.value}{score}"
 
 
-def _told(trial: Trial) -> str:
-    what = trial.experiment.description if trial.experiment else trial.name or trial.origin.value
-    why = trial.evaluation.reason if trial.evaluation else ""
-    return " ".join(f"{what} {why}".split())[: 2 * _AROUND]
-
-
-def _probe(entry: StoredNote, source: str) -> Finding:
-    program = entry.note.program
-    if program and entry.file and (entry.file.parent / program).is_file():
-        return Finding(source, True, f"measured by {program}, which lies beside the note")
-    return Finding(source, None, "its program is not here" if program else "no program is kept with the note")
-
-
 def _quoted(entry: StoredNote, source: str, quote: str) -> Finding:
     """By the recorded document that says so, if one of that name does."""
-    rows = _rows(entry.file.parent, source) if entry.file else []
+    listed = recorded_documents(entry.file.parent) if entry.file else []
+    named = [row for row in listed if source == row.name or source.startswith(f"{row.name}, ")]
+    longest = max((len(row.name) for row in named), default=0)
+    rows = [row for row in named if len(row.name) == longest]
     if not rows and (file := _of_project(source)):
-        return _looked_up(Row(source.partition(", ")[0], file, documents.fingerprint(file)[0]), "", quote)
+        return _looked_up(RecordedDocument(source.partition(", ")[0], file, documents.fingerprint(file)[0]), "", quote)
     found = [_looked_up(row, source, quote) for row in rows]
     nowhere = Finding(source, None, f"its document is not in {RECORD}; `python -m ksflow digest` keeps that")
     # False only where all of them can be read: it may stand in the one that cannot
     return min(found, key=lambda finding: (True, None, False).index(finding.holds), default=nowhere)
 
 
-def _looked_up(row: Row, source: str, quote: str) -> Finding:
+def _looked_up(row: RecordedDocument, source: str, quote: str) -> Finding:
+    words = " ".join(quote.split())
     if not row.path.is_file():
         return Finding(source, None, f"{row.path} is missing")
     if documents.fingerprint(row.path)[0] != row.sha256:
@@ -192,8 +176,10 @@ def _looked_up(row: Row, source: str, quote: str) -> Finding:
     document = _document(row.name, row.path, row.sha256)
     passage = documents.locate([document], source or document.source, quote) if document else None
     if passage is None:
-        return Finding(source, False, f"{row.name} does not say there: {' '.join(quote.split())[:120]}")
-    return Finding(source, True, f"it says so: {' '.join(quote.split())[:120]}", _around(passage.text, quote))
+        return Finding(source, False, f"{row.name} does not say there: {words[:120]}")
+    flat = " ".join(passage.text.split())
+    at = max(flat.find(words[:40]), 0)
+    return Finding(source, True, f"it says so: {words[:120]}", flat[max(at - _AROUND, 0) : at + len(words) + _AROUND])
 
 
 def _of_project(source: str) -> Path | None:
@@ -209,21 +195,16 @@ def _of_project(source: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def _rows(folder: Path, source: str) -> list[Row]:
-    """The recorded documents that a source begins with; the longest name counts."""
-    rows = [row for row in recorded(folder) if source == row.name or source.startswith(f"{row.name}, ")]
-    longest = max((len(row.name) for row in rows), default=0)
-    return [row for row in rows if len(row.name) == longest]
-
-
-def recorded(folder: Path) -> list[Row]:
+def recorded_documents(folder: Path) -> list[RecordedDocument]:
     """The documents that a folder's notes are from. ConfigError for a file that does not say it."""
     file = folder / RECORD
     if not file.is_file():
         return []
     try:
         return [
-            Row(str(row["name"]), Path(row["path"]).expanduser(), str(row["sha256"]), int(row.get("size", 0)))
+            RecordedDocument(
+                str(row["name"]), Path(row["path"]).expanduser(), str(row["sha256"]), int(row.get("size", 0))
+            )
             for row in json.loads(file.read_text())
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -236,10 +217,3 @@ def recorded(folder: Path) -> list[Row]:
 def _document(name: str, path: Path, digest: str) -> Document | None:
     """Read once, as long as it stays the same."""
     return documents.load(documents.File(name, path, given=False))
-
-
-def _around(text: str, quote: str) -> str:
-    """The words before and after a quote's first ones."""
-    flat, words = " ".join(text.split()), " ".join(quote.split())
-    at = max(flat.find(words[:40]), 0)
-    return flat[max(at - _AROUND, 0) : at + len(words) + _AROUND]

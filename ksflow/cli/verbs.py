@@ -11,7 +11,7 @@ from rich.console import Console
 from ksflow import dataset, evaluation, log, report
 from ksflow.cli import digest, doctor, knowledge, probe, suite, verify
 from ksflow.cli import report as pages
-from ksflow.cli.warm_start import Heritage, inherit
+from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose
 from ksflow.config.members import of_multirun
 from ksflow.errors import ConfigError, NothingTried
@@ -58,8 +58,8 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
         no_other(problem, lineage.run, lineage.settings)
-        left = _heritage(cfg, problem, evaluate)
-        for line in left.said:
+        start = _warm_start(cfg, problem, evaluate)
+        for line in start.said:
             console.print(line, style="yellow", markup=False, soft_wrap=True)
         lab = Lab(
             problem=problem,
@@ -72,7 +72,7 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
             digest=compose.build(cfg.digester),
             initial_notes=(
                 *compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name),
-                *left.notes,
+                *start.notes,
             ),
         )
         show = report.Display(console)
@@ -80,7 +80,7 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
         with session.interruptible():
             with show:
                 settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
-                outcome = session.run((*_seeds(cfg, problem), *left.seeds), settings)
+                outcome = session.run((*_seeds(cfg, problem), *start.seeds), settings)
             _finish(cfg, console, outcome, lab)
             _summarise(folder, outcome, lab)
         if session.interrupted:
@@ -107,13 +107,13 @@ def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
     return (*problem.seeds, *own)
 
 
-def _heritage(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> Heritage:
+def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmStart:
     """What the run starts with from another one."""
     if not cfg.inherit:
-        return Heritage()
+        return WarmStart()
     opened, target = compose.build(cfg.lineage), compose.build(cfg.target)
     fingerprint = evaluation.key(problem, evaluate).target
-    return inherit(opened, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
+    return warm_start(opened, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
 
 
 def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:

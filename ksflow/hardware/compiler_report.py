@@ -6,7 +6,6 @@ a row may lack anything, or hold something else.
 
 from ksflow.records import Evaluation, Json
 
-_MATRIX = ("mma", "mfma")
 _KIB = 1024
 
 
@@ -18,16 +17,20 @@ def rows(evaluation: Evaluation | None, name: str) -> list[Json]:
 
 def cells(row: Json) -> dict[str, str]:
     """Column -> text, in the order of a table; empty where nothing is known."""
+    extra = [f"{row[key]} {name}" for key, name in (("agprs", "AGPR"), ("sgprs", "SGPR")) if row.get(key)]
+    occupancy = percent(row.get("occupancy"))
+    counted = _mapping(row, "instructions")
+    matrix = [f"{n} {name}" for name, n in counted.items() if n and ("mma" in name.lower() or "mfma" in name.lower())]
     return {
         "kernel": str(row.get("kernel", "")),
         "variant": " ".join(f"{name}={value}" for name, value in _mapping(row, "variant").items()),
         "target": str(row.get("target", "")),
-        "registers": _registers(row),
+        "registers": " + ".join([str(row["registers"]), *extra]) if "registers" in row else "",
         "spills": _bytes(row, "spill_bytes"),
         "stack": _bytes(row, "stack_bytes") or _bytes(row, "scratch_bytes"),
         "shared": _bytes(row, "shared_bytes"),
-        "occupancy": _occupancy(row),
-        "matrix instructions": _matrix(row),
+        "occupancy": f"{occupancy} ({row['limited_by']})" if occupancy and row.get("limited_by") else occupancy,
+        "matrix instructions": ", ".join(matrix) or ("none" if counted else ""),
     }
 
 
@@ -44,32 +47,11 @@ def percent(value: object) -> str:
     return f"{100 * value:.3g} %" if isinstance(value, int | float) else ""
 
 
-def _registers(row: Json) -> str:
-    beside = [f"{row[key]} {name}" for key, name in (("agprs", "AGPR"), ("sgprs", "SGPR")) if row.get(key)]
-    return " + ".join([str(row["registers"]), *beside]) if "registers" in row else ""
-
-
 def _bytes(row: Json, key: str) -> str:
     amount = row.get(key)
     if not isinstance(amount, int | float):
         return ""
     return f"{amount / _KIB:.4g} KiB" if amount >= _KIB else f"{amount:g} B"
-
-
-def _occupancy(row: Json) -> str:
-    text = percent(row.get("occupancy"))
-    return f"{text} ({row['limited_by']})" if text and row.get("limited_by") else text
-
-
-def _matrix(row: Json) -> str:
-    """How many instructions for matrix units, by name; `none` where instructions were counted and none was there."""
-    counted = _mapping(row, "instructions")
-    found = [f"{count} {name}" for name, count in counted.items() if count and _is_matrix(name)]
-    return ", ".join(found) or ("none" if counted else "")
-
-
-def _is_matrix(name: str) -> bool:
-    return any(word in name.lower() for word in _MATRIX)
 
 
 def _mapping(row: Json, key: str) -> Json:

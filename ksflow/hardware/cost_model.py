@@ -15,7 +15,7 @@ from ksflow.source.expressions import calculate
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8")
 """The wider first: who can do with fp8 can do with bf16."""
 _KEYS = ("flops", "bytes", "dtype")
-_HEADROOM = 1.25
+_HEADROOM = {"gpu": 1.25}
 """GPUs clock higher than their data sheets count with."""
 _CACHE_FACTOR = 10.0
 """How much faster than main memory a cache of unknown bandwidth may be."""
@@ -64,14 +64,25 @@ def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
                 raise ValueError(f"work.{key}: {error} (case {case.name})") from error
 
 
+def compute_peak(problem: Problem, target: Target) -> tuple[float, str] | None:
+    """The rate of the fastest unit for the problem's precision or a wider one, and its name; without a precision, of
+    the fastest of all. None where no rate is known.
+    """
+    precision = problem.work.get("dtype", "")
+    enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
+    return max(((target.peaks[key], n) for n in enough if (key := f"flops.{n}") in target.peaks), default=None)
+
+
 def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     """The least time that a case can take on a target, in µs, and what sets it; 0.0 and why, where none is known."""
-    need = work(problem, case)
-    found = [
-        bound
-        for bound in (_arithmetic(need.flops, problem.work.get("dtype", ""), target), _traffic(need.bytes, target))
-        if bound
-    ]
+    need, found = work(problem, case), []
+    headroom = _HEADROOM.get(target.kind, 1.0)
+    if need.flops is not None and (peak := compute_peak(problem, target)):
+        rate = peak[0] * headroom
+        why = f"{quantity(need.flops, 'FLOP')} at {quantity(rate, 'FLOP/s')} ({peak[1]})"
+        found.append((1e6 * need.flops / rate, why))
+    if need.bytes is not None:
+        found += _traffic(need.bytes, target, headroom)
     if found:
         return max(found)
     if not problem.work:
@@ -92,33 +103,17 @@ def describe(problem: Problem, case: Case, target: Target) -> str:
     return "; ".join(filter(None, [", ".join(filter(None, parts)), floor]))
 
 
-def _arithmetic(flops: float | None, precision: str, target: Target) -> tuple[float, str] | None:
-    """By the fastest unit for this precision or a wider one; without a precision, by the fastest of all."""
-    enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
-    rates = [(target.peaks[key], name) for name in enough if (key := f"flops.{name}") in target.peaks]
-    if flops is None or not rates:
-        return None
-    peak, unit = max(rates)
-    rate = peak * _headroom(target)
-    return 1e6 * flops / rate, f"{quantity(flops, 'FLOP')} at {quantity(rate, 'FLOP/s')} ({unit})"
-
-
-def _traffic(amount: float | None, target: Target) -> tuple[float, str] | None:
-    """All of it through the cache; what the cache cannot hold through main memory too."""
-    memory, cache = target.peaks.get("bytes"), target.peaks.get("bytes.cache")
-    if amount is None or (memory is None and cache is None):
-        return None
-    inner = (cache if cache is not None else (memory or 0.0) * _CACHE_FACTOR) * _headroom(target)
-    bounds = [(1e6 * amount / inner, f"{quantity(amount, 'B')} at {quantity(inner, 'B/s')} (cache)")]
+def _traffic(amount: float, target: Target, headroom: float) -> list[tuple[float, str]]:
+    """All of it through the cache, and what that cannot hold through main memory; nothing where no rate is known."""
+    memory = target.peaks.get("bytes", 0.0)
+    cache = target.peaks.get("bytes.cache", memory * _CACHE_FACTOR)
     beyond = amount - target.sizes.get("cache", math.inf)
-    if memory is not None and beyond > 0:
-        outer = memory * _headroom(target)
-        bounds.append((1e6 * beyond / outer, f"{quantity(beyond, 'B')} at {quantity(outer, 'B/s')} (memory)"))
-    return max(bounds)
-
-
-def _headroom(target: Target) -> float:
-    return _HEADROOM if target.kind == "gpu" else 1.0
+    ways = [(amount, cache * headroom, "cache"), *([(beyond, memory * headroom, "memory")] if beyond > 0 else [])]
+    return [
+        (1e6 * size / rate, f"{quantity(size, 'B')} at {quantity(rate, 'B/s')} ({where})")
+        for size, rate, where in ways
+        if rate
+    ]
 
 
 def quantity(value: float, unit: str) -> str:

@@ -1,7 +1,7 @@
 """This machine's processor: its name, what it can do, the rates that no core of it exceeds."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,28 +9,9 @@ from pathlib import Path
 from ksflow.hardware.cost_model import PRECISIONS
 
 _INTERESTING = (
-    "sse4_2",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "avx_vnni",
-    "avx512f",
-    "avx512bw",
-    "avx512vl",
-    "avx512_vnni",
-    "avx512_bf16",
-    "avx512_fp16",
-    "avx512vbmi",
-    "amx_tile",
-    "amx_bf16",
-    "amx_int8",
-    "asimd",
-    "asimddp",
-    "bf16",
-    "i8mm",
-    "sve",
-    "sve2",
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
+    *("avx512_bf16", "avx512_fp16", "avx512vbmi", "amx_tile", "amx_bf16", "amx_int8"),
+    *("asimd", "asimddp", "bf16", "i8mm", "sve", "sve2"),
 )
 _X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
 _LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
@@ -72,32 +53,39 @@ class Cpu:
     """What the system says of it."""
 
     chip: str
-    words: tuple[str, ...]
+    flags: tuple[str, ...]
     """Its instruction sets, as the kernel calls them."""
 
     @property
     def features(self) -> tuple[str, ...]:
         """Those of them that matter to kernels."""
-        return tuple(feature for feature in _INTERESTING if feature in self.words)
+        return tuple(feature for feature in _INTERESTING if feature in self.flags)
 
 
 def read() -> Cpu:
     """The one that is here."""
-    fields = _cpuinfo()
-    words = (fields.get("flags") or fields.get("Features") or "").split()
-    return Cpu(fields.get("model name") or _implementer(fields) or platform.machine(), tuple(words))
+    fields = {}
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    numbers = [
+        fields[key] for key in ("CPU implementer", "CPU part") if key in fields
+    ]  # what ARM chips have for a name
+    return Cpu(fields.get("model name") or " ".join([platform.machine(), *numbers]), tuple(flags))
 
 
-def left(features: tuple[str, ...], march: str) -> tuple[str, ...]:
+def usable(features: tuple[str, ...], march: str) -> tuple[str, ...]:
     """Those that a compiler uses which is told of that chip."""
     allowed = _LIMITED.get(march, features)
     return tuple(feature for feature in features if feature in allowed)
 
 
-def peaks(words: Sequence[str]) -> dict[str, float]:
+def peaks(flags: Sequence[str]) -> dict[str, float]:
     """The rates of one core, as a target has them; none where its instruction sets are not known."""
-    counts = [row for feature, row in _PER_CYCLE.items() if feature in words]
-    if not counts or any(word in words for word in _UNCOUNTED):
+    counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
+    if not counts or any(word in flags for word in _UNCOUNTED):
         return {}
     clock_hz = _clock_hz()
     best = {kind: max(row.get(kind, 0) for row in counts) for kind in PRECISIONS}
@@ -113,18 +101,3 @@ def _clock_hz() -> float:
             if (folder / "scaling_driver").read_text().strip() in _KNOW_TURBO:
                 found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text()))
     return max(found, default=_FASTEST_HZ)
-
-
-def _cpuinfo() -> dict[str, str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
-    except OSError:
-        return {}
-    pairs = (line.partition(":") for line in text.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _implementer(fields: Mapping[str, str]) -> str:
-    """ARM chips have numbers instead of a name."""
-    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
-    return f"{platform.machine()} {' '.join(numbers)}" if numbers else ""

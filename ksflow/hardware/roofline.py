@@ -1,13 +1,13 @@
 """How near a time comes to what the data sheet allows: achieved rates, the bound that counts, the share reached.
 
-This is not `work`'s floor. The floor is optimistic, so that no honest time is below it; the roofline takes the data
-sheet at its word: no headroom for clocks, and all traffic through main memory (through the cache where no other rate is
-known). What stays in a cache, or a chip that clocks higher, can therefore reach more than 100 %.
+The floor of `cost_model` is optimistic, so that no honest time is below it; the roofline takes the data sheet at its
+word: no headroom for clocks, and all traffic through main memory (through the cache where no other rate is known). What
+stays in a cache, or a chip that clocks higher, can therefore reach more than 100 %.
 """
 
 from collections.abc import Iterable
 
-from ksflow.hardware.cost_model import PRECISIONS, work
+from ksflow.hardware.cost_model import compute_peak, work
 from ksflow.records import Case, Json, Problem, Target, Timing, geomean
 
 
@@ -19,10 +19,11 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Json | 
     What is not known is left out. ValueError where an expression of `work` is wrong.
     """
     need = work(problem, case)
+    compute, _ = compute_peak(problem, target) or (None, "")
     bounds = [
         (1e6 * amount / peak, name)
         for name, amount, peak in (
-            ("compute", need.flops, _compute_peak(problem.work.get("dtype", ""), target)),
+            ("compute", need.flops, compute),
             ("memory", need.bytes, target.peaks.get("bytes", target.peaks.get("bytes.cache"))),
         )
         if amount and peak
@@ -52,9 +53,3 @@ def share(rows: Iterable[Json]) -> float | None:
     """The share of the roofline over all rows, as a geometric mean; None where there is none."""
     shares = [row["share"] for row in rows if isinstance(row.get("share"), int | float) and row["share"] > 0]
     return geomean(shares) if shares else None
-
-
-def _compute_peak(precision: str, target: Target) -> float | None:
-    """Of the fastest unit for this precision or a wider one; without a precision, of the fastest of all."""
-    enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
-    return max((target.peaks[key] for name in enough if (key := f"flops.{name}") in target.peaks), default=None)

@@ -20,8 +20,6 @@ _NVIDIA_ARCH = ("nvidia-smi", "--query-gpu=name,uuid,compute_cap", "--format=csv
 _SHOW_NVIDIA = ("CUDA_VISIBLE_DEVICES",)
 _SHOW_AMD = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """What shows a process some of the GPUs only; the first that is set counts. AMD's ROCR_VISIBLE_DEVICES goes before."""
-_AMD_ARCH = ("rocm_agent_enumerator",)
-_AMD_AGENTS = ("rocminfo",)
 _MARKETING = re.compile(r"^ *Name: +gfx\w+ *\n(?:.*\n)??.*Marketing Name: +(.+)$", re.MULTILINE)
 _PEAK = re.compile(rf"flops\.({'|'.join(PRECISIONS)})|bytes|bytes\.cache")
 _SIZES = ("memory", "cache", "shared")
@@ -44,10 +42,10 @@ def detect(
         name=name,
         kind=kind,
         chip=found.chip,
-        features=cpu.left(found.features, march or "native"),
+        features=cpu.usable(found.features, march or "native"),
         march=march or "native",
         environment=dict(environment or {}),
-        peaks=cpu.peaks(found.words),
+        peaks=cpu.peaks(found.flags),
     )
 
 
@@ -65,15 +63,15 @@ def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
 
     NVIDIA's are counted as nvidia-smi does; `only` has CUDA count so, too.
     """
-    rows = [
-        [word.strip() for word in row.rsplit(",", 2)]
-        for row in executables.output(*_NVIDIA_ARCH).splitlines()
-        if "," in row
-    ]
-    if rows:
+    lines = [line for line in executables.output(*_NVIDIA_ARCH).splitlines() if "," in line]
+    if rows := [[word.strip() for word in line.rsplit(",", 2)] for line in lines]:
         left = _shown([row[1] for row in rows], *_SHOW_NVIDIA)
-        return tuple(_gpu(name, rows[number][0], _sm(rows[number][2])) for number in left)
-    arches = [word for word in executables.output(*_AMD_ARCH).split() if word.startswith("gfx") and word != "gfx000"]
+        return tuple(_gpu(name, rows[number][0], _architecture(rows[number][2])) for number in left)
+    arches = [
+        word
+        for word in executables.output("rocm_agent_enumerator").split()
+        if word.startswith("gfx") and word != "gfx000"
+    ]
     chips = gpu_names() if arches else ()
     if len(set(arches)) == 1:
         arches = arches[:1] * (len(chips) or len(arches))
@@ -92,43 +90,43 @@ def _shown(names: list[str], *variables: str) -> list[int]:
         return list(range(len(names)))
     left: list[int] = []
     for word in map(str.strip, words.split(",")):
-        numbers = [int(word)] if word.isdigit() else [n for n, name in enumerate(names) if _calls(word, name)]
-        if not numbers or numbers[0] >= len(names):
+        numbers = [
+            number
+            for number, name in enumerate(names)
+            if (word.isdigit() and int(word) == number)
+            or word.startswith("MIG-")
+            or (word.startswith("GPU-") and (not name or name.startswith(word)))
+        ]
+        if not numbers:
             break
         left.append(numbers[0])
     return left
 
 
-def _calls(word: str, name: str) -> bool:
-    return word.startswith("MIG-") or (word.startswith("GPU-") and (not name or name.startswith(word)))
-
-
 def _gpu(name: str, chip: str, march: str) -> Target:
-    sheets = [
-        sheet for option in shipped_targets([chip]) if (sheet := _sheet(option)) and not _other(chip, sheet["chip"])
-    ]
+    sheets = [sheet for sheet in _sheets(chip) if not _is_other_variant(chip, sheet["chip"])]
     figures = (sheets[0]["peaks"], sheets[0].get("sizes", {})) if sheets else ({}, {})
     return from_data_sheet(name, chip, march, *figures)
 
 
-def _other(chip: str, sheet: str) -> bool:
+def _is_other_variant(chip: str, sheet: str) -> bool:
     """Whether a chip is another variant than a data sheet's: its card has rates of its own, and not always lesser."""
     has, told = ({*_VARIANT.findall(name.lower())} for name in (chip, sheet))
     sizes = [{word for word in words if word.endswith("gb")} for words in (has, told)]
     return bool((has - told) - sizes[0]) or (all(sizes) and sizes[0] != sizes[1])
 
 
-def _sheet(option: str) -> dict[str, Any]:
-    """A chip's data sheet; nothing where YAML cannot be read, as on a machine that only judges."""
+def _sheets(chip: str) -> list[dict[str, Any]]:
+    """A chip's data sheet; none where YAML cannot be read, as on a machine that only judges."""
     try:
         import yaml
     except ImportError:
-        return {}
-    found: dict[str, Any] = yaml.safe_load(shipped("conf", "target", f"{option}.yaml").read_text())
-    return found
+        return []
+    files = (shipped("conf", "target", f"{option}.yaml") for option in shipped_targets([chip]))
+    return [sheet for file in files if (sheet := yaml.safe_load(file.read_text()))]
 
 
-def _sm(capability: str) -> str:
+def _architecture(capability: str) -> str:
     """`9.0` -> `sm_90a`: from Hopper on, the matrix units' own instructions are for one architecture only."""
     number = capability.replace(".", "")
     return f"sm_{number}{'a' if number.isdigit() and int(number) >= 90 else ''}"
@@ -175,20 +173,17 @@ def fits(wanted: Target, found: Target) -> bool:
 
 def is_unlisted_variant(chip: str) -> bool:
     """Whether a GPU is a variant of a shipped target whose figures are not its own."""
-    return any(_other(chip, sheet["chip"]) for option in shipped_targets([chip]) if (sheet := _sheet(option)))
+    return any(_is_other_variant(chip, sheet["chip"]) for sheet in _sheets(chip))
 
 
 def shipped_targets(names: Iterable[str]) -> tuple[str, ...]:
     """The shipped targets that GPUs of these names are: `NVIDIA H200` -> `h200`."""
-    shelf = sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True)
-    found = (next((option for option in shelf if _names(option, name.lower())), "") for name in names)
-    return tuple(dict.fromkeys(option for option in found if option))
-
-
-def _names(option: str, name: str) -> bool:
-    """Whether a GPU's name has the option as words of its own: `gh200` is no `h200`."""
-    words = r"[\W_]*".join(re.findall(r"[a-z]+|\d+", option))
-    return bool(re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name))
+    found = []
+    for option in sorted((file.stem for file in shipped("conf", "target").glob("*.yaml")), key=len, reverse=True):
+        words = r"[\W_]*".join(re.findall(r"[a-z]+|\d+", option))
+        found.append((option, re.compile(rf"(?<![a-z0-9]){words}(?![a-z0-9])")))  # `gh200` is no `h200`
+    matches = (next((option for option, words in found if words.search(name.lower())), "") for name in names)
+    return tuple(dict.fromkeys(option for option in matches if option))
 
 
 def gpu_names() -> tuple[str, ...]:
@@ -197,7 +192,7 @@ def gpu_names() -> tuple[str, ...]:
     for command in _GPU_LISTS:
         lines = [line.strip() for line in executables.output(*command).splitlines() if line.strip()]
         names += [line.split(",")[1].strip() for line in lines[1:] if "," in line] if "rocm" in command[0] else lines
-    return tuple(names) or tuple(map(str.strip, _MARKETING.findall(executables.output(*_AMD_AGENTS))))
+    return tuple(names) or tuple(map(str.strip, _MARKETING.findall(executables.output("rocminfo"))))
 
 
 def label(target: Target) -> str:

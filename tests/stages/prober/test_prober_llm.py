@@ -6,7 +6,7 @@ import pytest
 from lm.scripted import dummy, scripted
 from lm.server import Provider
 
-from ksflow.cli.probe import converse, settle
+from ksflow.cli.probe import ask_own, settle
 from ksflow.errors import ConfigError, StageError
 from ksflow.hardware.target import detect, from_data_sheet
 from ksflow.notes import probes
@@ -59,7 +59,7 @@ def changed(**changes):
 @pytest.mark.slow
 def test_questions_over_a_server_become_measured_notes(bench, provider, tmp_path):
     prober = LlmProber(bench, provider.model(), most=2)
-    answers = list(converse(prober, PROBLEM, (), tmp_path / "notes"))
+    answers = list(ask_own(prober, PROBLEM, (), tmp_path / "notes"))
     assert [answer.state for answer in answers] == ["measured", "measured"]
     assert len({answer.note.title for answer in answers}) == 2
     assert all(answer.note.status is Status.MEASURED for answer in answers)
@@ -80,13 +80,13 @@ def test_a_program_that_does_not_compile_goes_back_once(bench, tmp_path):
         asked.append(text)
         return text.replace("float sum = 0;", "float sum = ;") if len(asked) == 1 else text
 
-    (answer,) = converse(LlmProber(bench, scripted(spoil), most=1), PROBLEM, (), tmp_path)
+    (answer,) = ask_own(LlmProber(bench, scripted(spoil), most=1), PROBLEM, (), tmp_path)
     assert (answer.state, len(asked)) == ("measured", 2)
 
 
 def test_a_program_that_fails_twice_is_no_note(bench, tmp_path):
     model = scripted(lambda text: text.replace("turn < turns", "turn < 1"))
-    (answer,) = converse(LlmProber(bench, model, most=1), PROBLEM, (), tmp_path)
+    (answer,) = ask_own(LlmProber(bench, model, most=1), PROBLEM, (), tmp_path)
     assert answer.state == "failed"
     assert "the loop was not done" in answer.line
     assert not list(tmp_path.iterdir())
