@@ -22,7 +22,7 @@ sys.path.insert(0, str(_ROOT))
 
 import torch  # noqa: E402
 
-from ksflow.source.launches import Plan, Step, assigned, parse, plans  # noqa: E402
+from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5
 _STEPS = 16384
@@ -115,11 +115,11 @@ def _binder(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call
     if recipe is None:
         return _shared_object(order) if order["language"] == "cuda" else _python(order["source"])
     cases = {name: params for name, (params, _) in order["cases"].items()}
-    variants, made = plans(recipe, cases, order["args"])
+    variants, made = plan_cases(recipe, cases, order["args"])
     sources = []
     for number, values in enumerate(variants):
         sources.append(Path(order["source"]).with_name(f"variant{number}{Path(order['source']).suffix}"))
-        sources[-1].write_text(assigned(text, values))
+        sources[-1].write_text(with_constants(text, values))
     if order["language"] == "triton":
         modules = [_module(str(file), file.stem) for file in sources]
         return lambda name, _, data: _triton(modules[made[name].variant], made[name], data)
@@ -147,7 +147,7 @@ def _shared_object(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data
     return bind
 
 
-def _triton(module: ModuleType, plan: Plan, data: Data) -> Call:
+def _triton(module: ModuleType, plan: CasePlan, data: Data) -> Call:
     work = _workspaces(plan)
 
     def call() -> None:
@@ -158,7 +158,7 @@ def _triton(module: ModuleType, plan: Plan, data: Data) -> Call:
     return call
 
 
-def _driver(code: ctypes.c_void_p, plan: Plan, data: Data) -> Call:
+def _driver(code: ctypes.c_void_p, plan: CasePlan, data: Data) -> Call:
     """Launches by the driver. All parameters of the kernels are pointers or, as the recipe says, integers."""
     work = _workspaces(plan)
     steps = [(_function(code, step), step, _packed(_arguments(step, data, work))) for step in plan.launches]
@@ -171,12 +171,12 @@ def _driver(code: ctypes.c_void_p, plan: Plan, data: Data) -> Call:
     return call
 
 
-def _arguments(step: Step, data: Data, work: list[torch.Tensor]) -> list[torch.Tensor | int]:
+def _arguments(step: CaseLaunch, data: Data, work: list[torch.Tensor]) -> list[torch.Tensor | int]:
     found = {"arg": data, "workspace": work}
     return [found[kind][value] if kind in found else value for kind, value in step.args]
 
 
-def _workspaces(plan: Plan) -> list[torch.Tensor]:
+def _workspaces(plan: CasePlan) -> list[torch.Tensor]:
     return [torch.empty(room.elements, dtype=getattr(torch, room.dtype), device="cuda") for room in plan.workspaces]
 
 
@@ -186,7 +186,7 @@ def _packed(arguments: list[torch.Tensor | int]) -> tuple[Any, list[Any]]:
     return (ctypes.c_void_p * len(held))(*[ctypes.addressof(one) for one in held]), held
 
 
-def _function(code: ctypes.c_void_p, step: Step) -> ctypes.c_void_p:
+def _function(code: ctypes.c_void_p, step: CaseLaunch) -> ctypes.c_void_p:
     function = ctypes.c_void_p()
     _ok(_cuda.cuModuleGetFunction(ctypes.byref(function), code, step.kernel.encode()))
     _ok(_cuda.cuFuncSetAttribute(function, _DYNAMIC_SHARED, step.shared))

@@ -19,10 +19,10 @@ _ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(_ROOT))
 
 from ksflow.hardware.target import default_target  # noqa: E402
+from ksflow.judge.bench import Bench  # noqa: E402
 from ksflow.notes import figures, probes  # noqa: E402
 from ksflow.notes.probes import Probe  # noqa: E402
 from ksflow.records import Evaluation, Verdict  # noqa: E402
-from ksflow.stages.evaluator.measure import Bench  # noqa: E402
 
 _OFF = 0.1
 _CPU_WORK = {

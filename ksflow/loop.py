@@ -127,7 +127,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
                 choice, failed = _writer_question(lab.lineage.known, trial)
                 assert trial.experiment is not None
                 kernel = made(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
-            trial = replace(trial, kernel=kernel, form=fingerprint.form(kernel))
+            trial = replace(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
         except StageError as error:
             trial = replace(trial, failure=str(error))
     return lab.lineage.write(replace(trial, cost=trial.cost + spent.cost))

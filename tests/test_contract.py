@@ -13,7 +13,7 @@ from ksflow.processes.child_environment import child_environment
 from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
 from ksflow.report import briefing
 from ksflow.source import launches
-from ksflow.source.contract import EXAMPLES, brief, contract
+from ksflow.source.contract import EXAMPLES, contract, short_contract
 
 H200 = Target("h200", "gpu", "NVIDIA H200", march="sm_90a", sizes={"shared": 232448})
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942", sizes={"shared": 65536})
@@ -50,7 +50,7 @@ def test_every_contract_is_short_and_about_this_problem(name: str, target: Targe
         text = contract(problem, spoken)
         assert len(text) <= 2500
         assert "custom_kernel" in text
-        assert len(brief(problem, spoken)) <= 1000
+        assert len(short_contract(problem, spoken)) <= 1000
         assert ("launch:" in text) == (spoken in EXAMPLES)
         if spoken in EXAMPLES:
             assert ", ".join(arg.name for arg in problem.args) in text
@@ -73,7 +73,7 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     found = launches.parse(text)
     assert found is not None
     assert (len(found.workspaces), len(found.requires), len(found.dispatches)) == (1, 1, 1)
-    variants, plans = launches.plans(found, CASES, ("x", "y"))
+    variants, plans = launches.plan_cases(found, CASES, ("x", "y"))
     assert len(variants) == 2
     assert variants[1]["SPLIT"] == "8"
     assert {name: plan.variant for name, plan in plans.items()} == {"small": 0, "long": 1, "tall": 0}
@@ -84,7 +84,7 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     assert room.elements == 64 * 8
     alone = launches.parse(text.replace("SPLIT = 2", "SPLIT = 1"))
     assert alone is not None
-    assert len(launches.plans(alone, {"small": CASES["small"]}, ("x", "y"))[1]["small"].launches) == 1
+    assert len(launches.plan_cases(alone, {"small": CASES["small"]}, ("x", "y"))[1]["small"].launches) == 1
 
 
 @pytest.mark.slow

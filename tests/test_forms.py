@@ -5,11 +5,11 @@ import time
 import pytest
 
 from ksflow.records import Kernel
-from ksflow.source.fingerprint import form
+from ksflow.source.fingerprint import source_fingerprint
 
 
 def of(text: str, language: str = "cpp") -> str:
-    return form(Kernel(language, {"kernel": text}))
+    return source_fingerprint(Kernel(language, {"kernel": text}))
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_code_that_differs_differs(language: str, one: str, other: str) -> None:
 
 
 def test_names_and_language_count() -> None:
-    assert form(Kernel("cpp", {"a": "int x;"})) != form(Kernel("cpp", {"b": "int x;"}))
-    assert form(Kernel("cpp", {"a": "int x;"})) != form(Kernel("hip", {"a": "int x;"}))
+    assert source_fingerprint(Kernel("cpp", {"a": "int x;"})) != source_fingerprint(Kernel("cpp", {"b": "int x;"}))
+    assert source_fingerprint(Kernel("cpp", {"a": "int x;"})) != source_fingerprint(Kernel("hip", {"a": "int x;"}))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,6 @@ def test_hostile_text_takes_no_longer_than_other(text: str) -> None:
 
 def test_the_lines_of_a_recipe_are_comments_that_count() -> None:
     source = "// launch: f [1] [32] (a)\n// a remark\nconstexpr int B = 1;  // tune: 1 2\n"
-    plain = form(Kernel("cuda", {"k.cu": source}))
-    assert plain == form(Kernel("cuda", {"k.cu": source.replace("// a remark\n", "")}))
-    assert plain != form(Kernel("cuda", {"k.cu": f"// dispatch: if m <= 8: B=2\n{source}"}))
+    plain = source_fingerprint(Kernel("cuda", {"k.cu": source}))
+    assert plain == source_fingerprint(Kernel("cuda", {"k.cu": source.replace("// a remark\n", "")}))
+    assert plain != source_fingerprint(Kernel("cuda", {"k.cu": f"// dispatch: if m <= 8: B=2\n{source}"}))

@@ -8,19 +8,19 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ksflow import home
 from ksflow.compilers import boxes, hip, nvcc, triton
-from ksflow.compilers.boxes import Result
+from ksflow.compilers.boxes import CompileResult
+from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
-from ksflow.compilers.request import Request, Toolchain
+from ksflow.compilers.request import CompileRequest, Toolchain
 from ksflow.compilers.triton import Triton
 from ksflow.errors import ConfigError
-from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target
-from ksflow.source.launches import Recipe, parse, plans
+from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
+from ksflow.source.launches import LaunchPlan, parse, plan_cases
 
-__all__ = ["Made", "build", "version", "versions"]
+__all__ = ["BuildResult", "build", "version", "versions"]
 
 _MISSING = {
     "cuda": "no nvcc found: install the CUDA toolkit, or put its nvcc into PATH",
@@ -32,36 +32,19 @@ _NO_HOST = "compile: host mode needs ROCm's hipcc, which is not here; with `laun
 _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
 
 
-@dataclass(frozen=True)
-class Made:
-    """What came of building a kernel: what can be launched, or why not."""
-
-    artefact: str = ""
-    """Path of the device container (strong mode) or the shared object (host mode); empty where none is needed."""
-    mode: str = "host"
-    """`strong`: device code alone, which our launcher launches; `host`: the kernel's own host code launches."""
-    reason: str = ""
-    """Why it cannot be built; empty when it can."""
-    log: str = ""
-    timed_out: bool = False
-    cached: bool = False
-    resources: tuple[Json, ...] = ()
-    """A row for each kernel and variant: registers, shared memory, occupancy, instructions."""
-
-
-def build(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> Made:
+def build(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> BuildResult:
     """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
     try:
         recipe = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
     except ValueError as error:
-        return Made(mode="strong", reason=str(error))
+        return BuildResult(mode="strong", reason=str(error))
     if kernel.language == "python":
-        return Made()
+        return BuildResult()
     toolchain = _toolchain(kernel.language, target)
     if kernel.language == "triton" and recipe is None:
-        return Made()
+        return BuildResult()
     if recipe is None:
-        return _host(Request(problem, kernel, target), toolchain, environment)
+        return _host(CompileRequest(problem, kernel, target), toolchain, environment)
     return _strong(problem, kernel, target, (recipe, toolchain), environment)
 
 
@@ -103,16 +86,16 @@ def _strong(
     problem: Problem,
     kernel: Kernel,
     target: Target,
-    how: tuple[Recipe, Toolchain],
+    how: tuple[LaunchPlan, Toolchain],
     environment: Mapping[str, str],
-) -> Made:
+) -> BuildResult:
     recipe, toolchain = how
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
     try:
-        variants, planned = plans(recipe, cases, [arg.name for arg in problem.args])
+        variants, planned = plan_cases(recipe, cases, [arg.name for arg in problem.args])
     except ValueError as error:
-        return Made(mode="strong", reason=str(error))
-    request = Request(problem, kernel, target, variants, planned)
+        return BuildResult(mode="strong", reason=str(error))
+    request = CompileRequest(problem, kernel, target, variants, planned)
     results = boxes.run(toolchain.jobs(request), problem.limits, environment)
     if isinstance(toolchain, Triton) and any(result.kept is None for result in results):
         _expect(toolchain.knows(target.march), target.march)
@@ -122,15 +105,15 @@ def _strong(
     try:
         path, rows = assemble(request, toolchain, [result.kept for result in results if result.kept is not None])
     except (ValueError, LookupError) as error:
-        return Made(mode="strong", reason=str(error))
+        return BuildResult(mode="strong", reason=str(error))
     cached = all(result.cached for result in results)
-    return Made(path, "strong", log=toolchain.note, cached=cached, resources=rows)
+    return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
 
 
-def _host(request: Request, toolchain: Toolchain, environment: Mapping[str, str]) -> Made:
+def _host(request: CompileRequest, toolchain: Toolchain, environment: Mapping[str, str]) -> BuildResult:
     job = toolchain.host(request)
     if job is None:
-        return Made(reason=_NO_HOST)
+        return BuildResult(reason=_NO_HOST)
     (result,) = boxes.run([job], request.problem.limits, environment)
     if result.kept is None:
         return _failure(result, "host", {}, request.target.march)
@@ -139,7 +122,7 @@ def _host(request: Request, toolchain: Toolchain, environment: Mapping[str, str]
     path = home.cache("build", name[:2], f"{name}.so")
     rows = tuple(row(request, toolchain, name, facts) for name, facts in result.kept["kernels"].items())
     artefact = str(path) if path.exists() else store(content, path)
-    return Made(artefact, "host", cached=result.cached, resources=rows)
+    return BuildResult(artefact, cached=result.cached, resources=rows)
 
 
 def _expect(known: bool, march: str) -> None:
@@ -147,8 +130,8 @@ def _expect(known: bool, march: str) -> None:
         raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or mend the target")
 
 
-def _failure(result: Result, mode: str, values: Mapping[str, str], march: str) -> Made:
+def _failure(result: CompileResult, mode: str, values: Mapping[str, str], march: str) -> BuildResult:
     """Which variant it is of, where that is not the source as it stands."""
     _expect(not _UNKNOWN.search(result.log), march)
     of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
-    return Made("", mode, f"{result.reason}{of}", result.log, result.timed_out, result.cached)
+    return BuildResult("", f"{result.reason}{of}", result.log, result.timed_out, result.cached, mode)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import home
-from ksflow.compilers.client import Built, Workshop, failure, outcome, trim_cache, workshop
+from ksflow.compilers.client import BuildResult, CompileServer, compile_server, failure, outcome, trim_cache
 from ksflow.errors import ConfigError
 from ksflow.records import Json, Limits
 from ksflow.sandbox.levels import probe
@@ -40,7 +40,7 @@ _FAULT = re.compile(
 
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """One box."""
 
     script: str
@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Result:
+class CompileResult:
     """What came of a job: what is kept, or why there is nothing."""
 
     kept: Json | None
@@ -85,42 +85,42 @@ class Result:
     cached: bool = False
 
 
-def run(jobs: Sequence[Job], limits: Limits, environment: Mapping[str, str]) -> list[Result]:
+def run(jobs: Sequence[CompileJob], limits: Limits, environment: Mapping[str, str]) -> list[CompileResult]:
     """The results in the order of the jobs. Raises ConfigError where boxes do not start."""
     trim_cache(home.cache("build"))
-    with ThreadPoolExecutor(min(_SHOPS.size, max(len(jobs), 1))) as pool:
+    with ThreadPoolExecutor(min(_SERVERS.size, max(len(jobs), 1))) as pool:
         return list(pool.map(lambda job: _result(job, limits, environment), jobs))
 
 
-class _Shops:
+class _CompileServers:
     """Workshops, each with one box at a time: the one that all share, and more where there are cores to spare."""
 
     def __init__(self) -> None:
         self.size = max(len(os.sched_getaffinity(0)) - 1, 1)
-        self._free: queue.SimpleQueue[Workshop] = queue.SimpleQueue()
-        self._free.put(workshop())
+        self._free: queue.SimpleQueue[CompileServer] = queue.SimpleQueue()
+        self._free.put(compile_server())
         for _ in range(self.size - 1):
-            self._free.put(Workshop())
+            self._free.put(CompileServer())
 
     def ask(self, request: Json, limit: float) -> Json:
         """By whichever is free first."""
-        shop = self._free.get()
+        server = self._free.get()
         try:
-            return shop.ask(request, limit)
+            return server.ask(request, limit)
         finally:
-            self._free.put(shop)
+            self._free.put(server)
 
 
-_SHOPS = _Shops()
+_SERVERS = _CompileServers()
 
 
-def _result(job: Job, limits: Limits, environment: Mapping[str, str]) -> Result:
+def _result(job: CompileJob, limits: Limits, environment: Mapping[str, str]) -> CompileResult:
     name = job.digest
     folder = home.cache("build", name[:2])
     done, failed = folder / f"{name}.made", folder / f"{name}.log"
     if done.exists():
         os.utime(done)
-        return Result(json.loads(done.read_text()), cached=True)
+        return CompileResult(json.loads(done.read_text()), cached=True)
     if failed.exists():
         return _failed(failure(failed.read_text(), cached=True))
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def _result(job: Job, limits: Limits, environment: Mapping[str, str]) -> Result:
         return result
 
 
-def _ask(job: Job, made: Path, limits: Limits, environment: Mapping[str, str]) -> Result:
+def _ask(job: CompileJob, made: Path, limits: Limits, environment: Mapping[str, str]) -> CompileResult:
     passed = {name: value for name, value in {**environment, **job.environment}.items() if name != "TMPDIR"}
     order: dict[str, Any] = {
         "level": probe().level,
@@ -149,7 +149,7 @@ def _ask(job: Job, made: Path, limits: Limits, environment: Mapping[str, str]) -
         "extra": list(job.extra),
     }
     request = {"op": "make", "files": job.sources, "order": order, "wall_s": limits.compile_s, "into": str(made)}
-    answer = _SHOPS.ask(request, limits.compile_s)
+    answer = _SERVERS.ask(request, limits.compile_s)
     if _CLOSED.match(answer["log"]):
         raise ConfigError(f"boxes cannot run {sys.executable}: use a Python that every user may read and run")
     answer["log"] = job.explain(answer["log"])
@@ -157,17 +157,17 @@ def _ask(job: Job, made: Path, limits: Limits, environment: Mapping[str, str]) -
     if not built.artefact:
         return _failed(built)
     try:
-        return Result(job.distil(json.loads(made.read_text())))
+        return CompileResult(job.distil(json.loads(made.read_text())))
     except (ValueError, TypeError, KeyError, RecursionError) as error:  # the source's own doing may have written it
-        return Result(None, f"compile: what was made cannot be read: {' '.join(str(error).split())[:200]}")
+        return CompileResult(None, f"compile: what was made cannot be read: {' '.join(str(error).split())[:200]}")
 
 
 def _own_fault(log: str) -> bool:
     return bool(_FAULT.search(log)) and "emory" not in log
 
 
-def _failed(built: Built) -> Result:
-    return Result(None, built.reason.removeprefix("error: "), built.log, built.timed_out, built.cached)
+def _failed(built: BuildResult) -> CompileResult:
+    return CompileResult(None, built.reason.removeprefix("error: "), built.log, built.timed_out, built.cached)
 
 
 def _store(text: str, work: Path, target: Path) -> None:

@@ -27,7 +27,7 @@ from ksflow.errors import ConfigError
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
-from ksflow.records import Kernel, Limits, Problem, Target
+from ksflow.records import Json, Kernel, Limits, Problem, Target
 from ksflow.sandbox.levels import probe
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
@@ -71,14 +71,20 @@ class Compiler:
 
 
 @dataclass(frozen=True)
-class Built:
-    """What came of compiling: a file, or why not."""
+class BuildResult:
+    """What came of building a kernel: what can be launched, or why not."""
 
     artefact: str = ""
+    """Path of the shared object (host mode) or the device container (strong mode); empty where none is needed."""
     reason: str = ""
+    """Why it cannot be built; empty when it can."""
     log: str = ""
     timed_out: bool = False
     cached: bool = False
+    mode: str = "host"
+    """`strong`: device code alone, which our launcher launches; `host`: the kernel's own host code launches."""
+    resources: tuple[Json, ...] = ()
+    """A row for each kernel and variant: registers, shared memory, occupancy, instructions."""
 
 
 @cache
@@ -95,7 +101,7 @@ def find() -> Compiler | None:
     return None
 
 
-def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> Built:
+def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> BuildResult:
     """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
     compiler = find()
     if compiler is None:
@@ -112,7 +118,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
     done, failed = folder / f"{name}.so", folder / f"{name}.log"
     if done.exists():
         os.utime(done)
-        return Built(str(done), cached=True)
+        return BuildResult(str(done), cached=True)
     if failed.exists():
         return failure(failed.read_text(), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,7 +127,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
         built = _compile(compiler, flags, kernel, made, problem.limits, environment)
         if built.artefact:
             os.replace(made, done)
-            return Built(str(done))
+            return BuildResult(str(done))
         if compiler.zig and _ZIG_UNKNOWN in built.log:
             raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
         if _OWN_FAULT.search(built.log):
@@ -137,7 +143,7 @@ def _compile(
     made: Path,
     limits: Limits,
     environment: Mapping[str, str],
-) -> Built:
+) -> BuildResult:
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
     zig = compiler.zig
     warm = home.cache("zig", f"warm-{_digest(*flags)}")
@@ -156,7 +162,7 @@ def _compile(
     if zig:
         order |= _zig_order(order["environment"])
     request = {"op": "make", "files": dict(kernel.files), "order": order, "wall_s": limit, "into": str(made)}
-    answer = _workshop.ask(request, limit)
+    answer = _compile_server.ask(request, limit)
     if zig and not answer["timed_out"]:
         warm.touch()  # its own C++ library is compiled on first use, once for each -march
     return outcome(answer, str(made), limit, order["memory_mb"])
@@ -180,23 +186,23 @@ def _zig_order(environment: dict[str, str]) -> dict[str, Any]:
     return {"writable": [str(folder)], "environment": {**environment, "ZIG_GLOBAL_CACHE_DIR": str(folder)}, **owner}
 
 
-def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> Built:
+def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> BuildResult:
     """What came of a request. Raises ConfigError where boxes do not start."""
     words = answer["words"]
     if answer["timed_out"]:
-        return Built(reason=f"compile: took longer than {limit:g} s", timed_out=True)
+        return BuildResult(reason=f"compile: took longer than {limit:g} s", timed_out=True)
     if words.get("exit") == "0":
-        return Built(made)
+        return BuildResult(made)
     if "exit" not in words and "disk" not in words:
         raise ConfigError(f"the compiler's box does not start: {words.get('fault', 'its supervisor ended')}")
     text = _trim(answer["log"])
     for word, reason in {"memory": f"used up its memory ({memory_mb} MB)", "disk": "filled its disk"}.items():
         if word in words:
-            return Built(reason=f"compile: {reason}", log=text)
+            return BuildResult(reason=f"compile: {reason}", log=text)
     return failure(text or f"the compiler ended with status {words['exit']}")
 
 
-class Workshop:
+class CompileServer:
     """The process that runs compilers in boxes, started when it is first needed."""
 
     def __init__(self) -> None:
@@ -228,17 +234,17 @@ class Workshop:
         return self._child
 
 
-_workshop = Workshop()
+_compile_server = CompileServer()
 
 
-def workshop() -> Workshop:
+def compile_server() -> CompileServer:
     """The first of them, which all compilers share; more may be started beside it."""
-    return _workshop
+    return _compile_server
 
 
-def workshop_pid() -> int:
+def compile_server_pid() -> int:
     """Of the process that runs compilers; 0 where there is none."""
-    return _workshop.pid
+    return _compile_server.pid
 
 
 @cache
@@ -275,11 +281,11 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def failure(log: str, cached: bool = False) -> Built:
+def failure(log: str, cached: bool = False) -> BuildResult:
     """With the first error as its reason."""
     lines = log.splitlines()
     reason = next((line for line in lines if _ERROR.search(line)), lines[0])
-    return Built(reason=reason[:300], log=log, cached=cached)
+    return BuildResult(reason=reason[:300], log=log, cached=cached)
 
 
 def _trim(text: str) -> str:

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.compilers.occupancy import occupancy
-from ksflow.compilers.request import Entry, Request, Toolchain
+from ksflow.compilers.request import CompileRequest, DeviceFunction, Toolchain
 from ksflow.records import Json
-from ksflow.source.launches import Plan
+from ksflow.source.launches import CasePlan
 from ksflow.source.tunables import number
 
 VERSION = 1
 
 
-def assemble(request: Request, toolchain: Toolchain, kept: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
+def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
     """The container's path (empty where a linker is missing), and a row of figures for each kernel and variant.
 
     ValueError where a launch cannot be had.
@@ -50,14 +50,18 @@ def assemble(request: Request, toolchain: Toolchain, kept: Sequence[Json]) -> tu
     return "" if "" in codes else _stored(text), tuple(rows.values())
 
 
-def row(request: Request, toolchain: Toolchain, name: str, facts: Json) -> Json:
+def row(request: CompileRequest, toolchain: Toolchain, name: str, facts: Json) -> Json:
     """The figures of one kernel."""
     shown = {key: value for key, value in facts.items() if key != "parameters"}
     return {"kernel": name, "target": request.target.march, "compiler": toolchain.version, **shown}
 
 
 def _note(
-    rows: dict[tuple[int, str, str], Json], request: Request, toolchain: Toolchain, plan: Plan, entry: Entry
+    rows: dict[tuple[int, str, str], Json],
+    request: CompileRequest,
+    toolchain: Toolchain,
+    plan: CasePlan,
+    entry: DeviceFunction,
 ) -> None:
     """Add the entry's figures; of several launches of one the largest shared memory and block count."""
     values = {name: number(value) for name, value in request.variants[plan.variant].items()}

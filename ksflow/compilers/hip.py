@@ -16,12 +16,12 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
-from ksflow.compilers.boxes import Job
+from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.emulator import DEVICE_HEADERS
-from ksflow.compilers.request import Entry, Request, named
+from ksflow.compilers.request import CompileRequest, DeviceFunction, named
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json
-from ksflow.source.launches import Step
+from ksflow.source.launches import CaseLaunch
 
 _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferror-limit=5", "-fno-color-diagnostics")
 _OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
@@ -49,11 +49,11 @@ class Hip:
         """Without a linker there is evidence and no code object."""
         return "" if self.linker else "no ld.lld found: compiled to assembly, no code object was made; apt install lld"
 
-    def jobs(self, request: Request) -> list[Job]:
+    def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """Assembly and a code object for each variant."""
         return [self._job(request, request.files(values)) for values in request.variants]
 
-    def host(self, request: Request) -> Job | None:
+    def host(self, request: CompileRequest) -> CompileJob | None:
         """A shared object, where ROCm is."""
         if not self.hipcc:
             return None
@@ -63,13 +63,13 @@ class Hip:
         order = {"headers": {}, "steps": [{"command": build, "optional": False}], "files": ["kernel.so"]}
         return self._boxed(order, dict(request.kernel.files), _shared)
 
-    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """By its name."""
         kernels = kept[variant]["kernels"]
         name = named(kernels, step.kernel)
-        return Entry(kept[variant]["code"], name, step.block, step.shared, kernels[name])
+        return DeviceFunction(kept[variant]["code"], name, step.block, step.shared, kernels[name])
 
-    def _job(self, request: Request, files: dict[str, str]) -> Job:
+    def _job(self, request: CompileRequest, files: dict[str, str]) -> CompileJob:
         march = request.target.march
         own = () if self.hipcc else _OWN
         arch = f"--offload-arch={march}"
@@ -85,10 +85,10 @@ class Hip:
         headers = {} if self.hipcc else _headers()
         return self._boxed({"headers": headers, "steps": steps, "files": ["kernel.hsaco"]}, files, _distilled)
 
-    def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> Job:
+    def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> CompileJob:
         extra = _rooms(Path(self.hipcc).parent.parent) if self.hipcc else ()
         settings = {"HIP_PLATFORM": "amd"}
-        return Job("steps_box.py", order, files, self.version, distil, _explained, extra, settings)
+        return CompileJob("steps_box.py", order, files, self.version, distil, _explained, extra, settings)
 
 
 def _rooms(root: Path) -> tuple[str, ...]:

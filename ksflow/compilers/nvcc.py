@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
-from ksflow.compilers.boxes import Job
-from ksflow.compilers.request import Entry, Request, named
+from ksflow.compilers.boxes import CompileJob
+from ksflow.compilers.request import CompileRequest, DeviceFunction, named
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json
-from ksflow.source.launches import Step
+from ksflow.source.launches import CaseLaunch
 
 _FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
 _PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
@@ -33,21 +33,21 @@ class Nvcc:
     platform: str = "cuda"
     note: str = ""
 
-    def jobs(self, request: Request) -> list[Job]:
+    def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """A cubin for each variant."""
         return [self._job(request, request.files(values), ("-cubin",), "kernel.cubin") for values in request.variants]
 
-    def host(self, request: Request) -> Job:
+    def host(self, request: CompileRequest) -> CompileJob:
         """A shared object."""
         return self._job(request, dict(request.kernel.files), ("-shared", "-Xcompiler", "-fPIC"), "kernel.so")
 
-    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """By its name."""
         kernels = kept[variant]["kernels"]
         name = named(kernels, step.kernel)
-        return Entry(kept[variant]["code"], name, step.block, step.shared, kernels[name])
+        return DeviceFunction(kept[variant]["code"], name, step.block, step.shared, kernels[name])
 
-    def _job(self, request: Request, files: dict[str, str], kind: tuple[str, ...], made: str) -> Job:
+    def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], made: str) -> CompileJob:
         march = request.target.march
         virtual = march.replace("sm_", "compute_", 1)
         sources = [request.main] if made.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
@@ -57,7 +57,7 @@ class Nvcc:
         steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
         order = {"headers": {}, "steps": steps, "files": [made]}
         extra = tuple(str(path) for path in {_toolkit(self.command), *map(_toolkit, filter(None, [self.disassembler]))})
-        return Job("steps_box.py", order, files, self.version, _distilled, _explained, extra)
+        return CompileJob("steps_box.py", order, files, self.version, _distilled, _explained, extra)
 
 
 def _distilled(answer: Json) -> Json:

@@ -4,22 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ksflow.compilers.boxes import Job
+from ksflow.compilers.boxes import CompileJob
 from ksflow.records import Json, Kernel, Problem, Target
-from ksflow.source.launches import Plan, Step, assigned
+from ksflow.source.launches import CaseLaunch, CasePlan, with_constants
 
 Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """A kernel for a target, with its variants and plans where it is in strong mode."""
 
     problem: Problem
     kernel: Kernel
     target: Target
     variants: Sequence[Mapping[str, str]] = ()
-    plans: Mapping[str, Plan] = field(default_factory=dict)
+    plans: Mapping[str, CasePlan] = field(default_factory=dict)
 
     @property
     def main(self) -> str:
@@ -28,7 +28,7 @@ class Request:
 
     def files(self, values: Mapping[str, str]) -> dict[str, str]:
         """The sources of a variant."""
-        return {**self.kernel.files, self.main: assigned(self.kernel.main, values)}
+        return {**self.kernel.files, self.main: with_constants(self.kernel.main, values)}
 
     @property
     def defines(self) -> list[str]:
@@ -36,13 +36,13 @@ class Request:
         plain = {name: int(value) if isinstance(value, bool) else value for name, value in self.problem.defines.items()}
         return [f"-D{name}={value}" for name, value in plain.items()]
 
-    def steps(self, variant: int) -> list[Step]:
+    def steps(self, variant: int) -> list[CaseLaunch]:
         """Every launch of the cases that a variant is for."""
         return [step for plan in self.plans.values() if plan.variant == variant for step in plan.launches]
 
 
 @dataclass(frozen=True)
-class Entry:
+class DeviceFunction:
     """A device function that was made for a launch."""
 
     code: str
@@ -73,13 +73,13 @@ class Toolchain(Protocol):
     def note(self) -> str:
         """What cannot be had with it; empty otherwise."""
 
-    def jobs(self, request: Request) -> list[Job]:
+    def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """One for each variant."""
 
-    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """What was made for a launch. ValueError where there is nothing."""
 
-    def host(self, request: Request) -> Job | None:
+    def host(self, request: CompileRequest) -> CompileJob | None:
         """For host mode; None where this cannot be had."""
 
 

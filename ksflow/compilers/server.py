@@ -45,11 +45,11 @@ def main() -> None:
             request = wire.receive(_REQUESTS)
             os.sched_setaffinity(0, cores)
             os.sched_setaffinity(0, core_pinning.unreserved_cores() or cores)  # a kernel may be being timed
-            answer = Work(request).run() if request["op"] == "make" else {}
+            answer = BoxedCommand(request).run() if request["op"] == "make" else {}
             wire.send(_ANSWERS, {**answer, "id": request["id"]})
 
 
-class Work:
+class BoxedCommand:
     """One command in one box."""
 
     def __init__(self, request: Json) -> None:

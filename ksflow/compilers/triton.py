@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
-from ksflow.compilers.boxes import Job
+from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.nvcc import bundled
-from ksflow.compilers.request import Entry, Request
+from ksflow.compilers.request import CompileRequest, DeviceFunction
 from ksflow.records import Json
-from ksflow.source.launches import Step
+from ksflow.source.launches import CaseLaunch
 
 POINTERS = {
     "float64": "*fp64",
@@ -51,7 +51,7 @@ class Triton:
     platform: str
     note: str = ""
 
-    def jobs(self, request: Request) -> list[Job]:
+    def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """One for each variant; what the launches of its cases have in common is compiled once."""
         found = bundled("cuobjdump") if self.platform == "cuda" else ()
         disassembler = next((str(path) for path in reversed(found) if path.is_file()), "")
@@ -64,10 +64,10 @@ class Triton:
                 "entries": _entries(request, variant),
             }
             files = request.files(values)
-            jobs.append(Job("triton_box.py", order, files, self.version, _distilled, _explained))
+            jobs.append(CompileJob("triton_box.py", order, files, self.version, _distilled, _explained))
         return jobs
 
-    def host(self, request: Request) -> None:
+    def host(self, request: CompileRequest) -> None:
         """It compiles itself when it is run."""
 
     def knows(self, march: str) -> bool:
@@ -76,12 +76,12 @@ class Triton:
         listed = [text for text in found if text]
         return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
-    def entry(self, request: Request, kept: Sequence[Json], variant: int, step: Step) -> Entry:
+    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """By all it is compiled for; the threads and the shared memory are the compiler's."""
         row = kept[variant]["entries"][_entries(request, variant).index(_wanted(request, step))]
         width = _target(request.target.march)[2]
         block = (row["warps"] * width, 1, 1)
-        return Entry(row["code"], row["kernel"], block, row["shared"], row["facts"], spare=True)
+        return DeviceFunction(row["code"], row["kernel"], block, row["shared"], row["facts"], spare=True)
 
 
 def _target(march: str) -> tuple[str, int | str, int]:
@@ -91,13 +91,13 @@ def _target(march: str) -> tuple[str, int | str, int]:
     return "cuda", int(re.sub(r"\D", "", march)), 32
 
 
-def _entries(request: Request, variant: int) -> list[Json]:
+def _entries(request: CompileRequest, variant: int) -> list[Json]:
     """What the launches of a variant need, each once."""
     wanted = [_wanted(request, step) for step in request.steps(variant)]
     return list({json.dumps(entry, sort_keys=True): entry for entry in wanted}.values())
 
 
-def _wanted(request: Request, step: Step) -> Json:
+def _wanted(request: CompileRequest, step: CaseLaunch) -> Json:
     plan = next(iter(request.plans.values()))  # workspaces differ in their sizes alone
     arrays = {
         "arg": [arg.dtype for arg in request.problem.args],

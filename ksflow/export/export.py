@@ -19,7 +19,7 @@ from ksflow.formats.flashinfer.solutions import params, solution, traces, write_
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
-from ksflow.source.tunables import recipe
+from ksflow.source.tunables import launch_lines
 
 _TIMEOUT_S = 300.0
 _COMPILED = ("cpp", "cuda", "hip")
@@ -102,7 +102,7 @@ def _guessed(problem: Problem, facts: Facts | None, name: str) -> list[str]:
 
 def _launched(kernel: Kernel) -> bool:
     """Whether it is nothing but functions for a device, with lines that say how they are launched."""
-    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in recipe(kernel.main))
+    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in launch_lines(kernel.main))
 
 
 def _text(problem: Problem, target: Target, trial: Trial, kind: str, facts: Facts | None) -> str:

@@ -21,7 +21,7 @@ import torch
 
 from ksflow.judge.cases import loaded
 from ksflow.sandbox.runners.pytree import Flat, Tensors
-from ksflow.source.launches import Plan, assigned, parse, plans
+from ksflow.source.launches import CasePlan, parse, plan_cases, with_constants
 
 Json = dict[str, Any]
 
@@ -38,12 +38,12 @@ def main() -> None:
 def _facts(order: Json) -> Json:
     reference = _reference(order)
     sources: list[str] = []
-    planned: dict[str, Plan] = {}
+    planned: dict[str, CasePlan] = {}
     if order["source"]:
         recipe = parse(order["source"])
         assert recipe is not None
-        variants, planned = plans(recipe, {case["name"]: case["params"] for case in order["cases"]}, order["args"])
-        sources = [assigned(order["source"], values) for values in variants]
+        variants, planned = plan_cases(recipe, {case["name"]: case["params"] for case in order["cases"]}, order["args"])
+        sources = [with_constants(order["source"], values) for values in variants]
     rows = [
         [*_row(reference, case, order), asdict(planned[case["name"]]) if planned else None] for case in order["cases"]
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from ksflow.export import templates
 from ksflow.records import DEVICE_LANGUAGES, Problem, Target, Trial, schema
 from ksflow.source.contract import defines, device_signature
-from ksflow.source.tunables import recipe
+from ksflow.source.tunables import launch_lines
 
 _LOADER = '''"""{title}: kernel {id}, {score:.4g} µs ({aggregate} of {cases}) on {chip}.
 
@@ -53,7 +53,7 @@ _STRONG = """\
 It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
 these lines of the source say: grid, block (or warps and stages), arguments.
 
-    {recipe}
+    {lines}
 
 Workspaces are device memory that stays allocated between calls. Names are the sizes of a case and the constants that
 the source declares; a `dispatch:` line gives these other values for some cases, so compile once for each set of values.
@@ -119,10 +119,10 @@ def _clear(folder: Path) -> None:
 def _readme(problem: Problem, target: Target, trial: Trial, main: str) -> str:
     """How a kernel for a GPU is run."""
     assert trial.kernel is not None
-    lines = [f"{kind}: {rest}" for kind, rest in recipe(trial.kernel.main)]
+    lines = [f"{kind}: {rest}" for kind, rest in launch_lines(trial.kernel.main)]
     strong = any(line.startswith("launch:") for line in lines)
     if strong:
-        how = _STRONG.format(recipe="\n    ".join(lines))
+        how = _STRONG.format(lines="\n    ".join(lines))
     elif trial.kernel.language == "triton":
         how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
     else:

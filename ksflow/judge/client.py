@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from ksflow.compilers import Made
+from ksflow.compilers import BuildResult
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
@@ -89,7 +89,7 @@ def problem_request(problem: Problem, target: Target) -> dict[str, Any]:
     }
 
 
-def kernel_request(problem: Problem, kernel: Kernel, built: Made) -> dict[str, Any]:
+def kernel_request(problem: Problem, kernel: Kernel, built: BuildResult) -> dict[str, Any]:
     """A kernel, with the problem's own files and what was compiled of it."""
     files = {**kernel.files, **{name: text for name, text in problem.files.items() if name not in kernel.files}}
     return {"language": kernel.language, "files": files, "artefact": built.artefact, "mode": built.mode}

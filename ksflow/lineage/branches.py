@@ -87,7 +87,7 @@ class Branches:
             (base,) if base else (),
             kernel=(kernel := Kernel(languages[main], files)),
             name=name,
-            form=fingerprint.form(kernel),
+            form=fingerprint.source_fingerprint(kernel),
         )
 
     def _pushed_texts(self, name: str, entries: Mapping[str, str]) -> dict[str, str]:

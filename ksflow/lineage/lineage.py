@@ -272,7 +272,9 @@ class Lineage:
         planted = []
         for seed in seeds:
             for _ in range(TRIES):
-                trial = replace(seed, id=self._free(1)[0], form=fingerprint.form(seed.kernel) if seed.kernel else "")
+                trial = replace(
+                    seed, id=self._free(1)[0], form=fingerprint.source_fingerprint(seed.kernel) if seed.kernel else ""
+                )
                 if self._written(trial, ()):
                     planted.append(trial)
                     break

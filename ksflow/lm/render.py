@@ -12,7 +12,7 @@ from ksflow.lm.findings import FINDINGS as FINDINGS
 from ksflow.lm.findings import findings as findings
 from ksflow.lm.hardware import hardware
 from ksflow.records import Evaluation, Experiment, Json, Kernel, Population, Problem, Step, Trial, base_of, speedup
-from ksflow.source.contract import ENDINGS, brief, contract
+from ksflow.source.contract import ENDINGS, contract, short_contract
 
 _REPORT = 4_000  # characters of a writer's report
 
@@ -58,7 +58,7 @@ def interface(problem: Problem, kernel: Kernel) -> str:
             "Another language, only where the experiment asks for it: the first line of the file then gives its name, "
             f"whose ending tells the language: `{mark} file: kernel{ENDINGS[others[0]]}`; none of the "
             "base's other files is kept. Python that imports Triton is triton.",
-            *(brief(problem, language) for language in others),
+            *(short_contract(problem, language) for language in others),
         ]
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ksflow.compilers import Made
+from ksflow.compilers import BuildResult
 from ksflow.processes.device_lock import DeviceBusy, lock_device
 from ksflow.profiling import ncu, rocprof, sanitizer
 from ksflow.profiling.workload import Workload, jobs
@@ -20,7 +20,7 @@ class AcceptedKernel:
 
     problem: Problem
     kernel: Kernel
-    made: Made
+    made: BuildResult
 
     def jobs(self) -> tuple[Workload, ...]:
         """What tools are to watch."""

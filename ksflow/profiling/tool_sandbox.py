@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ksflow.compilers.client import Workshop
+from ksflow.compilers.client import CompileServer
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import child_environment
@@ -38,7 +38,7 @@ _THREADS = 8
 _BESIDE_BIN = ("nsight-compute*", "compute-sanitizer*", "extras", "lib64", "targets")
 """Where NVIDIA's tools keep their parts, in the folder that their `bin` is in."""
 _INSTALLED = ("/opt/nvidia",)
-_IDLE: "queue.SimpleQueue[Workshop]" = queue.SimpleQueue()
+_IDLE: "queue.SimpleQueue[CompileServer]" = queue.SimpleQueue()
 """Processes that start boxes and have nothing to do: tools that look at once need one each."""
 
 
@@ -90,11 +90,11 @@ def run(
         _SCRIPT: Path(__file__).with_name("tool_wrapper.py").read_text(),
         _ORDER: json.dumps({"command": list(command), "collect": list(collect)}),
     }
-    with TemporaryDirectory(prefix="ksflow-tool-") as folder, _workshop() as workshop:
+    with TemporaryDirectory(prefix="ksflow-tool-") as folder, _idle_server() as server:
         made = Path(folder, _MADE)
         request = {"op": "make", "files": files, "order": order, "wall_s": timeout_s, "into": str(made)}
         try:
-            answer = workshop.ask(request, timeout_s)
+            answer = server.ask(request, timeout_s)
         except ConfigError as error:
             return ToolResult(-1, "", fault=str(error))
         return _ran(answer, made, int(order["memory_mb"]))
@@ -140,14 +140,14 @@ def _readable(tool: str) -> list[str]:
 
 
 @contextmanager
-def _workshop() -> Iterator[Workshop]:
+def _idle_server() -> Iterator[CompileServer]:
     """A process that starts boxes, for one box at a time."""
     try:
-        workshop = _IDLE.get_nowait()
+        server = _IDLE.get_nowait()
     except queue.Empty:
-        workshop = Workshop()
-    yield workshop
-    _IDLE.put(workshop)
+        server = CompileServer()
+    yield server
+    _IDLE.put(server)
 
 
 def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> ToolResult:

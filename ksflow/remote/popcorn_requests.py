@@ -18,7 +18,7 @@ _LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
-class Ticket:
+class Submission:
     """A submission, noted before it is made."""
 
     key: str
@@ -30,7 +30,7 @@ class Ticket:
     """Whether it was noted earlier, by a program that did not see its end."""
 
 
-class Desk:
+class SubmissionLog:
     """A folder that all who submit share."""
 
     def __init__(self, folder: Path, interval_s: float) -> None:
@@ -62,31 +62,31 @@ class Desk:
             time.sleep(self.interval_s - since)
         mark.touch()
 
-    def ticket(self, *about: str) -> Ticket:
-        """The open ticket of a submission, or a new one, safe on disk."""
+    def submission(self, *about: str) -> Submission:
+        """The open submission of a submission, or a new one, safe on disk."""
         key = hashlib.sha256("\0".join(about).encode()).hexdigest()[:24]
         try:
             found = json.loads(self._file(key).read_text())
-            return Ticket(key, str(found["name"]), found["id"] if type(found["id"]) is int else None, True)
+            return Submission(key, str(found["name"]), found["id"] if type(found["id"]) is int else None, True)
         except (OSError, ValueError, KeyError, TypeError):
-            return self.renew(Ticket(key, ""))
+            return self.renew(Submission(key, ""))
 
-    def renew(self, ticket: Ticket) -> Ticket:
+    def renew(self, submission: Submission) -> Submission:
         """Another submission in its place, with a name of its own."""
-        return self._kept(Ticket(ticket.key, f"kernel_{secrets.randbelow(10**12):012}.py"))
+        return self._kept(Submission(submission.key, f"kernel_{secrets.randbelow(10**12):012}.py"))
 
-    def numbered(self, ticket: Ticket, number: int) -> Ticket:
+    def numbered(self, submission: Submission, number: int) -> Submission:
         """The same, with the service's number."""
-        return self._kept(replace(ticket, id=number))
+        return self._kept(replace(submission, id=number))
 
-    def done(self, ticket: Ticket) -> None:
+    def done(self, submission: Submission) -> None:
         """Its end was seen."""
-        self._file(ticket.key).unlink(missing_ok=True)
+        self._file(submission.key).unlink(missing_ok=True)
 
-    def _kept(self, ticket: Ticket) -> Ticket:
+    def _kept(self, submission: Submission) -> Submission:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write(self._file(ticket.key), json.dumps(asdict(ticket)))
-        return ticket
+        write(self._file(submission.key), json.dumps(asdict(submission)))
+        return submission
 
     def _file(self, key: str) -> Path:
         return self.folder / f"{key}.json"

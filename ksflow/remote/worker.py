@@ -1,7 +1,7 @@
 """`python -m ksflow worker FOLDER`: judges the jobs in a folder. Needs Python, torch and the folder; no network.
 
-The command and its processes; what one of them does is `shift`. Standard library only: the judge's processes import
-torch.
+The command and its processes; what one of them does is in `worker_loop`. Standard library only: the
+judge's processes import torch.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from ksflow.errors import ConfigError
-from ksflow.remote.loop import RENEWED, Options, Worker, say
-from ksflow.remote.payload import Spool
+from ksflow.remote.job_store import JobStore
+from ksflow.remote.worker_loop import RESTART, Options, Worker, say
 
 _USAGE = "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1] [idle_minutes=N]"
 
@@ -27,18 +27,18 @@ def main(words: list[str]) -> int:
     folder, options = _arguments(words)
     environment = dict(os.environ)
     try:
-        spool = Spool(folder)
+        spool = JobStore(folder)
         spool.make()
         alone = len(options.devices) == 1
         status = _serve(spool, options, options.devices[0]) if alone else _fleet(spool, options)
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be used: {error}") from error
-    if status == RENEWED:
+    if status == RESTART:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
     return status
 
 
-def _serve(spool: Spool, options: Options, device: str, parent: int = 0) -> int:
+def _serve(spool: JobStore, options: Options, device: str, parent: int = 0) -> int:
     """One worker in this process. Ctrl-C: after the job at hand; once more, or SIGTERM: at once (KeyboardInterrupt)."""
     worker = Worker(spool, options, device)
     worker.parent = parent
@@ -53,7 +53,7 @@ def _serve(spool: Spool, options: Options, device: str, parent: int = 0) -> int:
         return worker.run(Path(references))
 
 
-def _fleet(spool: Spool, options: Options) -> int:
+def _fleet(spool: JobStore, options: Options) -> int:
     """A process for each device. Signals are passed on; without this process they end after the job at hand."""
     parent = os.getpid()
     pids: list[int] = []
@@ -71,7 +71,7 @@ def _fleet(spool: Spool, options: Options) -> int:
 
     with _signals(forward):
         statuses = [abs(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])) for pid in pids]
-    return RENEWED if RENEWED in statuses else max(statuses)
+    return RESTART if RESTART in statuses else max(statuses)
 
 
 def _guarded(work: Callable[[], int]) -> int:

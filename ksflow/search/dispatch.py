@@ -15,8 +15,8 @@ from typing import Any
 
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
 from ksflow.source.expressions import calculate
-from ksflow.source.families import Config, Point, Space, family, lines_of, point, values_of
-from ksflow.source.tunables import DISPATCH, constants, number, recipe
+from ksflow.source.families import Config, Point, Space, dispatches_of, family, point, values_of
+from ksflow.source.tunables import DISPATCH, constants, launch_lines, number
 
 _CLASSES = 4
 _CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
@@ -69,7 +69,7 @@ def dispatchable(around: Space) -> bool:
     except ValueError:
         return False
     named = all(t.name in declared for t in around.tunables)
-    return numbers and named and any(kind == "launch" for kind, _ in recipe(around.text))
+    return numbers and named and any(kind == "launch" for kind, _ in launch_lines(around.text))
 
 
 class Table:
@@ -185,7 +185,7 @@ class ClassSpace(Space):
 
 def class_spaces(problem: Problem, population: Population, around: Space, rng: Random) -> list[Space]:
     """The spaces to search from a base: of each of its classes, drawn by how many cases they have; or the one."""
-    lines = lines_of(around.text)
+    lines = dispatches_of(around.text)
     if not lines or not dispatchable(around):
         return [around]
     members: dict[str, list[Case]] = {}
@@ -197,12 +197,12 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
 
 def effective(text: str, params: Mapping[str, Scalar]) -> dict[str, str]:
     """The values that a source has for a case."""
-    return {**values_of(text), **lines_of(text).get(_chosen(text, params), {})}
+    return {**values_of(text), **dispatches_of(text).get(_chosen(text, params), {})}
 
 
 def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
     """The condition of the dispatch line for a case; empty where there is none."""
-    lines = lines_of(text)
+    lines = dispatches_of(text)
     if not lines:
         return ""
     known = {**_constants(text), **{name: value for name, value in params.items() if isinstance(value, int | float)}}
@@ -230,8 +230,8 @@ def _class_space(population: Population, around: Space, when: str, cases: list[C
             points.append(replace(made, score_us=geomean(times) if made.score_us else None, artefact=""))
     right = {tuple(p.values.items()) for p in points if p.score_us}
     points = [p for p in points if p.score_us or tuple(p.values.items()) not in right]
-    base = effective(around.text, cases[0].params)
-    return ClassSpace(around.tunables, base, tuple(points), frozenset(tried), around.text, when, lines_of(around.text))
+    base, lines = effective(around.text, cases[0].params), dispatches_of(around.text)
+    return ClassSpace(around.tunables, base, tuple(points), frozenset(tried), around.text, when, lines)
 
 
 def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
@@ -243,7 +243,7 @@ def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
     common = max(sizes, key=lambda key: sizes[key])
     differing = [i for i in range(len(order)) if len({leaf.key[i] for leaf in leaves}) > 1]
     lines = {leaf.when: _pairs({order[i]: leaf.key[i] for i in differing}) for leaf in leaves if leaf.key != common}
-    gone = {f"{DISPATCH}{when}": "" for when in lines_of(around.text)}
+    gone = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
     made = {f"{DISPATCH}{when}": pairs for when, pairs in lines.items()}
     return {**around.changes(dict(zip(order, common, strict=True))), **gone, **made}
 
@@ -255,7 +255,7 @@ def _cuts(sizes: Iterable[Any]) -> list[int]:
 
 
 def _condition(path: Sequence[str], dims: Sequence[str]) -> str:
-    """The tightest bounds of each size, in words of the recipe."""
+    """The tightest bounds of each size, in words of a launch line."""
     bounds: dict[tuple[str, str], float] = {}
     for step in path:
         dim, sign, size = step.split()

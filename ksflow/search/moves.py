@@ -56,7 +56,7 @@ def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Surro
     values_there = values(reference.kernel.main) if reference.kernel else {}
     neighbourhood = _Neighbourhood(catalogue, space, values_there, model)
     singles = _distinct(space, neighbourhood.singles())
-    strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.strangers(Random(seed), _STRANGERS)]
+    strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.sample_untried(Random(seed), _STRANGERS)]
     pairs, detours = neighbourhood.pairs(singles), neighbourhood.detours(singles)
     found = _distinct(space, [*singles, *pairs, *detours, *neighbourhood.climbs(), *strange])
     return [proposal for proposal in found if space.untried(proposal.config)]

@@ -31,7 +31,7 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
                 found.setdefault(space.key(config), config)
             if len(found) == count:
                 break
-    for stranger in space.strangers(rng, count):
+    for stranger in space.sample_untried(rng, count):
         if len(found) < count:
             found.setdefault(space.key(stranger), stranger)
     return list(found.values())

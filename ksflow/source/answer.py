@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ksflow.records import DEVICE_LANGUAGES, Kernel, language
-from ksflow.source.tunables import recipe
+from ksflow.source.tunables import launch_lines
 
 _NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
 
@@ -51,5 +51,5 @@ def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custo
 
 
 def _launched(kernel: Kernel) -> bool:
-    """Whether it is device code with a recipe that says how it is launched."""
-    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in recipe(kernel.main))
+    """Whether it is device code with lines that say how it is launched."""
+    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in launch_lines(kernel.main))

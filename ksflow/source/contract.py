@@ -123,7 +123,7 @@ def contract(problem: Problem, language: str) -> str:
     )
 
 
-def brief(problem: Problem, language: str) -> str:
+def short_contract(problem: Problem, language: str) -> str:
     """The same in a few lines, for who already knows another language's."""
     if problem.origin.get("format") == "command":
         return problem.called

@@ -27,7 +27,7 @@ Config = Mapping[str, str]
 
 declared = lru_cache(maxsize=4096)(tunables)
 values_of = lru_cache(maxsize=4096)(values)
-lines_of = lru_cache(maxsize=4096)(dispatches)
+dispatches_of = lru_cache(maxsize=4096)(dispatches)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Member:
     @property
     def lines(self) -> Mapping[str, Config]:
         """Its dispatch lines."""
-        return lines_of(self.text)
+        return dispatches_of(self.text)
 
 
 def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]:
@@ -107,7 +107,7 @@ class Space:
         """Whether something is left to try: no search from this base comes to its end before this is false."""
         if self.size <= _ENUMERATED:
             return any(map(self.untried, self._all()))
-        return bool(self.strangers(Random(0), 1))
+        return bool(self.sample_untried(Random(0), 1))
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
         """Whether a `require` line of the base forbids it for every case."""
@@ -173,7 +173,7 @@ class Space:
         """A configuration by chance."""
         return {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
 
-    def strangers(self, rng: Random, count: int) -> list[Config]:
+    def sample_untried(self, rng: Random, count: int) -> list[Config]:
         """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
         if self.size <= _ENUMERATED:
             left = [config for config in self._all() if self.untried(config)]

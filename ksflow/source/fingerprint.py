@@ -8,7 +8,7 @@ import hashlib
 import re
 
 from ksflow.records import Kernel
-from ksflow.source.tunables import recipe
+from ksflow.source.tunables import launch_lines
 
 # What is not closed ends with the text or the line: every match succeeds, so hostile text takes no longer than other.
 _TEXT = r""""(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?"""
@@ -25,15 +25,15 @@ _PYTHON = re.compile(
 )
 
 
-def form(kernel: Kernel) -> str:
+def source_fingerprint(kernel: Kernel) -> str:
     """Names the code: 16 hexadecimal digits. Files that are comments and nothing else keep their texts.
 
-    The lines of a launch recipe are comments that count.
+    The lines of a launch plan are comments that count.
     """
     bare = _python if kernel.language in ("python", "triton") else _c_like
     parts = [kernel.language]
     for name, body in kernel.files.items():
-        parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in recipe(body))]
+        parts += [name, bare(body) or body, *(f"{kind}: {rest}" for kind, rest in launch_lines(body))]
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -20,20 +20,7 @@ from ksflow.records import Scalar
 from ksflow.source.expressions import LARGEST, Number, calculate, size
 from ksflow.source.launch_lines import ITEM_BYTES, READERS, Dispatch, Launch, Workspace
 from ksflow.source.tunables import constants, number, redeclared
-from ksflow.source.tunables import recipe as lines
-
-__all__ = [
-    "Dispatch",
-    "Launch",
-    "Plan",
-    "Recipe",
-    "Room",
-    "Step",
-    "Workspace",
-    "assigned",
-    "parse",
-    "plans",
-]
+from ksflow.source.tunables import launch_lines as lines
 
 Triple = tuple[int, int, int]
 
@@ -43,7 +30,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LaunchPlan:
     """All recipe lines of a source, in their order."""
 
     constants: Mapping[str, Number]
@@ -58,7 +45,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Room:
+class CaseWorkspace:
     """A workspace of one case."""
 
     name: str
@@ -72,7 +59,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Step:
+class CaseLaunch:
     """A launch of one case. Plain data: `dataclasses.asdict` gives what JSON can hold."""
 
     kernel: str
@@ -89,16 +76,16 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """What runs for one case."""
 
     variant: int
-    """Index into the values that `plans` returns."""
-    workspaces: tuple[Room, ...]
-    launches: tuple[Step, ...]
+    """Index into the values that `plan_cases` returns."""
+    workspaces: tuple[CaseWorkspace, ...]
+    launches: tuple[CaseLaunch, ...]
 
 
-def parse(text: str) -> Recipe | None:
+def parse(text: str) -> LaunchPlan | None:
     """The recipe of a source; None where it has no launch line. ValueError names the bad line and why."""
     found: dict[str, list[Any]] = {kind: [] for kind in READERS}
     declared = constants(text)
@@ -115,24 +102,24 @@ def parse(text: str) -> Recipe | None:
                 f"dispatch: if {dispatch.when}: {min(unknown)} is no number that the source declares at top level; "
                 f"those are: {', '.join(declared) or 'none'}"
             )
-    return Recipe(declared, *(tuple(found[kind]) for kind in READERS))
+    return LaunchPlan(declared, *(tuple(found[kind]) for kind in READERS))
 
 
-def assigned(text: str, values: Mapping[str, str]) -> str:
+def with_constants(text: str, values: Mapping[str, str]) -> str:
     """The source with other values where it declares constants, and blank lines for its recipe."""
     return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
 
 
-def plans(
-    recipe: Recipe, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
-) -> tuple[list[dict[str, str]], dict[str, Plan]]:
-    """The distinct sets of values (`assigned` takes them), and a plan for each case by its name.
+def plan_cases(
+    recipe: LaunchPlan, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
+) -> tuple[list[dict[str, str]], dict[str, CasePlan]]:
+    """The distinct sets of values (`with_constants` takes them), and a plan for each case by its name.
 
     `cases`: a case's name -> its parameters; `args`: the names of the problem's tensors. ValueError where something
     cannot be computed or a `require` does not hold.
     """
     variants: list[dict[str, str]] = []
-    made: dict[str, Plan] = {}
+    made: dict[str, CasePlan] = {}
     for name, params in cases.items():
         numbers = {key: value for key, value in params.items() if isinstance(value, int | float)}
         if hidden := numbers.keys() & recipe.constants.keys():
@@ -149,7 +136,7 @@ def plans(
 # -- computing -------------------------------------------------------------------------------------
 
 
-def _values(recipe: Recipe, numbers: Mapping[str, Number]) -> dict[str, str]:
+def _values(recipe: LaunchPlan, numbers: Mapping[str, Number]) -> dict[str, str]:
     """What the first dispatch that matches a case assigns, beside what is declared anyway."""
     known = {**recipe.constants, **numbers}
     for dispatch in recipe.dispatches:
@@ -163,7 +150,7 @@ def _values(recipe: Recipe, numbers: Mapping[str, Number]) -> dict[str, str]:
     return {}
 
 
-def _check(recipe: Recipe, values: Mapping[str, str], known: Mapping[str, Number], case: str) -> None:
+def _check(recipe: LaunchPlan, values: Mapping[str, str], known: Mapping[str, Number], case: str) -> None:
     for require in recipe.requires:
         try:
             held = calculate(require, known)
@@ -175,7 +162,7 @@ def _check(recipe: Recipe, values: Mapping[str, str], known: Mapping[str, Number
             raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {case}'])})")
 
 
-def _plan(recipe: Recipe, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> Plan:
+def _plan(recipe: LaunchPlan, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> CasePlan:
     places = {name: ("arg", index) for index, name in enumerate(args)}
     rooms = []
     for index, space in enumerate(recipe.workspaces):
@@ -183,7 +170,7 @@ def _plan(recipe: Recipe, variant: int, known: Mapping[str, Number], args: Seque
             raise ValueError(f"workspace: {space.name} is the name of something else already")
         places[space.name] = ("workspace", index)
         try:
-            rooms.append(Room(space.name, space.dtype, size(space.elements, known, 1, LARGEST)))
+            rooms.append(CaseWorkspace(space.name, space.dtype, size(space.elements, known, 1, LARGEST)))
         except ValueError as error:
             raise ValueError(f"workspace: {space.name}: {error}") from error
     steps = []
@@ -195,10 +182,10 @@ def _plan(recipe: Recipe, variant: int, known: Mapping[str, Number], args: Seque
             raise ValueError(f"launch: {launch.line}: {error}") from error
     if not steps:
         raise ValueError(f"no launch is left for {', '.join(f'{name}={value}' for name, value in known.items())}")
-    return Plan(variant, tuple(rooms), tuple(steps))
+    return CasePlan(variant, tuple(rooms), tuple(steps))
 
 
-def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]]) -> Step:
+def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]]) -> CaseLaunch:
     grid = _triple(launch.grid, known, _LARGEST_GRID)
     block: Triple = (0, 0, 0)
     warps = stages = 0
@@ -211,7 +198,7 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
         stages = size(launch.stages, known, 0, _MOST_THREADS)
         if warps & (warps - 1):
             raise ValueError(f"the number of warps is a power of two, not {warps}")
-    return Step(
+    return CaseLaunch(
         launch.kernel,
         grid,
         block,

@@ -42,7 +42,7 @@ _CONSTANT = re.compile(
          (?P<tail>\s*;?\s*(?:(?://|\#).*)?)""",
     re.VERBOSE,
 )
-_RECIPE = re.compile(r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch):(?P<rest>.*)")
+_LAUNCH_LINE = re.compile(r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch):(?P<rest>.*)")
 _DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
 DISPATCH = "dispatch: if "
 """How the name of a change begins that sets values for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`."""
@@ -84,7 +84,7 @@ def dispatches(text: str) -> dict[str, dict[str, str]]:
     Lines that cannot be read are left out; the judge refuses them.
     """
     found: dict[str, dict[str, str]] = {}
-    for kind, rest in recipe(text):
+    for kind, rest in launch_lines(text):
         match = _DISPATCH.fullmatch(rest) if kind == "dispatch" else None
         with contextlib.suppress(ValueError):
             if match:
@@ -94,12 +94,12 @@ def dispatches(text: str) -> dict[str, dict[str, str]]:
 
 def requires(text: str) -> tuple[str, ...]:
     """The expressions that `text` says must hold."""
-    return tuple(rest for kind, rest in recipe(text) if kind == "require")
+    return tuple(rest for kind, rest in launch_lines(text) if kind == "require")
 
 
-def recipe(text: str) -> tuple[tuple[str, str], ...]:
+def launch_lines(text: str) -> tuple[tuple[str, str], ...]:
     """(launch, workspace, require or dispatch; what it says) of every line that is one, in order."""
-    matches = (_RECIPE.fullmatch(line) for line in text.split("\n"))
+    matches = (_LAUNCH_LINE.fullmatch(line) for line in text.split("\n"))
     return tuple((match["kind"], match["rest"].strip()) for match in matches if match)
 
 
@@ -160,7 +160,7 @@ def assign(text: str, changes: Mapping[str, str]) -> str:
     for when, pairs in lines.items():
         expression(when)
         _check(_pairs(pairs), declared)
-    if lines and not any(kind == "launch" for kind, _ in recipe(text)):
+    if lines and not any(kind == "launch" for kind, _ in launch_lines(text)):
         raise ValueError("dispatch lines need launch lines: the kernel's own host code decides what it launches")
     text = "\n".join(_rewrite(line, plain) for line in text.split("\n"))
     return _dispatched(text, lines) if lines else text
@@ -188,7 +188,7 @@ def _dispatched(text: str, changes: Mapping[str, str]) -> str:
     left = dict(changes)
     at, mark = -1, ""
     for line in text.split("\n"):
-        rule = _RECIPE.fullmatch(line)
+        rule = _LAUNCH_LINE.fullmatch(line)
         match = _DISPATCH.fullmatch(rule["rest"].strip()) if rule and rule["kind"] == "dispatch" else None
         if rule and rule["kind"] == "launch" and at < 0:
             at, mark = len(lines), rule["mark"]

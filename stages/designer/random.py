@@ -18,7 +18,7 @@ class RandomDesigner:
 
     def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         around = space(STAGE, population, choice.base)
-        drawn = around.strangers(Random(rng_seed(self.seed, population)), self.experiments)
+        drawn = around.sample_untried(Random(rng_seed(self.seed, population)), self.experiments)
         if not drawn:
             raise exhausted_error(STAGE, choice.base)
         experiments = tuple(assignment_experiment(around.changes(config), "drawn by chance") for config in drawn)

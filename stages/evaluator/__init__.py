@@ -1,1 +1,1 @@
-"""Evaluators: `local` compiles, judges and times on this machine; `fake` answers without running anything."""
+"""Evaluators: a kernel in, its verdict out; each variant is one file, what does the work is in rooms."""

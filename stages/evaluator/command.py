@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from ksflow.compilers.client import Workshop
+from ksflow.compilers.client import CompileServer
 from ksflow.errors import ConfigError
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
@@ -62,7 +62,7 @@ class CommandEvaluator:
         self.readable = [*map(str, readable)]
         self.fingerprint = target.fingerprint
         self.level = probe().level
-        self._shop = Workshop()
+        self._server = CompileServer()
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. ConfigError for a problem that has no commands."""
@@ -165,7 +165,7 @@ class CommandEvaluator:
             **({"uid": _USER} if os.getuid() == 0 else {}),
             **({"devices": devices} if devices else {}),
         }
-        answer = self._shop.ask({"op": "make", "files": {}, "order": order, "wall_s": limit, "into": ""}, limit)
+        answer = self._server.ask({"op": "make", "files": {}, "order": order, "wall_s": limit, "into": ""}, limit)
         words, log = answer["words"], str(answer["log"]).replace(f"{folder}/", "")
         if answer["timed_out"]:
             return Ran(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)

@@ -1,289 +1,33 @@
-"""`LocalEvaluator`: compile here, judge in child processes, kernels in boxes below them. Imports no torch, no numpy."""
+"""`LocalEvaluator`: compiles and judges here, on the CPU or on its GPUs. `ksflow.judge.evaluator` does it."""
 
-import contextlib
-import hashlib
-import os
-import queue
-import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
-
-from ksflow import compilers, home
-from ksflow.compilers import Made, client
-from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
-from ksflow.hardware.roofline import rows as roofline
-from ksflow.judge import VERSION
-from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
-from ksflow.processes import core_pinning
-from ksflow.processes.child_environment import child_environment
-from ksflow.processes.server_process import JudgeProcess
-from ksflow.processes.wire import Closed
-from ksflow.profiling.inspector import AcceptedKernel, Inspector
-from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
-from ksflow.sandbox.levels import LEVELS, probe
-
-_LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
-_GRACE_S = 600.0
-"""For the judge's own work: contents of a case that fills a device may take half a minute each."""
-_ON_DEVICE = ("python", "triton", "cuda", "hip")
-_LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",), "cuda": _ON_DEVICE, "hip": _ON_DEVICE}
-_SEATS = 2
-"""Cores for the judge and its boxes."""
-_CONTROLS = ("claims", "always")
+from ksflow.judge.evaluator import LocalJudge
+from ksflow.records import Target
+from ksflow.sandbox.levels import LEVELS
 
 
-class LocalEvaluator:
-    """Judges kernels on this machine: on its CPU, or on its GPUs, each its own place.
+class LocalEvaluator(LocalJudge):
+    """Judges kernels on this machine: on its CPU, or on its GPUs.
 
-    isolation_floor: refuse to run kernels in boxes weaker than this. attempts: how often a judge that died is tried.
-    control: time the incumbent against itself with `claims` of being faster only, or `always`. overlap: compile while
-    another kernel is timed; None does so where there are more cores than the judge and its boxes sit on. devices: how
-    many of the GPUs to use at once; None means all. On a GPU: profile: read hardware counters of every accepted kernel;
-    sanitize: have compute-sanitizer look at those faster than the incumbent.
+    isolation_floor: refuse to run kernels in boxes weaker than this. control: time the incumbent against itself with
+    `claims` of being faster only, or `always`. devices: how many of the GPUs to use at once; null means all. On a GPU:
+    profile: read hardware counters of every accepted kernel; sanitize: have compute-sanitizer look at those faster
+    than the incumbent.
     """
 
-    def __init__(  # noqa: PLR0913 - switches of one machine
+    def __init__(
         self,
         target: Target,
         isolation_floor: str = "rlimits",
-        attempts: int = 2,
         control: str = "claims",
-        overlap: bool | None = None,
         devices: int | None = None,
         profile: bool = False,
         sanitize: bool = True,
     ) -> None:
-        if control not in _CONTROLS:
-            raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
         if isolation_floor not in LEVELS:
             raise ConfigError(f"evaluator.isolation_floor={isolation_floor}; valid: {', '.join(LEVELS)}")
-        if attempts < 1 or (devices is not None and devices < 1):
-            raise ConfigError("evaluator.attempts must be at least 1, evaluator.devices at least 1 or null for all")
-        self.level = probe().level
+        super().__init__(target, devices, control, profile, sanitize)
         if LEVELS.index(isolation_floor) > LEVELS.index(self.level):
             raise ConfigError(
                 f"evaluator.isolation_floor={isolation_floor}, but boxes reach only {self.level} here; lower it"
             )
-        numbers = gpus(target)[:devices] if target.kind == "gpu" else [None]
-        self.devices = len(numbers)
-        self._places = [JudgeSlot(target, number) for number in numbers]
-        self._free: queue.LifoQueue[JudgeSlot] = queue.LifoQueue()
-        for place in reversed(self._places):
-            self._free.put(place)
-        self.languages = _LANGUAGES[platform(target)]
-        self.target = target
-        self.attempts = attempts
-        self.control = control
-        self._inspect = Inspector(profile, sanitize, platform(target))
-        self.overlap = len(os.sched_getaffinity(0)) > _SEATS if overlap is None else overlap
-        self._left: frozenset[int] = frozenset()
-        self.judge = f"local-{VERSION}"
-        self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
-
-    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """Never raises for a bad kernel. Raises ConfigError when the machine lacks what the kernel needs."""
-        return self._judged(problem, kernel, against, {})
-
-    def measure(self, problem: Problem, kernel: Kernel) -> Evaluation:
-        """The same, with small outputs in the evidence: `checked`, `outputs`. `untimed` without benchmarks.
-
-        Then also `errors`, of each output the largest absolute and the largest relative one beside the reference's.
-        """
-        return self._judged(problem, kernel, (), {"show": True, "only_right": not problem.benchmarks})
-
-    def _judged(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...], more: Json) -> Evaluation:
-        if kernel.language not in problem.languages or kernel.language not in self.languages:
-            return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
-        with self._place() as place:
-            description = problem_request(problem, self.target)
-            place.ensure_running()
-            place.judge.post({"op": "prepare", "problem": description})
-            built = self._build(problem, kernel)
-            if built.reason:
-                verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
-                return self._verdict(verdict, built.reason, {"log": built.log})
-            others, skipped = self._others(problem, against)
-            request = {
-                "op": "evaluate",
-                "problem": description,
-                "kernel": kernel_request(problem, kernel, built),
-                "against": others,
-                "control": self.control,
-                **more,
-            }
-            answer = self._ask(place, problem, request)
-            evidence = dict(answer["evidence"])
-            self._keep_off(place, evidence.get("cores", {}))
-            if answer["verdict"] == Verdict.ACCEPT:
-                accepted = AcceptedKernel(problem, kernel, built)
-                evidence |= self._inspect(accepted, evidence, place.environment, answer.get("device_uuid", ""))
-        if fault := evidence.pop("fault", ""):
-            answer = {"verdict": Verdict.INCORRECT, "reason": fault, "timings": []}
-        if built.resources:
-            evidence["compiler"] = list(built.resources)
-        if built.artefact:
-            evidence["artefact"] = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16]
-        if skipped:
-            evidence["skipped"] = {**evidence.get("skipped", {}), **skipped}
-        return self._evaluation(problem, answer, evidence)
-
-    @property
-    def _judge(self) -> JudgeProcess:
-        return self._places[0].judge
-
-    def right(self, problem: Problem, kernel: Kernel, interpret: Json | None = None, show: bool = False) -> Evaluation:
-        """Whether a kernel is right on the problem's tests; `untimed` when it is.
-
-        interpret: how Triton's interpreter is told to run it, where that is what runs it. show: as in `measure`.
-        """
-        with self._place() as place:
-            built = Made() if kernel.language == "triton" else self._build(problem, kernel)
-            if built.reason:
-                return self._verdict(Verdict.COMPILE, built.reason, {"log": built.log})
-            request = {
-                "op": "evaluate",
-                "problem": problem_request(problem, self.target),
-                "kernel": {**kernel_request(problem, kernel, built), "interpret": interpret or {}},
-                "against": [],
-                "only_right": True,
-                "show": show,
-            }
-            answer = self._ask(place, problem, request)
-        return self._verdict(Verdict(answer["verdict"]), answer["reason"], answer["evidence"])
-
-    def start(self) -> None:
-        """Have the judges load what they need, which takes a second or two, before they are asked."""
-        for place in self._places:
-            place.ensure_running()
-
-    def prepare(self, problem: Problem, kernel: Kernel) -> None:
-        """Compile ahead, where that disturbs nobody: what was made is found again when the kernel is judged."""
-        if self.overlap and kernel.language in problem.languages and kernel.language in self.languages:
-            self._build(problem, kernel)
-
-    def admit(self, problem: Problem) -> Iterator[tuple[str, bool, str]]:
-        """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
-        as soon as it is known."""
-        with self._place() as place:
-            answer = self._ask(place, problem, {"op": "probe", "problem": problem_request(problem, self.target)})
-        rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
-        yield from rows or [("reference", False, answer["reason"])]
-        for seed in problem.seeds:
-            result = self(problem, seed.kernel, ())
-            took = f"{result.score_us:.1f} us" if result.score_us else f"{result.verdict}: {result.reason}"
-            yield f"seed {seed.name}", result.accepted, took
-        yield from check_solutions(problem, lambda kernel: self(problem, kernel, ()), self.target.kind == "gpu")
-
-    def close(self) -> None:
-        """End the judges. Not needed: they end with this process."""
-        for place in self._places:
-            if place.started:
-                place.judge.close()
-
-    # -- inside ----------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[JudgeSlot]:
-        """One that is free, once there is one."""
-        place = self._free.get()
-        try:
-            yield place
-        finally:
-            self._free.put(place)
-
-    def _keep_off(self, place: JudgeSlot, cores: dict[str, Any]) -> None:
-        """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
-        sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
-        if len(self._places) == 1 and sat != self._left:
-            core_pinning.move_off_cores(sat, (place.judge.pid, client.workshop_pid()))
-            self._left = sat
-
-    def _ask(self, place: JudgeSlot, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
-        """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
-        limits = problem.limits
-        timeout = limits.check_s * 2 + limits.time_s * 4 + _GRACE_S
-        reason = ""
-        evidence: dict[str, Any] = {}
-        for _ in range(self.attempts):
-            try:
-                place.ensure_running()
-                answer = place.judge.ask(request, timeout)
-            except Closed as error:
-                cause, _, words = str(error).partition("\n")
-                last = words.strip().rpartition("\n")[2]
-                hint = _LACKS if last.startswith("ModuleNotFoundError") else ""
-                reason, evidence = f"the judge died: {last or cause}{hint}", {"log": words}
-                continue
-            _keep(answer.get("secret"))
-            if answer.get("verdict") != Verdict.HARNESS:
-                return answer
-            reason, evidence = answer["reason"], answer["evidence"]
-            place.judge.restart()  # whatever is broken in it, a new one has it whole
-        evidence = {**evidence, "attempts": self.attempts}
-        return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
-
-    def _build(self, problem: Problem, kernel: Kernel) -> Made:
-        if kernel.language == "python":
-            return Made()
-        if self.target.kind == "gpu":
-            return compilers.build(problem, kernel, self.target, child_environment({}))
-        built = compile_kernel(problem, kernel, self.target, child_environment({}))
-        return Made(built.artefact, "host", built.reason, built.log, built.timed_out, built.cached)
-
-    def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        others, skipped = [], {}
-        for trial in against:
-            if trial.kernel is None:
-                skipped[trial.id] = "has no kernel"
-                continue
-            built = self._build(problem, trial.kernel)
-            if built.reason:
-                skipped[trial.id] = built.reason
-                continue
-            others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id})
-        return others, skipped
-
-    def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: dict[str, Any]) -> Evaluation:
-        verdict = Verdict(answer["verdict"])
-        if verdict is not Verdict.ACCEPT:
-            return self._verdict(verdict, answer["reason"], evidence)
-        timings = tuple(
-            Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"]
-        )
-        score = problem.aggregate(timing.us for timing in timings)
-        if self.target.kind == "gpu":
-            evidence["roofline"] = roofline(problem, self.target, timings)
-        return self._verdict(verdict, "", evidence, timings, round(score, 3))
-
-    def _verdict(
-        self,
-        verdict: Verdict,
-        reason: str,
-        evidence: dict[str, Any] | None = None,
-        timings: tuple[Timing, ...] = (),
-        score_us: float | None = None,
-    ) -> Evaluation:
-        line = " ".join(reason.split())[:500]
-        found = evidence or {}
-        return Evaluation(verdict, line, score_us, timings, found, self.level, self.fingerprint, judge=self.judge)
-
-
-def _keep(secret: dict[str, str] | None) -> None:
-    """Keep what contents were drawn from (SHA-256 of `salt:case:number`, 31 bits): for this user's eyes only."""
-    if secret is None:
-        return
-    file = home.cache("contents", secret["contents"])
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as out:
-            out.write(secret["salt"])
-
-
-def _compilers(target: Target) -> str:
-    """The compilers' names, for a fingerprint."""
-    if target.kind == "cpu":
-        found = client.find()
-        return found.name if found else "nocompiler"
-    return "-".join(filter(None, compilers.versions(target).values())) or "nocompiler"

@@ -21,7 +21,7 @@ from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Ver
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
 from ksflow.remote.popcorn_lint import fault
-from ksflow.remote.popcorn_requests import Desk, Ticket
+from ksflow.remote.popcorn_requests import Submission, SubmissionLog
 from ksflow.remote.popcorn_results import Answer
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class PopcornEvaluator:
         self.url, self.gpu, self.leaderboard, self.mode = service, gpu, leaderboard, mode
         self.poll_s, self.timeout_s, self.pause_s = poll_s, timeout_s, pause_s
         place = Path(folder).expanduser().absolute() if folder else home.cache("popcorn", "submissions")
-        self.desk = Desk(place, min_interval_s)
+        self.log = SubmissionLog(place, min_interval_s)
         self.fingerprint = "-".join(["popcorn", gpu, mode, *([leaderboard] if leaderboard else [])])
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
@@ -100,10 +100,10 @@ class PopcornEvaluator:
             return self._failed(Verdict.MALFORMED, why, evidence)
         answer = Answer()
         try:
-            with self.desk.turn():
+            with self.log.turn():
                 for mode in _MODES[self.mode]:
                     work = _Work(board, self.gpu, mode, kernel.main, time.monotonic() + self.timeout_s)
-                    answer = self._submitted(work, self.desk.ticket(self.url, work.path, kernel.digest))
+                    answer = self._submitted(work, self.log.submission(self.url, work.path, kernel.digest))
                     evidence |= answer.evidence
                     verdict, reason, more = results.judged(answer, _RUNS[mode])
                     if verdict is not Verdict.ACCEPT:
@@ -114,7 +114,7 @@ class PopcornEvaluator:
             why = f"the service gave no answer within {self.timeout_s:g} s: {error}"
             return self._failed(Verdict.HARNESS, why, evidence)
         except OSError as error:
-            raise ConfigError(f"{self.desk.folder} cannot be used: {error}; set evaluator.folder") from error
+            raise ConfigError(f"{self.log.folder} cannot be used: {error}; set evaluator.folder") from error
         return self._passed(problem, answer, evidence)
 
     def start(self) -> None:
@@ -133,48 +133,48 @@ class PopcornEvaluator:
             raise ConfigError(f"{problem.name} names no leaderboard of the service; give evaluator.leaderboard=NAME")
         return board
 
-    def _submitted(self, work: _Work, ticket: Ticket) -> Answer:
+    def _submitted(self, work: _Work, submission: Submission) -> Answer:
         """The end of a submission: of one that was under way when the program ended, else of a new one."""
         answer = None
         try:
             for _ in range(_STEPS):
                 if answer is not None:
                     break
-                if ticket.id is not None:
-                    answer = self._polled(ticket.id, work)
-                    ticket = ticket if answer else self.desk.renew(ticket)
-                elif ticket.known:
-                    ticket = self._found(ticket, work)
+                if submission.id is not None:
+                    answer = self._polled(submission.id, work)
+                    submission = submission if answer else self.log.renew(submission)
+                elif submission.known:
+                    submission = self._found(submission, work)
                 else:
-                    ticket, answer = self._posted(ticket, work)
+                    submission, answer = self._posted(submission, work)
         except (Refused, ConfigError):
-            self.desk.done(ticket)
+            self.log.done(submission)
             raise
         if answer is None:
             raise Lost("submissions are lost again and again")
-        self.desk.done(ticket)
+        self.log.done(submission)
         return answer
 
-    def _found(self, ticket: Ticket, work: _Work) -> Ticket:
+    def _found(self, submission: Submission, work: _Work) -> Submission:
         """With its number, where the service has it; else it is not known to anybody yet."""
-        number = self._patiently(lambda: self._service.find(work.board, ticket.name), work)
-        return replace(ticket, known=False) if number is None else self.desk.numbered(ticket, number)
+        number = self._patiently(lambda: self._service.find(work.board, submission.name), work)
+        return replace(submission, known=False) if number is None else self.log.numbered(submission, number)
 
-    def _posted(self, ticket: Ticket, work: _Work) -> tuple[Ticket, Answer | None]:
+    def _posted(self, submission: Submission, work: _Work) -> tuple[Submission, Answer | None]:
         """Submit. No answer where it has to be polled, or looked for after a lost connection."""
 
         def post() -> Answer | int:
-            self.desk.pace()
+            self.log.pace()
             if work.mode == "leaderboard":
-                return self._service.post(work.path, ticket.name, work.text)
-            return self._streamed(ticket.name, work)
+                return self._service.post(work.path, submission.name, work.text)
+            return self._streamed(submission.name, work)
 
         try:
             got = self._patiently(post, work, lost=False)
         except Lost as error:
             self._wait(self.pause_s, error, work)
-            return replace(ticket, known=True), None
-        return (ticket, got) if isinstance(got, Answer) else (self.desk.numbered(ticket, got), None)
+            return replace(submission, known=True), None
+        return (submission, got) if isinstance(got, Answer) else (self.log.numbered(submission, got), None)
 
     def _streamed(self, name: str, work: _Work) -> Answer:
         with closing(self._service.streamed(work.path, name, work.text)) as events:

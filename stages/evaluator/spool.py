@@ -1,7 +1,7 @@
 """`SpoolEvaluator`: asks for verdicts through a folder. Whoever has the machine runs `python -m ksflow worker FOLDER`.
 
 Compiles and runs nothing. What comes back is data, checked before it is believed: a result can make this machine do
-nothing but record it. `bundle` has the folder's format, and what it does not cover.
+nothing but record it. `ksflow.remote.job_store` has the folder's format, and what it does not cover.
 """
 
 import threading
@@ -14,8 +14,8 @@ import structlog
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
 from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
-from ksflow.remote import code, payload
-from ksflow.remote.payload import Spool, Unfit
+from ksflow.remote import job_store, worker_payload
+from ksflow.remote.job_store import InvalidFile, JobStore
 
 _SHORTEST_S, _LONGEST_S = 0.02, 2.0
 _LOOK_S = 1.0
@@ -36,7 +36,7 @@ class SpoolEvaluator:
         if devices < 1 or (patience_minutes is not None and patience_minutes <= 0):
             raise ConfigError("evaluator.devices must be at least 1, evaluator.patience_minutes positive or null")
         self.target, self.devices, self.patience_minutes = target, devices, patience_minutes
-        self.spool = Spool(Path(folder).expanduser().absolute())
+        self.spool = JobStore(Path(folder).expanduser().absolute())
         self.judge = f"local-{VERSION}"
         self.fingerprint = target.fingerprint
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class SpoolEvaluator:
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict, however long it takes. Raises ConfigError: folder not usable, patience at its end."""
-        job = payload.job(self.judge, problem, kernel, against, self.target)
+        job = job_store.job(self.judge, problem, kernel, against, self.target)
         try:
             self.start()
             name = self.spool.post(job)
@@ -65,7 +65,7 @@ class SpoolEvaluator:
             try:
                 self.spool.make()
                 self.spool.tidy()
-                code.refresh(self.spool.root)
+                worker_payload.refresh(self.spool.root)
             except OSError as error:
                 raise ConfigError(f"cannot write {self.spool.root}: {error}; set evaluator.folder") from error
             self._made = True
@@ -90,7 +90,7 @@ class SpoolEvaluator:
         try:
             found = self.spool.result(name)
             return _believed(found, problem, self.judge, self.fingerprint) if found else None
-        except Unfit as error:
+        except InvalidFile as error:
             path = self.spool.results / f"{name}.json"
             self._tell("a result is removed, its job is judged again", result=str(path), why=str(error))
             path.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ class SpoolEvaluator:
         """What to run where, and what workers said that refuse the job."""
         target = self.target
         words = "any machine" if target.kind == "cpu" else f"a machine with {target.chip} ({target.march})"
-        folder = self.spool.root / code.FOLDER
+        folder = self.spool.root / worker_payload.FOLDER
         refused = "".join(f"; a worker says: {why}" for why in sorted(watch.refusals))
         return f"on {words}, run: cd {folder} && python -m ksflow worker ..{refused}"
 
@@ -115,7 +115,7 @@ class SpoolEvaluator:
 class _Watch:
     """Looks out for workers that may judge a job. `alone_s`: since when there was no sign of one."""
 
-    def __init__(self, spool: Spool, name: str) -> None:
+    def __init__(self, spool: JobStore, name: str) -> None:
         self._spool, self._name = spool, name
         self._seen: dict[str, int] | None = None
         self._looked = 0.0
@@ -140,7 +140,7 @@ class _Watch:
 
     def _willing(self, path: Path) -> int:
         """When it last gave a sign; 0 where it refuses the job, or is gone."""
-        refuses = (payload.read(path) or {}).get("refuses", {})
+        refuses = (job_store.read(path) or {}).get("refuses", {})
         why = refuses.get(self._name) if isinstance(refuses, dict) else None
         if why:
             self.refusals.add(str(why)[:300])
@@ -152,18 +152,18 @@ class _Watch:
 
 
 def _believed(found: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
-    """A verdict on this problem, under the target's fingerprint. Unfit where it cannot be one."""
+    """A verdict on this problem, under the target's fingerprint. InvalidFile where it cannot be one."""
     cases = [case.name for case in problem.benchmarks]
     if found.judge != judge or (found.accepted and [timing.case for timing in found.timings] != cases):
-        raise Unfit("not the verdict of this judge on this problem")
+        raise InvalidFile("not the verdict of this judge on this problem")
     score = problem.aggregate(timing.us for timing in found.timings) if found.accepted else None
     if score is not None and abs(score - (found.score_us or 0.0)) > 1e-3 + 1e-6 * score:
-        raise Unfit("its score is not that of its times")
+        raise InvalidFile("its score is not that of its times")
     evidence = found.evidence
     rows = evidence.get("against", [])
     claim = evidence.get("claim")
     if not isinstance(rows, list) or not all(map(_row, [*rows, *([claim] if claim else [])])):
-        raise Unfit("its evidence has ratios that are none")
+        raise InvalidFile("its evidence has ratios that are none")
     return replace(found, target=fingerprint)
 
 

@@ -6,22 +6,17 @@ device shows.
 """
 
 import re
-from dataclasses import asdict, replace
 from functools import cached_property
 
 from ksflow import compilers
-from ksflow.compilers.emulator import emulated
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
-from ksflow.hardware.target import detect
+from ksflow.judge.bench import Emulator
 from ksflow.processes.child_environment import child_environment
-from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Limits, Problem, Target, Trial, Verdict
+from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.sandbox.levels import probe
-from ksflow.source.launches import parse, plans
-from ksflow.stages.evaluator.local import LocalEvaluator
 
 _VERSION = 1
-_PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
 
 
 class StaticEvaluator:
@@ -37,6 +32,7 @@ class StaticEvaluator:
             )
         self.target = target
         self.level = probe().level
+        self._emulator = Emulator()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -57,9 +53,10 @@ class StaticEvaluator:
             evidence["compiler"] = list(made.resources)
         if made.log:
             evidence["log"] = made.log
-        found = self._emulated(problem, kernel)
-        if isinstance(found, str):
-            evidence["emulated"] = f"not emulated: {found}"
+        try:
+            found = self._emulator(problem, kernel, self.target.march)
+        except ValueError as error:
+            evidence["emulated"] = f"not emulated: {error}"
             return self._verdict(Verdict.UNTIMED, f"{self._summary(made)}; nothing was timed", evidence)
         if found.verdict is not Verdict.UNTIMED:
             why = f"emulated on the CPU: {_emulators_word(found)}"
@@ -74,24 +71,6 @@ class StaticEvaluator:
         if kernel.language in self._languages and kernel.language in problem.languages:
             compilers.build(problem, kernel, self.target, child_environment({}))
 
-    def _emulated(self, problem: Problem, kernel: Kernel) -> Evaluation | str:
-        """Whether it is right at small shapes, run on this CPU; or why that cannot be said."""
-        if not problem.small:
-            return "the problem has no small cases"
-        little = replace(problem, tests=problem.small, benchmarks=(), limits=_PATIENT)
-        try:
-            if kernel.language == "hip":
-                return self._cpu.right(little, emulated(little, kernel, self.target.march))
-            if kernel.language == "triton":
-                return self._cpu.right(little, kernel, _interpret(little, kernel))
-        except ValueError as error:
-            return str(error)
-        return f"nothing here runs {kernel.language} without a GPU"
-
-    @cached_property
-    def _cpu(self) -> LocalEvaluator:
-        return LocalEvaluator(detect())
-
     @property
     def _languages(self) -> tuple[str, ...]:
         return tuple(name for name, begins in DEVICE_LANGUAGES.items() if self.target.march.startswith(begins))
@@ -100,7 +79,7 @@ class StaticEvaluator:
     def _what(self) -> str:
         return f"{self.target.name} ({self.target.march})"
 
-    def _summary(self, made: compilers.Made) -> str:
+    def _summary(self, made: compilers.BuildResult) -> str:
         """Of the kernel with the most registers, which is the one that matters."""
         rows = [row for row in made.resources if "registers" in row]
         if not rows:
@@ -125,13 +104,3 @@ def _emulators_word(found: Evaluation) -> str:
     """What the emulator said last before it gave up, where it did, in place of the signal that it gave up with."""
     said = re.findall(r"^emulator: (.+)$", str(found.evidence.get("log", "")), re.MULTILINE)
     return found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason
-
-
-def _interpret(problem: Problem, kernel: Kernel) -> Json:
-    """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong recipe."""
-    recipe = parse(kernel.main)
-    if recipe is None:
-        return {}
-    cases = {case.name: case.params for case in problem.tests}
-    variants, found = plans(recipe, cases, [arg.name for arg in problem.args])
-    return {"variants": variants, "plans": {name: asdict(plan) for name, plan in found.items()}}

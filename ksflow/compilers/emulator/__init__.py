@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ksflow.compilers.emulator import source
 from ksflow.compilers.emulator.source import DEVICE_HEADERS
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem
-from ksflow.source.launches import Plan, Step, parse, plans
+from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases
 
 __all__ = ["DEVICE_HEADERS", "emulated"]
 
@@ -19,7 +19,7 @@ _FNUZ = ("gfx940", "gfx941", "gfx942")
 """Chips whose 8-bit floats are the fnuz ones."""
 _PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_AMD__", "__AMDGCN__", "__GFX9__")
 
-_ByDims = dict[tuple[int, ...], Plan]
+_ByDims = dict[tuple[int, ...], CasePlan]
 
 
 def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
@@ -36,7 +36,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
         raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
     source.check(text)
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
-    variants, made = plans(recipe, cases, [arg.name for arg in problem.args])
+    variants, made = plan_cases(recipe, cases, [arg.name for arg in problem.args])
     name = next(iter(kernel.files))
     parts = [
         *source.includes(text),
@@ -49,7 +49,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     return Kernel("cpp", {"emulated.cpp": "\n".join(parts) + "\n"}, kernel.report)
 
 
-def _by_dims(problem: Problem, made: dict[str, Plan]) -> _ByDims:
+def _by_dims(problem: Problem, made: dict[str, CasePlan]) -> _ByDims:
     found: _ByDims = {}
     for case in (*problem.tests, *problem.benchmarks):
         dims = tuple(int(case.params[dim]) for dim in problem.dims)
@@ -71,7 +71,7 @@ def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
     yield "}"
 
 
-def _launches(plan: Plan) -> Iterator[str]:
+def _launches(plan: CasePlan) -> Iterator[str]:
     """One after another. Workspaces last from call to call."""
     if plan.workspaces:
         rooms = ", ".join(f"ksflow::workspace({room.bytes})" for room in plan.workspaces)
@@ -82,7 +82,7 @@ def _launches(plan: Plan) -> Iterator[str]:
         yield f"    ksflow::launch({grid}, {block}, {step.shared}, [&] {{ {call}; }});"
 
 
-def _arguments(step: Step) -> str:
+def _arguments(step: CaseLaunch) -> str:
     return ", ".join(
         f"int64_t({value})" if kind == "int" else f"ksflow::Pointer{{{kind}[{value}]}}" for kind, value in step.args
     )

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.records import Kernel
-from ksflow.source.launches import assigned
+from ksflow.source.launches import with_constants
 
 DEVICE_HEADERS = Path(__file__).parent / "device"
 """The include path for compiling HIP without ROCm."""
@@ -89,7 +89,7 @@ def includes(source: str) -> Iterator[str]:
 
 def variant(source: str, values: dict[str, str], index: int, name: str) -> str:
     """The source with these values in a namespace of its own; the macros it defines end with it."""
-    text = _WAIT.sub("((void)0);", _INCLUDE.sub("", assigned(source, values)))
+    text = _WAIT.sub("((void)0);", _INCLUDE.sub("", with_constants(source, values)))
     for pattern, words in _REWRITES:
         text = pattern.sub(words, text)
     undefine = [f"#undef {macro}" for macro in dict.fromkeys(_MACRO.findall(text))]

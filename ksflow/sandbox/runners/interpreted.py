@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ksflow.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
-from ksflow.source.launches import assigned
+from ksflow.source.launches import with_constants
 
 SWITCH = "TRITON_INTERPRET"
 _STALE = 0xFF
@@ -27,7 +27,7 @@ class TritonInterpreted:
     """A Runner for Triton files: `plans` and `variants` in the order mean a recipe, without them it is host code."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
-        """`main`: the file, in the working directory. `variants` and `plans`: what `recipe.plans` returned, as JSON.
+        """`main`: the file, in the working directory. `variants`, `plans`: of `launches.plan_cases`, as JSON.
 
         To be called before anything imports Triton, which decides then how functions are compiled.
         """
@@ -79,7 +79,9 @@ def _variants(main: str, variants: list[Mapping[str, str]]) -> list[ModuleType]:
     path = Path.cwd() / main
     text = path.read_text(encoding="utf-8")
     sys.path.insert(0, str(path.parent))
-    return [_module(f"kernel_{index}", str(path), assigned(text, values)) for index, values in enumerate(variants)]
+    return [
+        _module(f"kernel_{index}", str(path), with_constants(text, values)) for index, values in enumerate(variants)
+    ]
 
 
 def _module(name: str, path: str, text: str) -> ModuleType:

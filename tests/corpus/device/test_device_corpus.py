@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ksflow.records import Problem
-from ksflow.source.launches import parse, plans
+from ksflow.source.launches import parse, plan_cases
 
 from .specimens import CATEGORIES, EXPECTED, ROOT, Specimen, plain, problems, specimens
 
@@ -50,7 +50,7 @@ def test_recipes_plan_every_case() -> None:
         recipe = parse(specimen.kernel.main)
         assert recipe is not None, specimen.name
         cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
-        _, made = plans(recipe, cases, [arg.name for arg in problem.args])
+        _, made = plan_cases(recipe, cases, [arg.name for arg in problem.args])
         assert made.keys() == cases.keys(), specimen.name
 
 

@@ -24,7 +24,7 @@ from ksflow.records import (
 )
 from ksflow.search.dispatch import combined, effective
 from ksflow.search.space import space
-from ksflow.source.launches import parse, plans
+from ksflow.source.launches import parse, plan_cases
 from ksflow.source.tunables import DISPATCH, dispatches, values
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.designer.tune import Tpe
@@ -104,7 +104,7 @@ def test_cases_that_want_other_values_get_them_in_one_kernel() -> None:
     assert low - 2 < gain < high + 2
     recipe = parse(kernel.main)
     assert recipe
-    variants, _ = plans(recipe, {case.name: case.params for case in CASES}, [])
+    variants, _ = plan_cases(recipe, {case.name: case.params for case in CASES}, [])
     assert 2 <= len(variants) <= 4
 
 

@@ -20,7 +20,7 @@ Job = dict[str, Any]
 
 
 def order(level: str, code: str, **more: Any) -> Job:
-    """What the workshop is asked for."""
+    """What the server is asked for."""
     wall_s = more.pop("wall_s", 60.0)
     held = {
         "level": level,
@@ -72,8 +72,8 @@ def main() -> None:
     """Do the jobs, one after another."""
     from ksflow.processes.server_process import ServerProcess
 
-    workshop = ServerProcess("ksflow.compilers.server", {})
-    found = {name: workshop.ask(job, 300) for name, job in json.load(sys.stdin).items()}
+    server = ServerProcess("ksflow.compilers.server", {})
+    found = {name: server.ask(job, 300) for name, job in json.load(sys.stdin).items()}
     sys.stdout.write(json.dumps(found))
 
 

@@ -18,7 +18,7 @@ import torch
 from ksflow.home import shipped
 from ksflow.problem.loader import load
 from ksflow.sandbox.runners.interpreted import TritonInterpreted
-from ksflow.source.launches import parse, plans
+from ksflow.source.launches import parse, plan_cases
 from ksflow.source.tunables import assign
 
 
@@ -60,7 +60,7 @@ def planned(shape: dict[str, int], args: list[str]) -> dict[str, Any]:
     recipe = parse(Path("kernel.py").read_text())
     if recipe is None:
         return {}
-    variants, made = plans(recipe, {"tiny": shape}, args)
+    variants, made = plan_cases(recipe, {"tiny": shape}, args)
     return {"variants": variants, "plans": {name: dataclasses.asdict(plan) for name, plan in made.items()}}
 
 

@@ -27,7 +27,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home.cache("build")
 
 
-def build(problem: Problem, kernel: Kernel, march: str | None = None) -> client.Built:
+def build(problem: Problem, kernel: Kernel, march: str | None = None) -> client.BuildResult:
     return client.compile_kernel(problem, kernel, target.detect(march=march), child_environment({}))
 
 
@@ -129,9 +129,9 @@ def test_memory_of_a_compiler_is_limited(problem: Problem, own_cache: Path) -> N
     assert list(own_cache.rglob("*.log")) == []
 
 
-def test_killed_workshop_is_replaced(problem: Problem, own_cache: Path) -> None:
+def test_killed_compile_server_is_replaced(problem: Problem, own_cache: Path) -> None:
     assert build(problem, toy.slow(4)).artefact
-    child = client._workshop._child
+    child = client._compile_server._child
     assert child is not None
     os.kill(child.pid, 9)
     assert build(problem, toy.slow(5)).artefact
@@ -154,7 +154,7 @@ def test_cache_forgets_what_nobody_used(problem: Problem, own_cache: Path) -> No
 
 
 def test_two_at_once_share_the_cache(problem: Problem, own_cache: Path) -> None:
-    results: list[client.Built] = []
+    results: list[client.BuildResult] = []
     threads = [threading.Thread(target=lambda: results.append(build(problem, toy.slow(3)))) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -191,7 +191,7 @@ def test_a_device_that_only_a_group_may_use_is_open_to_the_box_it_is_given_to() 
         order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 60}
         order |= {"disk_mb": 1, "devices": [f"{folder}/render", f"{folder}/card"]}
         request = {"op": "make", "files": {}, "order": order, "wall_s": 60, "into": ""}
-        log = str(client.workshop().ask(request, 60)["log"])
+        log = str(client.compile_server().ask(request, 60)["log"])
     finally:
         shutil.rmtree(folder)
     assert "this is render" in log

@@ -104,7 +104,7 @@ def test_the_matrix_seed_is_right_with_other_tunables(evaluator: LocalEvaluator,
     ],
     ids=["rows of the result", "barrier"],
 )
-def test_a_wrong_layout_and_a_missing_barrier_show(evaluator: LocalEvaluator, right: str, wrong: str) -> None:
+def test_a_wrong_layout_and_a_missing_barrier_publish_sign(evaluator: LocalEvaluator, right: str, wrong: str) -> None:
     text = seed(MATRIX)
     assert text.count(right) == 1
 

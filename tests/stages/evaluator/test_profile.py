@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.compilers import Made
+from ksflow.compilers import BuildResult
 from ksflow.errors import ConfigError
 from ksflow.processes.device_lock import DeviceBusy, lock_device, lock_file
 from ksflow.profiling import ncu, rocprof, sanitizer
@@ -411,7 +411,7 @@ def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
     says.write_text(MEMCHECK)
     install("compute-sanitizer", f"cat {says}")
     (tmp_path / "container.json").write_text("{}")
-    strong = AcceptedKernel(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
+    strong = AcceptedKernel(problem, KERNEL, BuildResult(str(tmp_path / "container.json"), mode="strong"))
     watch = Inspector(profile=False, sanitize=True)
     assert watch(strong, {}, {}, gpu) == {}
     found = watch(strong, WON, {}, gpu)
@@ -428,7 +428,7 @@ def test_host_code_is_looked_at_too_and_findings_are_told(
     (tmp_path / "bin/says").write_text(MEMCHECK)
     install("compute-sanitizer", f"cat {tmp_path}/bin/says; cat kernel.py")
     kernel = Kernel("python", {"kernel.py": "# python\n"})
-    found = Inspector(profile=False, sanitize=True)(AcceptedKernel(problem, kernel, Made()), WON, {}, gpu)
+    found = Inspector(profile=False, sanitize=True)(AcceptedKernel(problem, kernel, BuildResult()), WON, {}, gpu)
     assert [row["errors"] for row in found["sanitizer"]] == [2] * 3
     assert "fault" not in found
 
@@ -438,7 +438,7 @@ def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Probl
     mark = sleeper()
     install("compute-sanitizer", f"sleep {mark}; cat {tmp_path}/bin/says")
     (tmp_path / "container.json").write_text("{}")
-    strong = AcceptedKernel(problem, KERNEL, Made(str(tmp_path / "container.json"), "strong"))
+    strong = AcceptedKernel(problem, KERNEL, BuildResult(str(tmp_path / "container.json"), mode="strong"))
     found: list[object] = []
     looking = threading.Thread(
         target=lambda: found.append(Inspector(profile=False, sanitize=True)(strong, WON, {}, gpu))

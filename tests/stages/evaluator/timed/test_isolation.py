@@ -256,12 +256,12 @@ def groups() -> list[Path]:
 def test_killed_parent_of_a_box_leaves_nothing(after_s: float, tmp_path: Path) -> None:
     mark = f"{tmp_path}/{after_s}"
     mounts = Path("/proc/mounts").read_text()
-    workshop = ServerProcess("ksflow.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
-    workshop.ask({"op": "hello"}, 10)
-    workshop.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
+    server = ServerProcess("ksflow.compilers.server", {"MARK": mark, "TMPDIR": str(tmp_path)})
+    server.ask({"op": "hello"}, 10)
+    server.post({**boxes.order(HERE, "import time\ntime.sleep(100)"), "id": 0})
     time.sleep(after_s)
-    os.kill(workshop.pid, 9)
-    workshop.close()
+    os.kill(server.pid, 9)
+    server.close()
     end = time.monotonic() + 100
     while (processes(mark) or groups() or list(tmp_path.iterdir())) and time.monotonic() < end:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""One worker: looks for jobs in the folder, claims one, judges it with `LocalEvaluator`, writes the result, goes on.
+"""One worker: looks for jobs in the folder, claims one, judges it with `LocalJudge`, writes the result, goes on.
 
 It runs the references of the problems in the jobs, as `evaluator=local` does: work only for those you trust.
 """
@@ -19,12 +19,12 @@ from ksflow.compilers import client, hip, nvcc
 from ksflow.errors import ConfigError, KsflowError, StageError, boundary
 from ksflow.hardware.target import default_target, detect, fits, single_gpu_environment, visible_gpus
 from ksflow.judge import VERSION
+from ksflow.judge.evaluator import LocalJudge
 from ksflow.records import Evaluation, Target, Verdict
-from ksflow.remote import code, jobs
-from ksflow.remote.payload import NAME, Job, Spool, Unfit, read, write
-from ksflow.stages.evaluator.local import LocalEvaluator
+from ksflow.remote import job_locks, worker_payload
+from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, read, write
 
-RENEWED = 75
+RESTART = 75
 """A worker's exit status when it wants to be started again, with newer code."""
 _SHORTEST_S, _LONGEST_S = 0.05, 1.0
 _AHEAD = 3
@@ -60,7 +60,7 @@ class _Refusal:
 class Worker:
     """What a process does that judges, on one device."""
 
-    def __init__(self, spool: Spool, options: Options, device: str = "") -> None:
+    def __init__(self, spool: JobStore, options: Options, device: str = "") -> None:
         if device:
             seen = len(visible_gpus())
             if 0 < seen <= int(device):
@@ -71,26 +71,26 @@ class Worker:
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0
         """A process whose end is such a sign, too."""
-        self._claims = jobs.Claims(spool.claims)
-        self._pulse = jobs.Pulse()
-        self._stamp = code.stamp(spool.root)
-        self._me = jobs.identity()
+        self._locks = job_locks.JobLocks(spool.claims)
+        self._heartbeat = job_locks.Heartbeat()
+        self._stamp = worker_payload.stamp(spool.root)
+        self._me = job_locks.identity()
         self._sign = spool.workers / f"{self._me['host']}-{self._me['pid']}-{secrets.token_hex(3)}.json"
         self._said: set[str] = set()
         self._refused: dict[str, _Refusal] = {}
         self._answers: dict[str, int] = {}
-        self._judge: tuple[Target, LocalEvaluator] | None = None
+        self._judge: tuple[Target, LocalJudge] | None = None
 
     def run(self, references: Path) -> int:
         """Until told to stop; the exit code. `references`: a private folder for what problems bring."""
-        self._bury()
-        self._show()
+        self._remove_signs_of_the_dead()
+        self._publish_sign()
         self._say(f"{self.here.kind} {self.here.chip} ({self.here.march}) waits for jobs in {self.spool.root}")
         pause, since = _SHORTEST_S, time.monotonic()
         try:
             while not self.stop and self.parent in (0, os.getppid()):
-                if self._stamp != code.stamp(self.spool.root):
-                    return RENEWED
+                if self._stamp != worker_payload.stamp(self.spool.root):
+                    return RESTART
                 if self._one(references):
                     pause, since = _SHORTEST_S, time.monotonic()
                 elif self.options.once or (self.options.idle_s or 1e99) < time.monotonic() - since:
@@ -110,16 +110,16 @@ class Worker:
             job = self._readable(name)
             if job is None or not self._suits(name, job):
                 continue
-            claim = self._claims.take(name)
+            claim = self._locks.take(name)
             if claim is None:
                 continue
-            self._pulse.files = (self._sign, claim[-1])
+            self._heartbeat.files = (self._sign, claim[-1])
             try:
                 if self._open(name):  # nobody answered it in between
                     return self._answered(name, job, references)
             finally:
-                self._pulse.files = (self._sign,)
-                jobs.release(claim)
+                self._heartbeat.files = (self._sign,)
+                job_locks.release(claim)
         return False
 
     def _waiting(self) -> Iterator[str]:
@@ -139,7 +139,7 @@ class Worker:
                 return False
         try:
             answered = self.spool.result(name) is not None
-        except Unfit:
+        except InvalidFile:
             answered = False
         if answered:
             with contextlib.suppress(FileNotFoundError):
@@ -149,7 +149,7 @@ class Worker:
     def _readable(self, name: str) -> Job | None:
         try:
             return self.spool.job(name)
-        except Unfit as error:
+        except InvalidFile as error:
             self._refuse(name, f"job {name} is left alone: {error}")
             return None
 
@@ -172,7 +172,7 @@ class Worker:
             with boundary("evaluator"):
                 evaluation = judge(problem, job.kernel, job.trials)
         except ConfigError as error:
-            self._put_off(name, f"job {name} cannot be judged here: {error}")
+            self._retry_later(name, f"job {name} cannot be judged here: {error}")
             return False
         except StageError as error:
             evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
@@ -181,14 +181,14 @@ class Worker:
             return True
         self._answer(name, evaluation, took)
         if self._refused.pop(name, None):
-            self._show()
+            self._publish_sign()
         score = f"{evaluation.score_us:.4g} us" if evaluation.score_us else evaluation.reason
         self._say(f"{name} {job.problem.name} ({job.kernel.language}): {evaluation.verdict}, {score}, in {took:.1f} s")
         return True
 
-    def _prepare(self, judge: LocalEvaluator, name: str) -> None:
+    def _prepare(self, judge: LocalJudge, name: str) -> None:
         """Compile what waits next, while this one is timed. What is wrong with it shows when its turn comes."""
-        with contextlib.suppress(KsflowError, Unfit, OSError):
+        with contextlib.suppress(KsflowError, InvalidFile, OSError):
             for other in itertools.islice((other for other in self._waiting() if other != name), _AHEAD):
                 job = self.spool.job(other)
                 if job is not None and fits(job.target, self.here):
@@ -204,7 +204,7 @@ class Worker:
             harness = Evaluation(Verdict.HARNESS, reason, evidence={"worker": worker}, judge=evaluation.judge)
             self.spool.answer(name, harness)
 
-    def _judge_for(self, wanted: Target) -> LocalEvaluator:
+    def _judge_for(self, wanted: Target) -> LocalJudge:
         """A judge of that target, kept while jobs want the same. ConfigError."""
         target = wanted
         if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
@@ -212,7 +212,7 @@ class Worker:
             target = detect(wanted.name, march, wanted.environment)
         if self._judge is None or self._judge[0] != target:
             self._end_judge()
-            self._judge = target, LocalEvaluator(target)
+            self._judge = target, LocalJudge(target)
         return self._judge[1]
 
     # -- around it -------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Worker:
         refusal = self._refused.get(name)
         return refusal is not None and time.monotonic() < refusal.until
 
-    def _put_off(self, name: str, why: str) -> None:
+    def _retry_later(self, name: str, why: str) -> None:
         """Leave a job alone for a while: what this machine lacks may be there later. Then all is looked for anew."""
         tries = before.tries + 1 if (before := self._refused.get(name)) else 0
         pause = min(_AGAIN_S * 2**tries, _MOST_S)
@@ -237,19 +237,19 @@ class Worker:
         if why not in self._said:
             self._said.add(why)
             self._say(why)
-        self._show()
+        self._publish_sign()
 
-    def _show(self) -> None:
+    def _publish_sign(self) -> None:
         """Tell who is here."""
         asked = [name for name in self._refused if (self.spool.jobs / f"{name}.json").exists()]
         refuses = {name: self._refused[name].why for name in asked[-_SHOWN:]}
         write(self._sign, {**self._me, "is": _words(self.here), "refuses": refuses})
-        self._pulse.files = (self._sign,)
+        self._heartbeat.files = (self._sign,)
 
-    def _bury(self) -> None:
+    def _remove_signs_of_the_dead(self) -> None:
         """Remove the signs of workers of this machine that died."""
         for path in self.spool.workers.glob("*.json"):
-            if jobs.dead(read(path)):
+            if job_locks.is_dead(read(path)):
                 path.unlink(missing_ok=True)
 
     def _say(self, text: str) -> None:
@@ -261,7 +261,7 @@ class Worker:
         self._judge = None
 
     def _close(self) -> None:
-        self._pulse.close()
+        self._heartbeat.close()
         self._end_judge()
         self._sign.unlink(missing_ok=True)
 

@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 
 from ksflow.home import PACKAGE, shipped
-from ksflow.remote.payload import read, write, write_bytes
+from ksflow.remote.job_store import read, write, write_bytes
 
 FOLDER = "worker"
 _MANIFEST = "manifest.json"
+_COMMAND = ("cli/__init__.py", "cli/usage.py")
+"""What `python -m ksflow` itself imports, before it knows that the command is `worker`."""
 _ROOMS = (
     "records",
     "hardware",
@@ -56,12 +58,11 @@ def _listed(folder: Path) -> dict[str, str]:
 
 
 def _sources() -> dict[str, Path]:
-    """Name in the copy -> file: the core, the evaluators with their headers, the known chips."""
+    """Name in the copy -> file: the core, the rooms that judge, the known chips."""
     found = [
         *PACKAGE.glob("*.py"),
+        *map(PACKAGE.joinpath, _COMMAND),
         *shipped("conf", "target").glob("*.yaml"),
-        *shipped("stages").glob("*.py"),
-        *shipped("stages", "evaluator").rglob("*"),
         *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
     ]
     plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)

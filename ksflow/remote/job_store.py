@@ -5,7 +5,7 @@
     taken/<id>.json        results that were used: each answers one question, once
     claims/<id>.<n>        who judges it; the n-th to try, where those before died
     workers/<name>.json    who is there, and which jobs it refuses
-    worker/                the code a worker runs (`kit`)
+    worker/                the code a worker runs (`worker_payload`)
 
 An id is the SHA-256 of the job, which holds everything that could change its verdict, and the number of times that it
 was answered before. Files are JSON, written whole or not at all, and believed only when every field fits its record.
@@ -40,12 +40,12 @@ _FOLDERS = ("jobs", "results", "taken", "claims", "workers")
 T = TypeVar("T")
 
 
-class Unfit(ValueError):
+class InvalidFile(ValueError):
     """A whole file that does not hold what it should."""
 
 
 @dataclass(frozen=True)
-class Rival:
+class Opponent:
     """A kernel to be timed beside the judged one."""
 
     id: str
@@ -61,7 +61,7 @@ class Job:
     problem: Problem
     """Without its texts and its seeds; `root` is empty, `reference` is the text to run."""
     kernel: Kernel
-    against: tuple[Rival, ...]
+    against: tuple[Opponent, ...]
     target: Target
 
     @property
@@ -74,11 +74,11 @@ def job(judge: str, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]
     """A question, without what no verdict depends on."""
     bare = replace(problem, title="", description="", statement="", listing="", called="", origin={})
     bare = replace(bare, root="", seeds=(), good=(), bad=())
-    rivals = tuple(Rival(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in against)
+    rivals = tuple(Opponent(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in against)
     return Job(judge, bare, replace(kernel, report=""), rivals, target)
 
 
-class Spool:
+class JobStore:
     """The folder. OSError where it cannot be used."""
 
     def __init__(self, root: Path) -> None:
@@ -102,18 +102,18 @@ class Spool:
         return name
 
     def _there(self, name: str) -> bool:
-        with contextlib.suppress(Unfit):
+        with contextlib.suppress(InvalidFile):
             return bool(self.result(name) or self.job(name))
         return False
 
     def job(self, name: str) -> Job | None:
-        """The job, or None where it is not there whole. Unfit where it is not what its id says."""
+        """The job, or None where it is not there whole. InvalidFile where it is not what its id says."""
         found = read(self.jobs / f"{name}.json")
         if found is None:
             return None
         _expect(found, {"id", "job"}, name)
         if _digest(found["job"]) != name.partition("-")[0]:
-            raise Unfit("its content is not what its name says")
+            raise InvalidFile("its content is not what its name says")
         return _parsed(Job, found["job"])
 
     def answer(self, name: str, evaluation: Evaluation) -> None:
@@ -122,13 +122,13 @@ class Spool:
         write(self.results / f"{name}.json", {"version": VERSION, "id": name, "digest": _digest(body), "result": body})
 
     def result(self, name: str) -> Evaluation | None:
-        """The result, also one that was taken; None where it is not there whole. Unfit where it is damaged."""
+        """The result, also one that was taken; None where it is not there whole. InvalidFile where it is damaged."""
         found = read(self.results / f"{name}.json") or read(self.taken / f"{name}.json")
         if found is None:
             return None
         _expect(found, {"id", "digest", "result"}, name)
         if _digest(found["result"]) != found["digest"]:
-            raise Unfit("its content is not what was written")
+            raise InvalidFile("its content is not what was written")
         return _parsed(Evaluation, found["result"])
 
     def take(self, name: str) -> None:
@@ -196,7 +196,7 @@ def _bytes(path: Path) -> bytes:
 
 def _expect(found: Json, keys: set[str], name: str) -> None:
     if found.keys() != {"version", *keys} or found["version"] != VERSION or found["id"] != name:
-        raise Unfit(f"not version {VERSION} of the format, or the file of another id")
+        raise InvalidFile(f"not version {VERSION} of the format, or the file of another id")
 
 
 def _digest(body: object) -> str:
@@ -222,7 +222,7 @@ def _parsed(kind: type[T], value: object) -> T:
     try:
         return record(kind, value)
     except (ValueError, TypeError) as error:
-        raise Unfit(f"not a {kind.__name__.lower()}: {error}") from error
+        raise InvalidFile(f"not a {kind.__name__.lower()}: {error}") from error
 
 
 def record(kind: type[T], value: object) -> T:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from ksflow.records import Json
-from ksflow.remote.payload import read
+from ksflow.remote.job_store import read
 
 BEAT_S = 10.0
 STALE_S = 120.0
@@ -27,14 +27,14 @@ def identity() -> Json:
     return {"host": socket.gethostname(), "machine": _machine(), "pid": pid, "started": _started(pid)}
 
 
-def dead(owner: Json | None) -> bool:
+def is_dead(owner: Json | None) -> bool:
     """Whether it was a process of this machine, and is no more. False where nobody can tell."""
     if owner is None or owner.get("machine") != _machine() or not owner["machine"]:
         return False
     return type(owner.get("pid")) is int and _started(owner["pid"]) != owner.get("started")
 
 
-class Claims:
+class JobLocks:
     """The claims of a folder, as one worker sees them over time."""
 
     def __init__(self, folder: Path, stale_s: float = STALE_S) -> None:
@@ -65,7 +65,7 @@ class Claims:
         if before != beat:
             self._seen[path.name] = (beat, time.monotonic())
             return False
-        return dead(read(path)) or time.monotonic() - since > self.stale_s
+        return is_dead(read(path)) or time.monotonic() - since > self.stale_s
 
 
 def release(claim: list[Path]) -> None:
@@ -74,7 +74,7 @@ def release(claim: list[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-class Pulse:
+class Heartbeat:
     """Keeps files fresh while this process lives."""
 
     def __init__(self, beat_s: float = BEAT_S) -> None:

@@ -1,0 +1,96 @@
+"""`Bench`: runs the programs that ask the hardware something, in the judge's boxes and by its clock.
+
+Covered: a CPU, the GPU that is here; for GPUs that are not, whether a program is right in an emulator, without a time.
+NOT covered: times of a chip that is not here.
+"""
+
+from dataclasses import asdict, replace
+from functools import cached_property
+
+from ksflow import compilers
+from ksflow.compilers.emulator import emulated
+from ksflow.hardware.target import default_target, detect, fits
+from ksflow.judge.evaluator import LocalJudge
+from ksflow.processes.child_environment import child_environment
+from ksflow.records import Evaluation, Json, Kernel, Limits, Problem, Target, Verdict
+from ksflow.source.launches import parse, plan_cases
+
+_PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
+
+
+class Bench:
+    """Where probes run. target: the chip they ask."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.present = target.kind == "cpu" or fits(target, default_target())
+        """Whether the chip is here, so that it can be asked."""
+        self._emulator = Emulator()
+
+    def __call__(self, problem: Problem, kernel: Kernel) -> Evaluation:
+        """Times and small outputs (evidence `checked`, `outputs`); `untimed` where the chip is not here.
+
+        Never raises for a bad program. Raises ConfigError where its compiler is missing.
+        """
+        return self._judge.measure(problem, kernel) if self.present else self._elsewhere(problem, kernel)
+
+    def close(self) -> None:
+        """End the judge, if there is one. Not needed: it ends with this process."""
+        self._emulator.close()
+        if "_judge" in self.__dict__:
+            self._judge.close()
+
+    @cached_property
+    def _judge(self) -> LocalJudge:
+        return LocalJudge(self.target)
+
+    def _elsewhere(self, problem: Problem, kernel: Kernel) -> Evaluation:
+        """Compiled for the chip, and run in the emulator where there is one and the cases are small."""
+        made = compilers.build(problem, kernel, self.target, child_environment({}))
+        if made.reason:
+            return Evaluation(Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE, made.reason)
+        if kernel.language != "hip" or not problem.small:
+            return Evaluation(Verdict.UNTIMED, f"compiles for {self.target.march}, which is not here")
+        try:
+            found = self._emulator(problem, kernel, self.target.march, show=True)
+        except ValueError as error:
+            return Evaluation(Verdict.UNTIMED, f"compiles; not emulated: {error}")
+        said = "right in the emulator" if found.verdict is Verdict.UNTIMED else found.reason
+        return replace(found, reason=said)
+
+
+class Emulator:
+    """Runs kernels for GPUs on this CPU: HIP by the wave emulator, Triton by its interpreter."""
+
+    @cached_property
+    def _judge(self) -> LocalJudge:
+        return LocalJudge(detect())
+
+    def __call__(self, problem: Problem, kernel: Kernel, march: str, show: bool = False) -> Evaluation:
+        """Whether a kernel is right on the problem's small cases; `untimed` when it is.
+
+        show: with small outputs in the evidence. ValueError where this cannot be said.
+        """
+        if not problem.small:
+            raise ValueError("the problem has no small cases")
+        small = replace(problem, tests=problem.small, benchmarks=(), small=(), limits=_PATIENT)
+        if kernel.language == "hip":
+            return self._judge.right(small, emulated(small, kernel, march), show=show)
+        if kernel.language == "triton":
+            return self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
+        raise ValueError(f"nothing here runs {kernel.language} without a GPU")
+
+    def close(self) -> None:
+        """End the judge, if there is one. Not needed: it ends with this process."""
+        if "_judge" in self.__dict__:
+            self._judge.close()
+
+
+def _interpreted_launches(problem: Problem, kernel: Kernel) -> Json:
+    """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong recipe."""
+    recipe = parse(kernel.main)
+    if recipe is None:
+        return {}
+    cases = {case.name: case.params for case in problem.tests}
+    variants, found = plan_cases(recipe, cases, [arg.name for arg in problem.args])
+    return {"variants": variants, "plans": {name: asdict(plan) for name, plan in found.items()}}
