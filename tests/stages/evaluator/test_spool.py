@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from conftest import accepted, until
-from ksflow.remote.payload import Spool
 from test_suite import at_work
 
 from ksflow.errors import ConfigError
@@ -24,9 +23,8 @@ from ksflow.hardware import target
 from ksflow.hardware.target import fits
 from ksflow.judge import VERSION
 from ksflow.records import Evaluation, Kernel, Problem, Verdict
-from ksflow.remote import code as kit
-from ksflow.remote import jobs as claims
-from ksflow.remote import payload, worker
+from ksflow.remote import job_locks, job_store, worker, worker_payload
+from ksflow.remote.job_store import JobStore
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
 from . import toy
@@ -52,7 +50,7 @@ class Started:
     """A worker, run from the folder's own copy of the code."""
 
     def __init__(self, root: Path, *options: str, **environment: str) -> None:
-        code = root / kit.FOLDER
+        code = root / worker_payload.FOLDER
         (code / "sitecustomize.py").write_text(BARRED)
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "KSFLOW_CACHE") if name in os.environ}
         kept |= environment
@@ -107,7 +105,7 @@ def asking(tmp_path: Path) -> SpoolEvaluator:
 
 def posted(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -> str:
     """A job that nobody waits for: its caller has died, or will look again later."""
-    return evaluator.spool.post(payload.job(evaluator.judge, problem, kernel, (), evaluator.target))
+    return evaluator.spool.post(job_store.job(evaluator.judge, problem, kernel, (), evaluator.target))
 
 
 def said(us: float = 5.0) -> Evaluation:
@@ -176,9 +174,9 @@ def test_half_a_job_is_not_there_yet_and_a_forged_one_is_left_alone(
 ) -> None:
     evaluator, started = shared
     spool = evaluator.spool
-    elsewhere = Spool(spool.root.parent / "elsewhere")
+    elsewhere = JobStore(spool.root.parent / "elsewhere")
     elsewhere.make()
-    job = payload.job(evaluator.judge, problem, toy.cpp("out[0] = 3;"), (), evaluator.target)
+    job = job_store.job(evaluator.judge, problem, toy.cpp("out[0] = 3;"), (), evaluator.target)
     name = elsewhere.post(job)
     whole = (elsewhere.jobs / f"{name}.json").read_bytes()
     (spool.jobs / f"{name}.json").write_bytes(whole[:-100])
@@ -204,7 +202,7 @@ def test_a_damaged_result_is_removed_and_judged_again(asking: SpoolEvaluator, pr
     (job,) = until(lambda: list(asking.spool.jobs.glob("*.json")))
     path = asking.spool.results / job.name
     path.write_text('{"version": 1, "id"')  # still on its way
-    aside = Spool(tmp_path / "aside")
+    aside = JobStore(tmp_path / "aside")
     aside.make()
     aside.answer(job.stem, said())
     good = (aside.results / path.name).read_bytes()
@@ -234,39 +232,49 @@ def test_a_damaged_result_is_removed_and_judged_again(asking: SpoolEvaluator, pr
 )
 def test_a_result_is_believed_when_every_field_fits(change: dict[str, Any]) -> None:
     whole = json.loads(json.dumps(asdict(said())))
-    assert payload.record(Evaluation, whole) == said()
+    assert job_store.record(Evaluation, whole) == said()
     with pytest.raises((ValueError, TypeError)):
-        payload.record(Evaluation, {**whole, **change})
+        job_store.record(Evaluation, {**whole, **change})
 
 
 def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:
     for text in ('{"a": NaN}', '{"a": 1e999}', "[1]", "[" * 100_000, ""):
         (tmp_path / "file.json").write_text(text)
-        assert payload.read(tmp_path / "file.json") is None
+        assert job_store.read(tmp_path / "file.json") is None
     (tmp_path / "link.json").symlink_to(tmp_path / "file.json")
     (tmp_path / "file.json").write_text('{"a": 1}')
-    assert payload.read(tmp_path / "file.json") == {"a": 1}
-    assert payload.read(tmp_path / "link.json") is None
+    assert job_store.read(tmp_path / "file.json") == {"a": 1}
+    assert job_store.read(tmp_path / "link.json") is None
 
 
 def test_everything_that_could_change_the_verdict_changes_the_id(problem: Problem, tmp_path: Path) -> None:
-    spool, here = Spool(tmp_path), target.detect()
+    spool, here = JobStore(tmp_path), target.detect()
     spool.make()
     two = Kernel("cpp", {"a.cpp": "x", "b.cpp": "y"})
     turned = Kernel("cpp", {"b.cpp": "y", "a.cpp": "x"})
     jobs = [
-        payload.job("local-1", problem, two, (), here),
-        payload.job("local-2", problem, two, (), here),
-        payload.job("local-1", problem, turned, (), here),
-        payload.job("local-1", problem, two, (toy.trial(two),), here),
-        payload.job("local-1", replace(problem, digest="other"), two, (), here),
-        payload.job("local-1", problem, two, (), replace(here, chip="other")),
+        job_store.job("local-1", problem, two, (), here),
+        job_store.job("local-2", problem, two, (), here),
+        job_store.job("local-1", problem, turned, (), here),
+        job_store.job("local-1", problem, two, (toy.trial(two),), here),
+        job_store.job("local-1", replace(problem, digest="other"), two, (), here),
+        job_store.job("local-1", problem, two, (), replace(here, chip="other")),
     ]
     names = [spool.post(job) for job in jobs]
     assert len(set(names)) == len(jobs)
     assert [spool.job(name) for name in names] == jobs
-    retold = payload.job("local-1", replace(problem, statement="told better"), replace(two, report="so"), (), here)
+    retold = job_store.job("local-1", replace(problem, statement="told better"), replace(two, report="so"), (), here)
     assert spool.post(retold) == names[0]
+
+
+def test_the_folders_code_starts_by_itself(tmp_path: Path) -> None:
+    JobStore(tmp_path).make()
+    worker_payload.refresh(tmp_path)
+    command = [sys.executable, "-m", "ksflow", "worker", "..", "once=true"]
+    (tmp_path / "worker" / "sitecustomize.py").write_text(BARRED)
+    done = subprocess.run(command, cwd=tmp_path / "worker", capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "waits for jobs" in done.stderr
 
 
 @pytest.mark.slow
@@ -320,7 +328,7 @@ def test_a_refusal_is_part_of_what_the_caller_is_told(tmp_path: Path, problem: P
     evaluator = SpoolEvaluator(target.detect(), str(tmp_path / "spool"), patience_minutes=0.03)
     evaluator.start()
     name = posted(evaluator, problem, toy.RIGHT_CPP)
-    payload.write(evaluator.spool.workers / "far-1.json", {"refuses": {name: "no C++ compiler found"}})
+    job_store.write(evaluator.spool.workers / "far-1.json", {"refuses": {name: "no C++ compiler found"}})
     with pytest.raises(ConfigError, match="a worker says: no C\\+\\+ compiler found"):
         evaluator(problem, toy.RIGHT_CPP, ())
 
@@ -340,7 +348,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
     with working(asking.spool.root, PATH=str(tools), PYTHONPATH=str(tools)) as started:
         until(lambda: "cannot be judged here: no C++ compiler found" in started.lines)
         (sign,) = asking.spool.workers.glob("*.json")
-        (why,) = until(lambda: list((payload.read(sign) or {})["refuses"].values()))
+        (why,) = until(lambda: list((job_store.read(sign) or {})["refuses"].values()))
         assert "no C++ compiler found: apt install g++" in why
         assert "(tried again every 5 s)" in why
         assert not found
@@ -350,7 +358,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         wrapper.rename(tools / "g++")
         until(lambda: found)
         assert found[0].verdict is Verdict.INCORRECT
-        assert (payload.read(sign) or {})["refuses"] == {}
+        assert (job_store.read(sign) or {})["refuses"] == {}
     assert started.lines.count("no C++ compiler found") == 1
 
 
@@ -383,32 +391,32 @@ def test_a_worker_for_a_gpu_that_is_not_there_says_so(tmp_path: Path, monkeypatc
 
 
 def test_the_copy_of_the_code_follows_the_code(asking: SpoolEvaluator) -> None:
-    code = asking.spool.root / kit.FOLDER
+    code = asking.spool.root / worker_payload.FOLDER
     assert not (code / "ksflow/lm").exists()
-    manifest = payload.read(code / "manifest.json")
+    manifest = job_store.read(code / "manifest.json")
     assert manifest is not None
     gone, changed = code / "ksflow/old.py", code / "ksflow/hardware/cost_model.py"
     gone.write_text("")
     changed.write_text("")
     files = {**manifest["files"], "ksflow/old.py": "1", "ksflow/hardware/cost_model.py": "2", "../../keep": "3"}
     (asking.spool.root.parent / "keep").write_text("")
-    payload.write(code / "manifest.json", {"files": files})
-    kit.refresh(asking.spool.root)
+    job_store.write(code / "manifest.json", {"files": files})
+    worker_payload.refresh(asking.spool.root)
     assert not gone.exists()
     assert (asking.spool.root.parent / "keep").exists()
-    assert changed.read_bytes() == (kit.PACKAGE / "hardware/cost_model.py").read_bytes()
-    assert payload.read(code / "manifest.json") == manifest
+    assert changed.read_bytes() == (worker_payload.PACKAGE / "hardware/cost_model.py").read_bytes()
+    assert job_store.read(code / "manifest.json") == manifest
 
 
 # -- claims ----------------------------------------------------------------------------------------
 
 
 def test_a_claim_holds_until_its_owner_is_dead(tmp_path: Path) -> None:
-    ours, theirs = claims.Claims(tmp_path, 300), claims.Claims(tmp_path, 300)
+    ours, theirs = job_locks.JobLocks(tmp_path, 300), job_locks.JobLocks(tmp_path, 300)
     first = ours.take("job")
     assert first
     assert theirs.take("job") is None
-    pulse = claims.Pulse(0.02)
+    pulse = job_locks.Heartbeat(0.02)
     pulse.files = (first[-1],)
     for _ in range(3):
         seen = first[-1].stat().st_mtime_ns
@@ -419,14 +427,14 @@ def test_a_claim_holds_until_its_owner_is_dead(tmp_path: Path) -> None:
     second = until(lambda: theirs.take("job"))  # it is not
     assert second == [*first, tmp_path / "job.1"]
     assert ours.take("job") is None
-    claims.release(second)
+    job_locks.release(second)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_dead_process_of_this_machine_holds_nothing(tmp_path: Path) -> None:
-    code = f"from ksflow.remote import jobs; import pathlib; jobs.Claims(pathlib.Path({str(tmp_path)!r}))"
+    code = f"from ksflow.remote import job_locks; import pathlib; job_locks.JobLocks(pathlib.Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", f"{code}.take('job')"], check=True)
-    assert claims.Claims(tmp_path).take("job") == [tmp_path / "job.0", tmp_path / "job.1"]
+    assert job_locks.JobLocks(tmp_path).take("job") == [tmp_path / "job.0", tmp_path / "job.1"]
 
 
 # -- several workers, and those that die -----------------------------------------------------------
@@ -489,8 +497,8 @@ def test_ctrl_c_finishes_the_job_and_once_more_frees_it(asking: SpoolEvaluator, 
 def test_a_worker_starts_itself_again_with_newer_code(asking: SpoolEvaluator, problem: Problem) -> None:
     with working(asking.spool.root) as started:
         until(lambda: "waits for jobs" in started.lines)
-        manifest = asking.spool.root / kit.FOLDER / "manifest.json"
-        payload.write(manifest, {"files": {**(payload.read(manifest) or {})["files"], "ksflow/old.py": "1"}})
+        manifest = asking.spool.root / worker_payload.FOLDER / "manifest.json"
+        job_store.write(manifest, {"files": {**(job_store.read(manifest) or {})["files"], "ksflow/old.py": "1"}})
         until(lambda: started.lines.count("waits for jobs") == 2)
         name = posted(asking, problem, WRONG)
         assert until(lambda: asking.spool.result(name)).verdict is Verdict.INCORRECT
