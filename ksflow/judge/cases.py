@@ -3,17 +3,19 @@
 import importlib.util
 import inspect
 import secrets
+import signal
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 
-from ksflow.judge.own_check import ProblemCheck
 from ksflow.judge.tolerance import ALL, Expected, expected
 from ksflow.sandbox.runners.pytree import Flat
 
@@ -21,6 +23,8 @@ _ALIGN = 256
 _PAGE = 4096
 _PATIENCE_S = 60.0
 """For a problem's own check of one answer, where the problem does not say."""
+_AGAIN_S = 0.5
+"""A check that catches the interruption is interrupted again."""
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -61,7 +65,7 @@ class Layout:
     input_bytes: int
     output_bytes: int
     binding: Mapping[str, Any] = field(default_factory=dict)
-    """How a candidate of another format is called (`foreign.tree.Flat`); empty where it gets the tensors."""
+    """How a candidate of another format is called (`pytree.Flat`); empty where it gets the tensors."""
 
     @cached_property
     def inputs(self) -> tuple[Piece, ...]:
@@ -89,13 +93,12 @@ class Entry:
     packed: torch.Tensor
     expected: tuple[Expected, ...]
     number: int = 0
-    """Which of a stock's contents it is: what a report may say while the seed is still a secret."""
+    """Which of a pool's contents it is: what a report may say while the seed is still a secret."""
     uses: int = 0
     """In how many judgements it was shown."""
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
         return self.packed.nbytes + sum(3 * e.low.nbytes + (0 if e.sample is None else 8) for e in self.expected)
 
 
@@ -116,16 +119,13 @@ class Reference:
         self._there = {"device": where} if "device" in inspect.signature(self.generate).parameters else {}
         self.kernel: Callable[..., Any] = module.ref_kernel
         self.oracle: Callable[..., Any] | None = getattr(module, "oracle", None)
-        self.property_check = self._own(module, "property_check")
-        self.upstream = self._own(module, "upstream_check")
+        seconds = float(problem.get("limits", {}).get("check_s", _PATIENCE_S))
+        self.property_check, self.upstream = (
+            ProblemCheck(name, check, self.kernel, seconds) if (check := getattr(module, name, None)) else None
+            for name in ("property_check", "upstream_check")
+        )
         if self.oracle is None and self.property_check is None:
             raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
-
-    def _own(self, module: ModuleType, name: str) -> ProblemCheck | None:
-        """The problem's check of that name, where it has one."""
-        check = getattr(module, name, None)
-        seconds = float(self.problem.get("limits", {}).get("check_s", _PATIENCE_S))
-        return ProblemCheck(name, check, self.kernel, seconds) if check is not None else None
 
     def layout(self, data: Tensors) -> Layout:
         """Lay out a case's tensors: inputs in one slot, outputs in another."""
@@ -155,6 +155,15 @@ class Reference:
         """A case's tensors, drawn where they are used if the problem can do that (`generate_input(..., device)`)."""
         return self.generate(**case["params"], **self._there, seed=seed)
 
+    def objection(self, data: Tensors, outputs: Tensors) -> str:
+        """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
+        if self.property_check is None:
+            return ""
+        try:
+            return self.property_check(data, bare(outputs))
+        except CheckBroke as error:
+            return str(error)
+
     def expect(self, data: Tensors, most: int = ALL) -> tuple[Expected, ...]:
         """What must come out for these inputs, with its bound; nothing where only a property is asked for."""
         if self.oracle is None:
@@ -167,8 +176,94 @@ class Reference:
         return tuple(expected(row, out, check, most) for row, out in zip(moved, outputs, strict=True))
 
 
+def bare(outputs: Tensors) -> Any:
+    """Outputs as a kernel returns them: a single one without its tuple."""
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+class CheckBroke(Exception):
+    """The check raised, or did not end, on an answer; the text says what happened, in one line."""
+
+
+class _Overdue(BaseException):
+    """Interrupts a check. No `except Exception` of its own stops it."""
+
+
+class ProblemCheck:
+    """`property_check` or `upstream_check` of a problem, as the judge asks it. Use it in a process' main thread.
+
+    On an answer that nobody foresaw (an index out of range, NaN, a permutation that is none) a check that is written
+    for sane answers may raise or loop for ever. That is the answer's fault as soon as the same check has passed the
+    reference's answer. Not covered: a single call into a library that does not end; there the evaluator's own patience
+    with the judge is what is left.
+
+    name: what the function is called in reference.py. kernel: the problem's `ref_kernel`. seconds: how long it may
+    take.
+    """
+
+    def __init__(self, name: str, check: Callable[..., str], kernel: Callable[..., Any], seconds: float) -> None:
+        self._name, self._check, self._kernel, self._seconds = name, check, kernel, seconds
+        self._proven = False
+
+    def __call__(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
+        """What the check says of an answer to `data`: "" when it passes, else why not.
+
+        Raises CheckBroke where it raises or hangs on this answer, and ValueError where it does so on the reference's
+        answer too: then the problem is at fault.
+        """
+        if not self._proven:
+            self._prove(data)
+            self._proven = True
+        try:
+            return self._asked(data, outputs)
+        except CheckBroke:
+            if not data[0].is_cuda:  # after a fault on a GPU nothing can be computed there any more, not even that
+                self._prove(data)
+            raise
+
+    def _prove(self, data: tuple[torch.Tensor, ...]) -> None:
+        """Have the check look at the reference's own answer. ValueError where it breaks on that."""
+        answer = self._kernel(data)
+        copied = tuple(out.clone() for out in answer) if isinstance(answer, tuple | list) else answer.clone()
+        try:
+            self._asked(data, copied)
+        except CheckBroke as error:
+            raise ValueError(f"{error}, on the reference's own answer too: mend it in reference.py") from error
+
+    def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
+        try:
+            with _within(self._seconds):
+                return self._check(data, outputs)
+        except _Overdue:
+            raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
+        except Exception as error:  # a problem's code on a stranger's bytes: anything may come
+            first = (str(error).splitlines() or [""])[0]
+            raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # also where the interruption came while it was being called off
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raises _Overdue in what is done meanwhile, or after it, where it takes longer."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise _Overdue
+
+    end = time.monotonic() + seconds
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if time.monotonic() > end:
+        raise _Overdue
+
+
 def loaded(name: str, path: Path) -> ModuleType:
-    """A problem's own Python, run: in processes for that only."""
+    """Run a problem's own Python as a module: in processes for that only."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,5 +1,4 @@
-"""Is it right? Calls a sandbox and looks at what it left: inputs, outputs, outputs of earlier calls, the answer's
-form."""
+"""Is it right? Calls a sandbox and looks at what it left: inputs, outputs, outputs of earlier calls."""
 
 import contextlib
 import random
@@ -9,15 +8,13 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.cases import Entry, Reference
+from ksflow.judge.cases import CheckBroke, Entry, Reference, bare
 from ksflow.judge.input_pool import CasePool
-from ksflow.judge.own_check import CheckBroke
 from ksflow.judge.sandboxed import Sandbox
-from ksflow.judge.tolerance import compare, errors, number, same_bytes, worst
+from ksflow.judge.tolerance import errors, first_error, number, same_bytes, worst
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer."""
-
 _SHOWN = 4096
 """Elements of an output that is shown as evidence, at most."""
 
@@ -42,7 +39,7 @@ class WaitBudget:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[float]:
-        """Spend some: gives what is left."""
+        """Gives what is left, and takes from it what passes meanwhile."""
         started = time.monotonic()
         try:
             yield max(self.left_s, 0.0)
@@ -71,7 +68,7 @@ class Caller:
         slots = bytes((self._next + step) % self.case.slots for step in range(len(entries)))
         self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):
-            self._release(slot)
+            self._compare_again(slot)
             self.sandbox.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(1, 0xFF))))
         return slots
 
@@ -85,7 +82,7 @@ class Caller:
     def close(self) -> None:
         """Look at the outputs that are still held. Raises Rejected."""
         for slot in list(self._held):
-            self._release(slot)
+            self._compare_again(slot)
 
     def share_of_bound(self) -> float:
         """The largest error of the latest two calls so far, as a share of their bounds."""
@@ -99,7 +96,7 @@ class Caller:
         assert self.reference.upstream is not None
         entry, region = next(reversed(self._held.values()))
         try:
-            return self.reference.upstream(self.case.layout.data(entry.packed), _one(self._outputs(region)))
+            return self.reference.upstream(self.case.layout.data(entry.packed), bare(self._outputs(region)))
         except CheckBroke as error:
             return str(error)
 
@@ -119,7 +116,8 @@ class Caller:
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _release(self, slot: int) -> None:
+    def _compare_again(self, slot: int) -> None:
+        """Let go of a slot's outputs, if they are still as they were. Raises Rejected."""
         if slot not in self._held:
             return
         entry, region = self._held.pop(slot)
@@ -132,24 +130,13 @@ class Caller:
             raise Rejected("reject-incorrect", f"{self.case.name}: wrote into its inputs", {"failed": self._at(entry)})
         outputs = self._outputs(self._held[slot][1])
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
-            finding = compare(want, output)
-            if not finding.right:
-                raise Rejected(
-                    "reject-incorrect",
-                    f"{self.case.name}: {_sentence(finding.detail)}",
-                    {"failed": {**self._at(entry), "output": index, **finding.detail}},
-                )
-        if said := self._objection(entry, outputs):
-            raise Rejected("reject-incorrect", f"{self.case.name}: {said}", {"failed": self._at(entry)})
-
-    def _objection(self, entry: Entry, outputs: tuple[torch.Tensor, ...]) -> str:
-        """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
+            if detail := first_error(want, output):
+                failed = {**self._at(entry), "output": index, **detail}
+                raise Rejected("reject-incorrect", f"{self.case.name}: {_sentence(detail)}", {"failed": failed})
         if self.reference.property_check is None:
-            return ""
-        try:
-            return self.reference.property_check(self.case.layout.data(entry.packed), _one(outputs))
-        except CheckBroke as error:
-            return str(error)
+            return
+        if said := self.reference.objection(self.case.layout.data(entry.packed), outputs):
+            raise Rejected("reject-incorrect", f"{self.case.name}: {said}", {"failed": self._at(entry)})
 
     def _outputs(self, region: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(piece.view(region) for piece in self.case.layout.outputs)
@@ -190,15 +177,8 @@ def check(  # noqa: PLR0913 - what is checked, with what, for how long
     return {**row, "upstream": said or "pass"} if reference.upstream is not None else row
 
 
-def _one(outputs: tuple[torch.Tensor, ...]) -> Any:
-    return outputs[0] if len(outputs) == 1 else outputs
-
-
 def _sentence(detail: dict[str, Any]) -> str:
-    got, want, bound = (_short(detail[name]) for name in ("got", "expected", "bound"))
+    values = (detail[name] for name in ("got", "expected", "bound"))
+    got, want, bound = (value if isinstance(value, str) else f"{value:.6g}" for value in values)
     where = f"first at {detail['index']}: got {got}, expected {want} within {bound}"
     return f"{detail['bad']} of {detail['of']} elements are off, {where}"
-
-
-def _short(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.6g}"

@@ -6,22 +6,25 @@ one test case; tiny tests may be too small to tell. What leaves out a part of th
 would pay, on the benchmark cases; what passes there once is played on more contents, as the judge has many for each.
 """
 
+import ast
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
+from ksflow.hardware.cost_model import evaluate
 from ksflow.judge.cases import Reference, Tensors
-from ksflow.judge.declared import mismatch
 from ksflow.judge.mutants import MUTANTS, Mutant, Right
-from ksflow.judge.own_check import CheckBroke
 from ksflow.judge.shortcuts import KINDS, Shortcut, found_on
-from ksflow.judge.tolerance import bits, compare, same_bits, worst
+from ksflow.judge.tolerance import bits, first_error, same_bits, worst
+from ksflow.records import Scalar
 
 Case = dict[str, Any]
 Row = tuple[str, bool, str]
 
+_STRIDES = re.compile(r"strides\s*(\(.*\))")
 _SHORTCUTS_S = 15.0
 """For shortcuts on all cases together, and as long again for a closer look at those that pass."""
 _CONTENTS, _FEWEST_CONTENTS = 8, 2
@@ -126,7 +129,7 @@ def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | No
 
 def _arguments(source: Source, case: Case) -> str:
     data = source.reference.data(case, case["seed"])
-    found = mismatch(source.problem["args"], data, case["params"])
+    found = _mismatch(source.problem["args"], data, case["params"])
     return f"case {case['name']}: {found}; correct args in problem.yaml or generate_input" if found else ""
 
 
@@ -175,15 +178,13 @@ def _reference(source: Source, case: Case) -> str:
     if shapes != declared or len(shapes) != source.reference.outputs:
         return f"case {case['name']}: ref_kernel returns {shapes}, the preallocated outputs are {declared}"
     for want, out in zip(right.want, right.outputs, strict=False):
-        finding = compare(want, out)
-        if not finding.right:
-            detail = finding.detail
+        if detail := first_error(want, out):
             return (
                 f"case {case['name']}: the reference fails its own bound: {detail['bad']} of {detail['of']} elements, "
                 f"first at {detail['index']}: got {detail['got']}, the oracle expects {detail['expected']} within "
                 f"{detail['bound']}; mend ref_kernel, or the oracle's expected value or magnitude"
             )
-    said = _said(source.reference, right.data, right.outputs)
+    said = source.reference.objection(right.data, right.outputs)
     return f"case {case['name']}: the reference fails property_check: {said}" if said else ""
 
 
@@ -229,19 +230,9 @@ def _run(reference: Reference, data: Tensors) -> Tensors:
 
 def _accepts(reference: Reference, right: Right, answer: Tensors) -> bool:
     """Whether the judge's rules would let an answer pass."""
-    if not all(compare(want, out).right for want, out in zip(right.want, answer, strict=False)):
+    if any(first_error(want, out) for want, out in zip(right.want, answer, strict=False)):
         return False
-    return not _said(reference, right.data, answer)
-
-
-def _said(reference: Reference, data: Tensors, outputs: Tensors) -> str:
-    """What `property_check` has against an answer; that it breaks on the answer is an objection, too."""
-    if reference.property_check is None:
-        return ""
-    try:
-        return reference.property_check(data, outputs[0] if len(outputs) == 1 else outputs)
-    except CheckBroke as error:
-        return str(error)
+    return not reference.objection(right.data, answer)
 
 
 def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
@@ -252,3 +243,55 @@ def _bytes(source: Source, data: Tensors) -> list[torch.Tensor]:
 
 def _equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return len(one) == len(other) and all(map(same_bits, one, other))
+
+
+def _mismatch(args: Sequence[Mapping[str, str]], data: Any, params: Mapping[str, Scalar]) -> str:
+    """The first thing that differs, in words; "" when nothing does."""
+    if not isinstance(data, tuple) or not all(isinstance(tensor, torch.Tensor) for tensor in data):
+        return "generate_input does not return a tuple of tensors"
+    roles = [arg["role"] for arg in args]
+    if hasattr(data, "binding"):  # imported: how many inputs there are, and their types, is the case's own affair
+        outputs = len(data.binding["outputs"])
+        return "" if outputs == roles.count("out") else f"the reference has {outputs} outputs, not {roles.count('out')}"
+    if len(data) != len(args):
+        return f"generate_input makes {len(data)} tensors, args declares {len(args)}"
+    if "out" not in roles or roles != sorted(roles, key=lambda role: role == "out"):
+        return f"the roles are {', '.join(roles)}; inputs come first, then at least one preallocated output"
+    found = (_argument_differs(arg, tensor, params) for arg, tensor in zip(args, data, strict=True))
+    return next((words for words in found if words), "")
+
+
+def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapping[str, Scalar]) -> str:
+    name = arg["name"]
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if arg.get("dtype", dtype) != dtype:
+        return f"{name} is {dtype}, args declares {arg['dtype']}"
+    shape, strides = tuple(tensor.shape), tensor.stride()
+    try:
+        declared = _numbers(arg.get("shape", ""), params)
+        steps = _numbers(written[1], params) if (written := _STRIDES.search(arg.get("layout", ""))) else None
+    except (ValueError, SyntaxError) as error:
+        return f"args of {name}: {error}"
+    if declared is not None and declared != shape:
+        return f"{name} has shape {shape}, args declares ({arg['shape']}) = {declared}"
+    if steps is not None and not _same_layout(shape, strides, steps):
+        return f"{name} has strides {strides}, args declares {steps}"
+    if steps is None and arg.get("layout", "").startswith("row-major") and not tensor.is_contiguous():
+        return f"{name} has strides {strides}, args declares row-major"
+    return ""
+
+
+def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """The step of a dimension with one element means nothing."""
+    if len(declared) != len(shape):
+        return False
+    return all(step == said for size, step, said in zip(shape, strides, declared, strict=True) if size > 1)
+
+
+def _numbers(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
+    """`m, k // 128` over a case's parameters; None where nothing is declared."""
+    if not text.strip():
+        return None
+    parsed = ast.parse(text.strip(), mode="eval").body
+    parts = parsed.elts if isinstance(parsed, ast.Tuple) else [parsed]
+    return tuple(int(evaluate(ast.unparse(part), params)) for part in parts)

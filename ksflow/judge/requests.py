@@ -20,6 +20,11 @@ from ksflow.sandbox import levels
 
 Json = dict[str, Any]
 
+_TOO_SMALL = (
+    "the device's memory is too small to judge such cases: take smaller ones (problem.cap=N, problem.cases=...). "
+)
+_NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
+
 
 class CorePinning:
     """Which cores this judge and its sandboxes sit on: two that no other judge here has taken, while there are any."""
@@ -30,10 +35,10 @@ class CorePinning:
         self.judge = cores
         if len(cores) > 1:
             ordered = sorted(cores)
-            self.sandbox = next(filter(self._take, reversed(ordered[1:])), ordered[-1])
-            self.judge = {next(filter(self._take, ordered[:-1]), ordered[0])}
+            self.sandbox = next(filter(self._reserve, reversed(ordered[1:])), ordered[-1])
+            self.judge = {next(filter(self._reserve, ordered[:-1]), ordered[0])}
 
-    def _take(self, core: int) -> bool:
+    def _reserve(self, core: int) -> bool:
         held = core_pinning.reserve_core(core)
         self._held += [held] if held else []
         return held is not None
@@ -47,12 +52,11 @@ class RequestHandler:
 
     def __init__(self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str = "") -> None:
         self.spinner = spinner
-        self.cores = os.sched_getaffinity(0)
-        self.seats = CorePinning(self.cores)
-        self.host = Host(light, heavy, self.seats.sandbox, levels.probe().level)
-        spinner.sit(self.seats.sandbox)
-        null = Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS))
-        self.backend = Backend(null)
+        self.all_cores = os.sched_getaffinity(0)
+        self.cores = CorePinning(self.all_cores)
+        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level)
+        spinner.pin(self.cores.sandbox)
+        self.backend = Backend(Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS)))
         if gpu:
             from ksflow.judge.device_backend import DeviceBackend
 
@@ -81,13 +85,13 @@ class RequestHandler:
             return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
 
     def _judge(self, pool: InputPool, request: Json) -> Json:
-        self._stay(self.seats.judge)
+        _move_to(self.cores.judge)
         try:
-            with self.spinner.on(), self.backend.lease():
+            with self.spinner.spinning(), self.backend.lease():
                 self.backend.release()
                 return Judgement(self.host, pool, self.backend, request).run()
         finally:
-            self._stay(self.cores)
+            _move_to(self.all_cores)
 
     def _pool(self, problem: Json) -> InputPool:
         name = key(problem)
@@ -98,19 +102,15 @@ class RequestHandler:
             self.backend.release()
         return self.pools[name]
 
-    def _stay(self, cores: set[int]) -> None:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, cores)
 
-
-_SHORT = "the device's memory is too small to judge such cases: take smaller ones (problem.cap=N, problem.cases=...). "
-_NULL_LIMITS = {"memory_mb": 256, "check_s": 86400.0, "time_s": 0.0}
+def _move_to(cores: set[int]) -> None:
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, cores)
 
 
 def _fault(error: Exception) -> Json:
     text = "".join(traceback.format_exception(error))[-4000:]
     reason = f"{type(error).__name__}: {error}".splitlines()[0] + place(error)
     if isinstance(error, torch.OutOfMemoryError):
-        reason = _SHORT + ". ".join(reason.split(". ")[1:3])
-    evidence = {"log": text}
-    return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
+        reason = _TOO_SMALL + ". ".join(reason.split(". ")[1:3])
+    return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": {"log": text}}

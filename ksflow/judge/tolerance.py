@@ -41,17 +41,6 @@ class Expected:
     """Whether there is a NaN in it."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """How an output compares."""
-
-    right: bool
-    worst: float
-    """The largest error, as a share of its bound."""
-    detail: dict[str, Any]
-    """The first bad element, where there is one."""
-
-
 def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Tensors of one size, flat and part by part, so that what is made of them stays small."""
     flat = [tensor.reshape(-1) for tensor in tensors]
@@ -110,26 +99,40 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     chunk = portion(value)
     for start in range(0, value.numel(), chunk):
         part = slice(start, start + chunk)
-        room = (magnitude[part] if magnitude.numel() > 1 else magnitude).double() * growth
+        slack = (magnitude[part] if magnitude.numel() > 1 else magnitude).double() * growth
         exact = value[part].double()
         if relative:
-            room = room + relative * exact.abs().nan_to_num(posinf=0.0)
-        exact, bound = _bounded(exact, room, out.dtype)
+            slack = slack + relative * exact.abs().nan_to_num(posinf=0.0)
+        exact, bound = _bounded(exact, slack, out.dtype)
         kept[part] = exact
         low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
         special |= bool(exact.isnan().any())
     return Expected(kept, low, high, sample, tuple(out.shape), special)
 
 
-def compare(want: Expected, got: torch.Tensor) -> Finding:
-    """Every element of `got` (or of the sample) against its bound."""
+def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
+    """Where `got` (or the sample of it) first exceeds its bound, and how many elements do; empty where none does."""
     flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
     good = (flat >= want.low) & (flat <= want.high)
     if want.special:
         good |= flat.isnan() & want.value.isnan()
     if bool(good.all()):
-        return Finding(True, 0.0, {})
-    return Finding(False, math.inf, _first(want, flat, ~good))
+        return {}
+    bad = ~good
+    place = int(bad.nonzero()[0])
+    at = place
+    if want.sample is not None:  # of the whole output
+        sampled = want.sample.numel() * _RUN
+        after = math.prod(want.shape) // _RUN * _RUN + place - sampled
+        at = after if place >= sampled else int(want.sample[place // _RUN]) * _RUN + place % _RUN
+    return {
+        "index": [int(i) for i in torch.unravel_index(torch.tensor(at), want.shape)],
+        "got": number(float(flat[place])),
+        "expected": number(float(want.value[place])),
+        "bound": number(float(want.high[place] - want.value[place])),
+        "bad": int(bad.sum()),
+        "of": bad.numel(),
+    }
 
 
 def worst(want: Expected, got: torch.Tensor) -> float:
@@ -138,8 +141,8 @@ def worst(want: Expected, got: torch.Tensor) -> float:
     if flat.numel() > _ENOUGH:
         want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
         flat = flat[:_ENOUGH]
-    room = torch.where(flat > want.value, want.high - want.value, want.value - want.low).double()
-    share = (flat - want.value).abs().double() / room
+    slack = torch.where(flat > want.value, want.high - want.value, want.value - want.low).double()
+    share = (flat - want.value).abs().double() / slack
     share = share[share.isfinite()]
     return min(float(share.max()), 1.0) if share.numel() else 0.0
 
@@ -187,11 +190,11 @@ def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
     return runs if whole == flat.numel() else torch.cat((runs, flat[whole:]))
 
 
-def _bounded(value: torch.Tensor, room: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _bounded(value: torch.Tensor, slack: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """What the output type makes of the values, and how far from them is right."""
     limits = torch.finfo(dtype)
     size = value.abs()
-    bound = room + size * (limits.eps / 2) + limits.tiny * limits.eps / 2
+    bound = slack + size * (limits.eps / 2) + limits.tiny * limits.eps / 2
     if size.numel() and not bool(size.max() < limits.max):  # some overflow to infinity, or are none to begin with
         overflow = size >= limits.max * (1 + limits.eps / 4)
         value = torch.where(overflow, value.sign() * math.inf, value)
@@ -208,29 +211,6 @@ def _inwards(edge: torch.Tensor, kind: torch.dtype, up: bool) -> torch.Tensor:
     bits = narrow.add_(0.0).view(torch.int32)  # -0 becomes 0
     step = torch.where(narrow < 0 if up else narrow > 0, -1, 1).to(torch.int32)
     return (bits + step * out).view(kind)
-
-
-def _first(want: Expected, flat: torch.Tensor, bad: torch.Tensor) -> dict[str, Any]:
-    place = int(bad.nonzero()[0])
-    index = [int(i) for i in torch.unravel_index(torch.tensor(_position(want, place)), want.shape)]
-    return {
-        "index": index,
-        "got": number(float(flat[place])),
-        "expected": number(float(want.value[place])),
-        "bound": number(float(want.high[place] - want.value[place])),
-        "bad": int(bad.sum()),
-        "of": bad.numel(),
-    }
-
-
-def _position(want: Expected, place: int) -> int:
-    """Where in the whole output the compared element number `place` lies."""
-    if want.sample is None:
-        return place
-    sampled = want.sample.numel() * _RUN
-    if place >= sampled:
-        return math.prod(want.shape) // _RUN * _RUN + place - sampled
-    return int(want.sample[place // _RUN]) * _RUN + place % _RUN
 
 
 def _eps(dtype: str) -> float:

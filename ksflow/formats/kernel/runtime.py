@@ -6,7 +6,7 @@ import torch
 
 from ksflow.formats.gpumode.runtime import GpuMode
 from ksflow.formats.runtime import Json, Params, SourceFiles, accepts
-from ksflow.judge.tolerance import compare, expected
+from ksflow.judge.tolerance import expected, first_error
 from ksflow.sandbox.runners.pytree import Tree, flatten
 
 _CHECK = {"c1": 8.0, "accumulate": "float32"}
@@ -38,9 +38,7 @@ class UserReference(GpuMode):
         rows = rows if isinstance(rows, list | tuple) else [rows]
         got: list[torch.Tensor] = flatten(outputs)[1]
         for row, out in zip(rows, got, strict=True):
-            finding = compare(expected(row, out, _CHECK), out)
-            if not finding.right:
-                at = finding.detail
+            if at := first_error(expected(row, out, _CHECK), out):
                 first = f"first at {at['index']}: {at['got']} for {at['expected']}"
                 return f"{at['bad']} of {at['of']} elements are off, {first}"
         return ""

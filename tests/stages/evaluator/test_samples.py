@@ -2,7 +2,7 @@
 
 import pytest
 
-from ksflow.judge.figures import CaseResult, CaseResults
+from ksflow.judge.comparison import CaseResult, CaseResults
 from ksflow.judge.overhead import NullTimings
 from ksflow.judge.samples import Samples, samples_of
 

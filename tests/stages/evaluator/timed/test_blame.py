@@ -10,8 +10,7 @@ import torch
 
 from evaluator import toy
 from evaluator.timed.test_contents import pool
-from ksflow.judge.comparison import Outcome
-from ksflow.judge.figures import CaseResult, CaseResults
+from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
