@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from ksflow.sandbox.driver import open_driver
-from ksflow.sandbox.runners.device import Launcher, Native
+from ksflow.sandbox.runners.cpu import Native
+from ksflow.sandbox.runners.device import Launcher
 from ksflow.sandbox.runners.torch_kernel import TorchRunner
 
 Json = dict[str, Any]
@@ -55,7 +56,7 @@ def _call(job: Json, data: Tensors) -> Callable[[], object]:
         return lambda: function(data)
     case = _message(job, data)
     if job["mode"] == "native":
-        return Native(os.path.abspath(job["file"])).stage(case, 0, 0)[0]
+        return Native(os.path.abspath(job["file"]), None).stage(case, 0, 0)[0]
     driver = open_driver("hip" if torch.version.hip else "cuda")
     return Launcher(driver, json.loads(Path(job["file"]).read_text())).stage(case, 0, 0)[0]
 

@@ -7,9 +7,10 @@
 
 import ctypes
 import importlib.util
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 _POSIX_FILE = 1
 _PINNED, _DEVICE = 1, 1
@@ -26,37 +27,18 @@ _BY_NUMBER = 70_100_000
 """HIP's version, 7.1, in the form it has it."""
 
 Pointer = int
+Work = Callable[[], None]
+_Value = TypeVar("_Value", ctypes.c_int, ctypes.c_float, ctypes.c_size_t, ctypes.c_ulonglong, ctypes.c_void_p)
 
 
 class DriverError(Exception):
     """The driver refused; the text has its name for it."""
 
 
-class _Location(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
-
-
-class _Flags(ctypes.Structure):
-    _fields_ = (
-        ("compression", ctypes.c_ubyte),
-        ("rdma", ctypes.c_ubyte),
-        ("usage", ctypes.c_ushort),
-        ("reserved", ctypes.c_ubyte * 4),
-    )
-
-
-class _Properties(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("handles", ctypes.c_int),
-        ("location", _Location),
-        ("metadata", ctypes.c_void_p),
-        ("flags", _Flags),
-    )
-
-
-class _Access(ctypes.Structure):
-    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+_PROPERTIES = struct.pack("=iiiiQ8x", _PINNED, _POSIX_FILE, _DEVICE, 0, 0)
+"""Of shared memory (CUmemAllocationProp): its type, how it is handed over, where it is; nothing more is asked for."""
+_ACCESS = struct.pack("=iii", _DEVICE, 0, _READ_WRITE)
+"""Of the first device to shared memory (CUmemAccessDesc)."""
 
 
 class Driver:
@@ -78,26 +60,30 @@ class Driver:
     def __init__(self) -> None:
         self._allowed: dict[int | None, int] = {}
         try:
-            self._library = self._load()
+            self._library = ctypes.CDLL(self._path())
         except OSError as error:
             raise DriverError(f"{self.library} cannot be loaded: {error}") from error
         self.call("Init", ctypes.c_uint(0))
         self._attach()
 
-    def _load(self) -> ctypes.CDLL:
-        return ctypes.CDLL(self.library)
+    def _path(self) -> str:
+        return self.library
 
     def _attach(self) -> None:
         """Have the primary context, the one that torch and the runtime use too."""
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self.call("DeviceGet", ctypes.byref(device), 0)
-        self.call("DevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("CtxSetCurrent", context)
+        device = self._get(ctypes.c_int, "DeviceGet", 0)
+        self.call("CtxSetCurrent", self._get(ctypes.c_void_p, "DevicePrimaryCtxRetain", device))
 
     def call(self, name: str, *arguments: Any) -> None:
         """One call of the driver's."""
         if status := getattr(self._library, self.prefix + self.names.get(name, name))(*arguments):
             raise DriverError(f"{name}: {self._text(status)}")
+
+    def _get(self, kind: type[_Value], name: str, *arguments: Any) -> _Value:
+        """What one call writes to where its first argument points."""
+        found = kind()
+        self.call(name, ctypes.byref(found), *arguments)
+        return found
 
     def _text(self, status: int) -> str:
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
@@ -115,23 +101,18 @@ class Driver:
 
     def granularity(self) -> int:
         """Shared memory comes in multiples of this."""
-        found = ctypes.c_size_t()
-        self.call("MemGetAllocationGranularity", ctypes.byref(found), ctypes.byref(_properties()), 0)
-        return found.value
+        return self._get(ctypes.c_size_t, "MemGetAllocationGranularity", _PROPERTIES, 0).value
 
     def share_memory(self, size: int) -> tuple[Pointer, int]:
         """Memory on the device, mapped here, and the file descriptor that another process maps it from."""
-        handle, file = ctypes.c_ulonglong(), ctypes.c_int()
-        self.call(
-            "MemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(_properties()), ctypes.c_ulonglong(0)
-        )
-        self.call("MemExportToShareableHandle", ctypes.byref(file), handle, _POSIX_FILE, ctypes.c_ulonglong(0))
+        none = ctypes.c_ulonglong(0)
+        handle = self._get(ctypes.c_ulonglong, "MemCreate", ctypes.c_size_t(size), _PROPERTIES, none)
+        file = self._get(ctypes.c_int, "MemExportToShareableHandle", handle, _POSIX_FILE, none)
         return self._map(handle, size), file.value
 
     def map_shared(self, file: int, size: int) -> Pointer:
         """Map what another process shares."""
-        handle = ctypes.c_ulonglong()
-        self.call("MemImportFromShareableHandle", ctypes.byref(handle), self._file(file), _POSIX_FILE)
+        handle = self._get(ctypes.c_ulonglong, "MemImportFromShareableHandle", self._file(file), _POSIX_FILE)
         return self._map(handle, size)
 
     def _file(self, number: int) -> Any:
@@ -144,27 +125,22 @@ class Driver:
         self.call("MemAddressFree", ctypes.c_ulonglong(pointer), ctypes.c_size_t(size))
 
     def _map(self, handle: ctypes.c_ulonglong, size: int) -> Pointer:
-        pointer, none = ctypes.c_ulonglong(), ctypes.c_ulonglong(0)
-        amount = ctypes.c_size_t(size)
-        self.call("MemAddressReserve", ctypes.byref(pointer), amount, ctypes.c_size_t(0), none, none)
-        self.call("MemMap", pointer, amount, ctypes.c_size_t(0), handle, none)
-        access = _Access(_Location(_DEVICE, 0), _READ_WRITE)
-        self.call("MemSetAccess", pointer, amount, ctypes.byref(access), ctypes.c_size_t(1))
+        amount, nothing, none = ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_ulonglong(0)
+        pointer = self._get(ctypes.c_ulonglong, "MemAddressReserve", amount, nothing, none, none)
+        self.call("MemMap", pointer, amount, nothing, handle, none)
+        self.call("MemSetAccess", pointer, amount, _ACCESS, ctypes.c_size_t(1))
         self.call("MemRelease", handle)  # the mapping holds it
         return pointer.value
 
     def allocate(self, size: int) -> Pointer:
         """Memory of this process."""
-        pointer = ctypes.c_ulonglong()
-        self.call("MemAlloc", ctypes.byref(pointer), ctypes.c_size_t(max(size, 1)))
-        return pointer.value
+        return self._get(ctypes.c_ulonglong, "MemAlloc", ctypes.c_size_t(max(size, 1))).value
 
     def map_host(self, address: int, size: int) -> Pointer:
         """Host memory as the device sees it."""
-        pointer = ctypes.c_ulonglong()
-        self.call("MemHostRegister", ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
-        self.call("MemHostGetDevicePointer", ctypes.byref(pointer), ctypes.c_void_p(address), ctypes.c_uint(0))
-        return pointer.value
+        place = ctypes.c_void_p(address)
+        self.call("MemHostRegister", place, ctypes.c_size_t(size), ctypes.c_uint(_REGISTER))
+        return self._get(ctypes.c_ulonglong, "MemHostGetDevicePointer", place, ctypes.c_uint(0)).value
 
     def unmap_host(self, address: int) -> None:
         """Undo `map_host`."""
@@ -172,20 +148,14 @@ class Driver:
 
     # -- the default stream ----------------------------------------------------------------------
 
-    def submit(self, call: Callable[[], None]) -> None:
+    def submit(self, call: Work) -> None:
         """Make a call that puts work on the stream."""
         call()
 
     def wait(self, pointer: Pointer, value: int) -> None:
         """What follows on the stream waits until the word there is at least `value`."""
-        self.call(
-            "StreamWaitValue32",
-            None,
-            ctypes.c_ulonglong(pointer),
-            ctypes.c_uint(value),
-            ctypes.c_uint(_AT_LEAST),
-            *self.wait_tail,
-        )
+        number, at_least = ctypes.c_uint(value), ctypes.c_uint(_AT_LEAST)
+        self.call("StreamWaitValue32", None, ctypes.c_ulonglong(pointer), number, at_least, *self.wait_tail)
 
     def write(self, pointer: Pointer, value: int) -> None:
         """When all before is done, write a word."""
@@ -193,8 +163,7 @@ class Driver:
 
     def clear(self, pointer: Pointer, size: int) -> None:
         """Write zeros."""
-        amount = ctypes.c_size_t(size)
-        self.call("MemsetD8Async", ctypes.c_ulonglong(pointer), ctypes.c_ubyte(0), amount, None)
+        self.call("MemsetD8Async", ctypes.c_ulonglong(pointer), ctypes.c_ubyte(0), ctypes.c_size_t(size), None)
 
     def synchronize(self) -> None:
         """Wait for everything in this context."""
@@ -202,9 +171,7 @@ class Driver:
 
     def event(self) -> ctypes.c_void_p:
         """One that keeps the time."""
-        event = ctypes.c_void_p()
-        self.call("EventCreate", ctypes.byref(event), ctypes.c_uint(0))
-        return event
+        return self._get(ctypes.c_void_p, "EventCreate", ctypes.c_uint(0))
 
     def record(self, event: ctypes.c_void_p) -> None:
         """Note the time on the stream."""
@@ -219,22 +186,17 @@ class Driver:
 
     def elapsed_us(self, before: ctypes.c_void_p, after: ctypes.c_void_p) -> float:
         """Between two events that have happened."""
-        found = ctypes.c_float()
-        self.call("EventElapsedTime", ctypes.byref(found), before, after)
-        return found.value * 1e3
+        return self._get(ctypes.c_float, "EventElapsedTime", before, after).value * 1e3
 
     # -- device code -----------------------------------------------------------------------------
 
     def load(self, code: bytes) -> ctypes.c_void_p:
         """A module from a cubin or a code object."""
-        module = ctypes.c_void_p()
-        self.call("ModuleLoadData", ctypes.byref(module), code)
-        return module
+        return self._get(ctypes.c_void_p, "ModuleLoadData", code)
 
     def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
         """A kernel, allowed to have so much dynamic shared memory, and what it was allowed before."""
-        function = ctypes.c_void_p()
-        self.call("ModuleGetFunction", ctypes.byref(function), module, name.encode())
+        function = self._get(ctypes.c_void_p, "ModuleGetFunction", module, name.encode())
         if shared > self._allowed.get(function.value, 0):
             self._allowed[function.value] = shared
             self.call("FuncSetAttribute", function, _SHARED_LIMIT, ctypes.c_int(shared))
@@ -277,21 +239,20 @@ class Hip(Driver):
     wait_tail = (ctypes.c_uint(0xFFFFFFFF),)
     launcher = "ModuleLaunchKernel"
 
-    def _load(self) -> ctypes.CDLL:
+    def _path(self) -> str:
         """The one that torch brings, where it brings one: a process must not have two."""
         torch = importlib.util.find_spec("torch")
         folders = (torch.submodule_search_locations or []) if torch else []
         own = [str(path) for folder in folders if (path := Path(folder, "lib", self.library)).is_file()]
-        return ctypes.CDLL((*own, self.library)[0])
+        return (*own, self.library)[0]
 
     def _attach(self) -> None:
         self.call("SetDevice", 0)
 
     def _file(self, number: int) -> Any:
         """Up to ROCm 7.0 the import takes the address of the descriptor, then its number."""
-        version = ctypes.c_int()
-        self.call("RuntimeGetVersion", ctypes.byref(version))
-        return super()._file(number) if version.value >= _BY_NUMBER else ctypes.byref(ctypes.c_int(number))
+        version = self._get(ctypes.c_int, "RuntimeGetVersion").value
+        return super()._file(number) if version >= _BY_NUMBER else ctypes.byref(ctypes.c_int(number))
 
     def _text(self, status: int) -> str:
         describe = self._library.hipGetErrorString
@@ -299,9 +260,7 @@ class Hip(Driver):
         return str((describe(status) or b"?").decode())
 
     def function(self, module: ctypes.c_void_p, name: str, shared: int) -> ctypes.c_void_p:
-        function = ctypes.c_void_p()
-        self.call("ModuleGetFunction", ctypes.byref(function), module, name.encode())
-        return function
+        return self._get(ctypes.c_void_p, "ModuleGetFunction", module, name.encode())
 
     def parameters(self, function: ctypes.c_void_p) -> list[int] | None:
         return None
@@ -319,7 +278,3 @@ def open_driver(platform: str) -> Driver:
 def torch_device(platform: str) -> str:
     """Where torch has a platform's tensors."""
     return "cpu" if platform == "emulated" else "cuda"
-
-
-def _properties() -> _Properties:
-    return _Properties(_PINNED, _POSIX_FILE, _Location(_DEVICE, 0), None, _Flags())

@@ -9,17 +9,14 @@ import mmap
 import queue
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ksflow.sandbox import linux
-from ksflow.sandbox.driver import Driver, DriverError, Pointer
+from ksflow.sandbox.driver import Driver, DriverError, Pointer, Work
 
 _LOOK_S = 20e-6
-
-Work = Callable[[], None]
 
 
 @dataclass
@@ -38,7 +35,6 @@ class Emulated(Driver):
         self._stream.start()
 
     def call(self, name: str, *arguments: Any) -> None:
-        """There is none."""
         raise DriverError(f"{name}: an emulated GPU cannot")
 
     def granularity(self) -> int:
@@ -55,10 +51,7 @@ class Emulated(Driver):
         return pointer
 
     def allocate(self, size: int) -> Pointer:
-        found = mmap.mmap(-1, size)
-        pointer = ctypes.addressof(ctypes.c_char.from_buffer(found))
-        self._maps[pointer] = found
-        return pointer
+        return self.map_shared(-1, size)
 
     def unmap_shared(self, pointer: Pointer, size: int) -> None:
         del self._maps[pointer]
@@ -80,19 +73,22 @@ class Emulated(Driver):
 
     def wait(self, pointer: Pointer, value: int) -> None:
         def look() -> None:
-            while _word(pointer).value < value:
+            while ctypes.c_uint32.from_address(pointer).value < value:
                 time.sleep(_LOOK_S)
 
         self.submit(look)
 
     def write(self, pointer: Pointer, value: int) -> None:
         def put() -> None:
-            _word(pointer).value = value
+            ctypes.c_uint32.from_address(pointer).value = value
 
         self.submit(put)
 
     def clear(self, pointer: Pointer, size: int) -> None:
-        self.submit(partial(_zero, pointer, size))
+        def zero() -> None:
+            ctypes.memset(pointer, 0, size)
+
+        self.submit(zero)
 
     def synchronize(self) -> None:
         """Wait until the stream is empty. Raises what a call raised; nothing queued after that call was done."""
@@ -133,11 +129,3 @@ class Emulated(Driver):
             work()
         except BaseException as error:  # noqa: BLE001 - as on a GPU: told when the stream is waited for
             self._fault = error
-
-
-def _word(pointer: Pointer) -> ctypes.c_uint32:
-    return ctypes.c_uint32.from_address(pointer)
-
-
-def _zero(pointer: Pointer, size: int) -> None:
-    ctypes.memset(pointer, 0, size)

@@ -15,14 +15,17 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 LARGEST_TEXT = 4000
 LARGEST_MESSAGE = 1 << 16
 NONCE = 8
 CASE, GO, DONE = b"ca", b"go", b"ok"
 _POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
+
+Call = Callable[[], None]
+Json = dict[str, Any]
 
 
 class WrongResult(Exception):
@@ -32,11 +35,11 @@ class WrongResult(Exception):
 class Runner(Protocol):
     """Knows how to call a kernel of one language."""
 
-    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
-        """One ready call per slot."""
+    def stage(self, case: Json, inputs: Any, outputs: Any) -> list[Call]:
+        """One ready call per slot. The regions are `mmap`s, or addresses on a device."""
 
 
-def prepare(order: dict[str, Any]) -> None:
+def prepare(order: Json) -> None:
     """Import what calls such a kernel, while whatever goes wrong can still not be the kernel's doing."""
     mode = order.get("device", {}).get("mode", "")
     if order["language"] == "triton" and not mode:
@@ -45,29 +48,28 @@ def prepare(order: dict[str, Any]) -> None:
         importlib.import_module("ksflow.sandbox.runners.torch_kernel")
 
 
-def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Be the box. `fds`: socket, inputs, outputs, log, and the artefact where there is one."""
+def run(order: Json, fds: list[int]) -> None:
+    """Be the sandbox. `fds`: socket, inputs, outputs, log, and the artefact where there is one. Never returns."""
     socket_fd, inputs_fd, outputs_fd, log_fd, *artefact = fds
-    os.dup2(log_fd, 1)
-    os.dup2(log_fd, 2)
-    os.close(log_fd)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    judge = socket.socket(fileno=socket_fd)
-    with answering(judge):
+    with answering(socket_fd, log_fd) as judge:
         inputs = mmap.mmap(inputs_fd, order["inputs_bytes"], _POPULATE)
         outputs = mmap.mmap(outputs_fd, order["outputs_bytes"], _POPULATE)
         runner = _runner(order, artefact)
         judge.send(b"ready")
         _serve(judge, runner, inputs, outputs)
-    raise AssertionError("a box never returns")
 
 
 @contextlib.contextmanager
-def answering(judge: socket.socket) -> Iterator[None]:
-    """A box's life: however it ends, the judge is told, and the process is over."""
+def answering(socket_fd: int, log_fd: int) -> Iterator[socket.socket]:
+    """A sandbox's life, with the socket to the judge: however it ends, the judge is told, and the process is over."""
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    judge = socket.socket(fileno=socket_fd)
     status = 1
     try:
-        yield
+        yield judge
         status = 0
     except WrongResult as error:
         _tell(judge, "wrong", str(error))
@@ -80,7 +82,7 @@ def answering(judge: socket.socket) -> Iterator[None]:
 
 
 def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mmap.mmap) -> None:
-    calls: list[Callable[[], None]] = []
+    calls: list[Call] = []
     while message := judge.recv(LARGEST_MESSAGE):
         word, nonce, body = message[:2], message[2 : 2 + NONCE], message[2 + NONCE :]
         if word == GO:
@@ -91,10 +93,10 @@ def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mma
         judge.send(DONE + nonce)
 
 
-def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
+def _runner(order: Json, artefact: list[int]) -> Runner:
     if order["language"] == "cpp":
         return Native(f"/proc/self/fd/{artefact[0]}" if artefact else None)
-    speak()
+    log_by_line()
     if order["language"] == "triton":
         from ksflow.sandbox.runners.interpreted import TritonInterpreted
 
@@ -104,37 +106,42 @@ def _runner(order: dict[str, Any], artefact: list[int]) -> Runner:
     return TorchRunner(order["main"])
 
 
-def speak() -> None:
-    """Have what Python code prints in the log line by line: nothing is flushed when a box ends."""
+def log_by_line() -> None:
+    """Have what Python code prints in the log line by line: nothing is flushed when a sandbox ends."""
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 class Native:
-    """A shared object with `custom_kernel(pointers..., sizes..., strides)`; without one, a call that does nothing."""
+    """A shared object with `custom_kernel(pointers..., sizes..., strides)`, after which come more arguments (a GPU's
+    stream); without a library, a call that does nothing.
+    """
 
-    def __init__(self, library: str | None) -> None:
+    def __init__(self, library: str | None, *more: None) -> None:
         loaded = ctypes.CDLL(library)
         self.function = loaded.custom_kernel if library else loaded.abs
         self.function.restype = None
+        self._more = more
 
-    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+    def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
         """One ready call per slot."""
-        bases = [ctypes.addressof(ctypes.c_char.from_buffer(region)) for region in (inputs, outputs)]
+        bases = [
+            region if isinstance(region, int) else ctypes.addressof(ctypes.c_char.from_buffer(region))
+            for region in (inputs, outputs)
+        ]
         strides = [stride for piece in case["pieces"] for stride in piece["strides"]]
         flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
-        sizes = [ctypes.c_int64(value) for value in case["dims"]]
-        calls = []
-        for slot in range(case["slots"]):
-            pointers = [
-                ctypes.c_void_p(bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"])
-                for piece in case["pieces"]
-            ]
-            calls.append(_bind(self.function, [*pointers, *sizes, flat]))
-        return calls
+        last = [*map(ctypes.c_int64, case["dims"]), flat, *self._more]
+        slots = (map(ctypes.c_void_p, pointers(case, bases, slot)) for slot in range(case["slots"]))
+        return [_bind(self.function, [*first, *last]) for first in slots]
 
 
-def _bind(function: Callable[..., None], arguments: list[Any]) -> Callable[[], None]:
+def pointers(case: Json, bases: Sequence[int], slot: int) -> list[int]:
+    """Where a slot's tensors lie."""
+    return [bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"] for piece in case["pieces"]]
+
+
+def _bind(function: Callable[..., None], arguments: list[Any]) -> Call:
     return lambda: function(*arguments)
 
 

@@ -1,11 +1,11 @@
 """The candidate's process on a GPU: queue calls behind gates, say when they are queued and how long they took.
 
-Inputs and outputs are device memory that the judge made for this box alone. Every call has a number. On the default
+Inputs and outputs are device memory that the judge made for this sandbox alone. Every call has a number. On the default
 stream it waits until the judge's word, in memory that both processes and the device see, has reached that number; then
 comes a small write of this process's own, during which the device fetches the commands of the call, as it would have
-had it not waited; then an event, the call, another event, and the same number as this box's word. The judge writes the
-inputs of a call only after the word of the call before it. So what the host has to do is done before any inputs exist,
-the clocks see the device's work only, and no call finds the inputs of another one.
+had it not waited; then an event, the call, another event, and the same number as this sandbox's word. The judge writes
+the inputs of a call only after the word of the call before it. So what the host has to do is done before any inputs
+exist, the clocks see the device's work only, and no call finds the inputs of another one.
 
 Messages are those of `cpu`, with GO + number + first call + slots, and QUEUED + number before DONE + number + times.
 """
@@ -14,15 +14,26 @@ import base64
 import ctypes
 import json
 import mmap
-import os
-import signal
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from ksflow.sandbox.driver import Driver, Pointer, open_driver, torch_device
-from ksflow.sandbox.runners.cpu import DONE, GO, LARGEST_MESSAGE, NONCE, answering, speak
+from ksflow.sandbox.runners.cpu import (
+    DONE,
+    GO,
+    LARGEST_MESSAGE,
+    NONCE,
+    Call,
+    Json,
+    Native,
+    Runner,
+    answering,
+    log_by_line,
+    pointers,
+)
 
 QUEUED = b"qu"
 FIRST = struct.Struct("=I")
@@ -31,43 +42,28 @@ TIME = struct.Struct("=d")
 GATE_BYTES = 4096
 _SCRATCH_BYTES = 64
 FLAG = 64
-"""Where in the shared page the box's word is; the judge's is at 0."""
-
-Call = Callable[[], None]
-Json = dict[str, Any]
+"""Where in the shared page the sandbox's word is; the judge's is at 0."""
 
 
-class Runner(Protocol):
-    """Knows how to call a kernel of one kind."""
+def run(order: Json, fds: list[int]) -> None:
+    """Be the sandbox. `fds`: socket, inputs, outputs, the gate's page, log, and the artefact where there is one.
 
-    def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
-        """One ready call per slot, which starts the kernel on the default stream."""
-
-
-def run(order: Json, fds: list[int]) -> NoReturn:
-    """Be the box. `fds`: socket, inputs, outputs, the gate's page, log, and the artefact where there is one."""
+    Never returns.
+    """
     socket_fd, inputs_fd, outputs_fd, gate_fd, log_fd, *artefact = fds
-    os.dup2(log_fd, 1)
-    os.dup2(log_fd, 2)
-    os.close(log_fd)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    judge = socket.socket(fileno=socket_fd)
     platform = order["device"]["platform"]
-    with answering(judge):
+    with answering(socket_fd, log_fd) as judge:
         if order["device"]["mode"].endswith("torch"):
             import torch
 
             torch.zeros(1, device=torch_device(platform))  # the context, as torch wants it
         driver = open_driver(platform)
-        inputs, outputs = (
-            driver.map_shared(fd, order[size])
-            for fd, size in ((inputs_fd, "inputs_bytes"), (outputs_fd, "outputs_bytes"))
-        )
+        inputs = driver.map_shared(inputs_fd, order["inputs_bytes"])
+        outputs = driver.map_shared(outputs_fd, order["outputs_bytes"])
         gate = Gate(driver, gate_fd)
         runner = _runner(order, driver, artefact)
         judge.send(b"ready")
         _serve(judge, gate, runner, (inputs, outputs))
-    raise AssertionError("a box never returns")
 
 
 class Gate:
@@ -124,11 +120,11 @@ def _runner(order: Json, driver: Driver, artefact: list[int]) -> Runner:
         case "null" | "null torch":
             return Null(driver)
         case "native":
-            return Native(f"/proc/self/fd/{artefact[0]}")
-    from ksflow.sandbox.runners.torch_kernel import DeviceRunner
+            return Native(f"/proc/self/fd/{artefact[0]}", None)
+    from ksflow.sandbox.runners.torch_kernel import TorchRunner
 
-    speak()
-    return DeviceRunner(order["main"], torch_device(order["device"]["platform"]))
+    log_by_line()
+    return TorchRunner(order["main"], torch_device(order["device"]["platform"]))
 
 
 class Launcher:
@@ -168,7 +164,10 @@ class Launcher:
         if len(sizes) < len(numbers) or (len(sizes) > len(numbers) and not launch["spare"]):
             raise ValueError(f"{launch['kernel']} takes {len(sizes)} arguments, its launch line has {len(numbers)}")
         numbers += [0] * (len(sizes) - len(numbers))  # Triton's scratch
-        kept = [ctypes.create_string_buffer(_bytes(*pair), pair[1]) for pair in zip(numbers, sizes, strict=True)]
+        kept = [
+            ctypes.create_string_buffer(number.to_bytes(size, "little", signed=number < 0), size)
+            for number, size in zip(numbers, sizes, strict=True)
+        ]
         addresses = (ctypes.c_void_p * max(len(kept), 1))(*map(ctypes.addressof, kept))
         return function, [*launch["grid"], *launch["block"]], launch["shared"], addresses, kept
 
@@ -189,37 +188,4 @@ class Null:
     def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
         """One ready call per slot."""
         size = sum(piece["bytes"] for piece in case["pieces"] if piece["out"])
-        return [self._call(outputs + slot * case["pitch"][1], size) for slot in range(case["slots"])]
-
-    def _call(self, pointer: Pointer, size: int) -> Call:
-        return lambda: self.driver.clear(pointer, size)
-
-
-class Native:
-    """A shared object with `custom_kernel(pointers..., sizes..., strides, stream)`; its pointers are the device's."""
-
-    def __init__(self, library: str) -> None:
-        self.function = ctypes.CDLL(library).custom_kernel
-        self.function.restype = None
-
-    def stage(self, case: Json, inputs: Pointer, outputs: Pointer) -> list[Call]:
-        """One ready call per slot."""
-        strides = [stride for piece in case["pieces"] for stride in piece["strides"]]
-        flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
-        sizes = [ctypes.c_int64(value) for value in case["dims"]]
-        return [
-            self._call([*map(ctypes.c_void_p, pointers(case, (inputs, outputs), slot)), *sizes, flat, None])
-            for slot in range(case["slots"])
-        ]
-
-    def _call(self, arguments: list[Any]) -> Call:
-        return lambda: self.function(*arguments)
-
-
-def pointers(case: Json, bases: tuple[Pointer, Pointer], slot: int) -> list[Pointer]:
-    """Where a slot's tensors lie."""
-    return [bases[piece["out"]] + slot * case["pitch"][piece["out"]] + piece["offset"] for piece in case["pieces"]]
-
-
-def _bytes(number: int, size: int) -> bytes:
-    return number.to_bytes(size, "little", signed=number < 0)
+        return [partial(self.driver.clear, outputs + slot * case["pitch"][1], size) for slot in range(case["slots"])]

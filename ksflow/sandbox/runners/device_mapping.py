@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-_QUIET = ("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "set_device", "reset_peak_memory_stats")
+_IGNORED = ("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "set_device", "reset_peak_memory_stats")
 
 
 @contextlib.contextmanager
@@ -18,14 +18,14 @@ def cuda_means(where: str) -> Iterator[None]:
     if where.startswith("cuda"):
         yield
         return
-    kept = {name: getattr(torch.cuda, name) for name in (*_QUIET, "device")}
+    kept = {name: getattr(torch.cuda, name) for name in (*_IGNORED, "device")}
     generator = torch.Generator
     try:
-        for name in _QUIET:
-            setattr(torch.cuda, name, _quiet(name))
+        for name in _IGNORED:
+            setattr(torch.cuda, name, _ignored(name))
         torch.cuda.device = _Nowhere  # type: ignore[assignment,misc]
         torch.Generator = _generator(generator, where)  # type: ignore[assignment,misc]
-        with _Elsewhere(where):
+        with _DeviceMapping(where):
             yield
     finally:
         torch.Generator = generator  # type: ignore[misc]
@@ -37,7 +37,7 @@ class _Nowhere(contextlib.nullcontext[None]):
     """A device to be on, where there is none."""
 
 
-def _quiet(name: str) -> Any:
+def _ignored(name: str) -> Any:
     """What there is to do on a device that is not there. Torch's compiler wants each to be a function of its own."""
 
     def nothing(*_: Any, **__: Any) -> None: ...
@@ -51,18 +51,18 @@ def _generator(real: Any, where: str) -> type:
         """Still a type, for annotations and `isinstance`; what it makes are the real ones."""
 
         def __new__(cls, device: Any = "cpu") -> Any:
-            return real(device=where if _there(device) else device)
+            return real(device=where if _is_cuda(device) else device)
 
     return Generator
 
 
-def _there(value: object) -> bool:
-    return (isinstance(value, torch.device) and value.type == "cuda") or (
-        isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
-    )
+def _is_cuda(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and value.partition(":")[0] == "cuda"
 
 
-class _Elsewhere(TorchFunctionMode):
+class _DeviceMapping(TorchFunctionMode):
     """Every call of torch's, with its devices exchanged."""
 
     def __init__(self, where: str) -> None:
@@ -72,8 +72,8 @@ class _Elsewhere(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") == "cuda" and args:
             return args[0].to(self._where)
-        told = {name: self._where if _there(value) else value for name, value in (kwargs or {}).items()}
-        return func(*(self._where if _there(value) else value for value in args), **told)
+        told = {name: self._where if _is_cuda(value) else value for name, value in (kwargs or {}).items()}
+        return func(*(self._where if _is_cuda(value) else value for value in args), **told)
 
 
 def seeded(seed: int) -> None:

@@ -9,16 +9,13 @@ here.
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from ksflow.sandbox.runners.cpu import WrongResult
+from ksflow.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.pytree import build, ordered, returned, unpack
-
-Json = dict[str, Any]
-Call = Callable[[], None]
 
 
 def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[torch.Tensor]], Call]:
@@ -45,17 +42,13 @@ def bound(module: ModuleType, binding: Json, where: str) -> Callable[[Sequence[t
             if not binding.get("trailing"):
                 _settle(result, like, outputs, binding["types"])
 
-        return call if not binding["device"] else _elsewhere(call, binding["device"])
+        def mapped() -> None:
+            with cuda_means(binding["device"]):
+                call()
+
+        return mapped if binding["device"] else call
 
     return ready
-
-
-def _elsewhere(call: Call, device: str) -> Call:
-    def mapped() -> None:
-        with cuda_means(device):
-            call()
-
-    return mapped
 
 
 def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., Any]:
@@ -64,8 +57,7 @@ def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., An
     if found is None:
         raise AttributeError(f"the kernel defines no {name}")
     if kind != "class":
-        function: Callable[..., Any] = found
-        return function
+        return cast(Callable[..., Any], found)
     init = unpack(binding["init"])
     seeded(binding["seed"])
     with cuda_means(binding["device"] or "cuda"):
@@ -73,8 +65,7 @@ def _function(module: ModuleType, binding: Json, where: str) -> Callable[..., An
         if dtype := binding.get("dtype"):
             made = made.to(getattr(torch, dtype))
     made.train(bool(binding.get("training", True)))
-    model: Callable[..., Any] = made
-    return model
+    return cast(Callable[..., Any], made)
 
 
 def _settle(result: Any, like: Any, outputs: Sequence[torch.Tensor], types: Sequence[str]) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
+from ksflow.sandbox.runners.cpu import Call
 from ksflow.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
 from ksflow.source.launches import with_constants
 
-SWITCH = "TRITON_INTERPRET"
+_SWITCH = "TRITON_INTERPRET"
 _STALE = 0xFF
 """What workspaces are filled with: NaN in every float format, so that what was never written shows."""
 
@@ -31,29 +32,40 @@ class TritonInterpreted:
 
         To be called before anything imports Triton, which decides then how functions are compiled.
         """
-        assert "triton" not in sys.modules or os.environ.get(SWITCH) == "1"
-        os.environ[SWITCH] = "1"
+        assert "triton" not in sys.modules or os.environ.get(_SWITCH) == "1"
+        os.environ[_SWITCH] = "1"
         _round_like_devices()
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         self._plans: Mapping[str, Any] | None = order.get("plans")
         if self._plans is None:
             self._host = TorchRunner(order["main"])
-        else:
-            self._modules = _variants(order["main"], order["variants"])
+            return
+        path = Path.cwd() / order["main"]
+        text = path.read_text(encoding="utf-8")
+        sys.path.insert(0, str(path.parent))
+        texts = [with_constants(text, values) for values in order["variants"]]
+        self._modules = [_module(f"kernel_{index}", str(path), one) for index, one in enumerate(texts)]
 
-    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Call]:
         """One ready call per slot. The slots share the workspaces."""
         if self._plans is None:
             return self._host.stage(case, inputs, outputs)
         plan = self._plans[case["name"]]
         regions = [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)]
-        spaces = tuple(_space(room["dtype"], room["elements"]) for room in plan["workspaces"])
+        spaces = tuple(_workspace(getattr(torch, one["dtype"]), one["elements"]) for one in plan["workspaces"])
         module = self._modules[plan["variant"]]
-        return [
-            _together([_launch(module, step, tensors(case, regions, slot), spaces) for step in plan["launches"]])
-            for slot in range(case["slots"])
-        ]
+
+        def ready(data: Tensors) -> Call:
+            launches = [_launch(module, step, data, spaces) for step in plan["launches"]]
+
+            def call() -> None:
+                for launch in launches:
+                    launch()
+
+            return call
+
+        return [ready(tensors(case, regions, slot)) for slot in range(case["slots"])]
 
 
 def _round_like_devices() -> None:
@@ -74,17 +86,8 @@ def _round_like_devices() -> None:
     interpreter._convert_float = rounded
 
 
-def _variants(main: str, variants: list[Mapping[str, str]]) -> list[ModuleType]:
-    """The source once for each set of values. Triton reads the text of functions again, so each has its own name."""
-    path = Path.cwd() / main
-    text = path.read_text(encoding="utf-8")
-    sys.path.insert(0, str(path.parent))
-    return [
-        _module(f"kernel_{index}", str(path), with_constants(text, values)) for index, values in enumerate(variants)
-    ]
-
-
 def _module(name: str, path: str, text: str) -> ModuleType:
+    """The source with one set of values. Triton reads the text of functions again, so each has a name of its own."""
     file = f"{path}, {name}"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     module = ModuleType(name)
@@ -93,8 +96,7 @@ def _module(name: str, path: str, text: str) -> ModuleType:
     return module
 
 
-def _space(dtype: str, elements: int) -> torch.Tensor:
-    kind: torch.dtype = getattr(torch, dtype)
+def _workspace(kind: torch.dtype, elements: int) -> torch.Tensor:
     return torch.full((elements * kind.itemsize,), _STALE, dtype=torch.uint8).view(kind)
 
 
@@ -106,11 +108,3 @@ def _launch(module: ModuleType, step: Mapping[str, Any], data: Tensors, spaces: 
     arguments = [places[kind][value] if kind in places else value for kind, value in step["args"]]
     ready = kernel[tuple(step["grid"])]
     return lambda: ready(*arguments, **step["constants"])
-
-
-def _together(launches: list[Callable[[], None]]) -> Callable[[], None]:
-    def call() -> None:
-        for launch in launches:
-            launch()
-
-    return call

@@ -1,4 +1,4 @@
-"""A program run in a box, such as a compiler: its log goes to a pipe, one file that it made is handed out as bytes."""
+"""A program run in a sandbox, such as a compiler: its log goes to a pipe, one file that it made goes out as bytes."""
 
 import os
 import shutil
@@ -12,12 +12,12 @@ _NO_FILE = 120
 
 
 def run(order: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Be the box. `fds`: log, and where the file's bytes go."""
+    """Be the sandbox. `fds`: log, and where the file's bytes go."""
     log, result = fds
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        environment = {**os.environ, **order["environment"], "LC_ALL": "C"}  # HOME and TMPDIR are the box's
+        environment = {**os.environ, **order["environment"], "LC_ALL": "C"}  # HOME and TMPDIR are the sandbox's
         done = subprocess.run(
             order["command"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, check=False
         )

@@ -1,7 +1,7 @@
 """Arguments of any shape as flat tensors: what a foreign function takes, taken apart and put together again.
 
 A tree is a tensor, a list, a tuple, a named tuple, a dict or a dataclass of trees, or any other value, which is
-constant: pickled by the judge, unpickled in the box, never the other way round.
+constant: pickled by the judge, unpickled in the sandbox, never the other way round.
 """
 
 import base64
@@ -27,7 +27,7 @@ class Flat(tuple[torch.Tensor, ...]):
 
     binding: `tree` (packed), `order`: for each tensor of the tree its place here; `inout`: pairs of places, whose
     first is copied into the second before a call; `results`: the places of what the call returns, in order;
-    `entry`, `init`, `seed`, `device`, `trailing`: see `sandbox.foreign`.
+    `entry`, `init`, `seed`, `device`, `trailing`: see `foreign`.
     """
 
     binding: Mapping[str, Any]
@@ -62,18 +62,18 @@ def flatten(tree: Tree) -> tuple[Tree, list[torch.Tensor]]:
 
 
 def portable(tree: Tree) -> Tree:
-    """The tree as it is. TypeError where a module is in it: the state it keeps cannot be seen."""
-    _map(tree, torch.nn.Module, _refuse)
+    """The tree as it is. Raises TypeError where a module is in it: the state it keeps cannot be seen."""
+
+    def refuse(module: torch.nn.Module) -> None:
+        kind = type(module).__name__
+        raise TypeError(f"{kind} is a torch.nn.Module; only tensors and plain values go in and out of a sandbox")
+
+    _map(tree, torch.nn.Module, refuse)
     return tree
 
 
-def _refuse(module: torch.nn.Module) -> None:
-    kind = type(module).__name__
-    raise TypeError(f"{kind} is a torch.nn.Module; only tensors and plain values go in and out of a box")
-
-
 def build(shape: Tree, tensors: Sequence[torch.Tensor]) -> Tree:
-    """The way back."""
+    """The tree of a shape, as `flatten` returns it, with these tensors."""
     return _map(shape, Leaf, lambda leaf: tensors[leaf.index])
 
 
@@ -89,7 +89,7 @@ def returned(result: Tree) -> list[Any]:
 
 
 def ordered(result: Tree, like: Tree) -> Tree:
-    """The result with its dicts in the order that those of `like` have. KeyError where they have other names."""
+    """The result with its dicts in the order of those of `like`. Raises KeyError where they have other names."""
     if isinstance(result, Mapping) and isinstance(like, Mapping):
         if {*result} != {*like}:
             raise KeyError(f"with {', '.join(map(repr, result))}, expected {', '.join(map(repr, like))}")
@@ -100,7 +100,7 @@ def ordered(result: Tree, like: Tree) -> Tree:
 
 
 def pack(shape: Tree) -> str:
-    """A tree without tensors, as text for the box. Types that only the judge has become plain ones."""
+    """A tree without tensors, as text for the sandbox. Types that only the judge has become plain ones."""
     made = io.BytesIO()
     _Pickler(made).dump(shape)
     return base64.b64encode(made.getvalue()).decode()
@@ -123,7 +123,7 @@ def _named(name: str, fields: Sequence[str], values: tuple[Any, ...]) -> Any:
 
 
 def unpack(text: str) -> Tree:
-    """Of what the judge packed."""
+    """The tree that the judge packed."""
     return pickle.loads(base64.b64decode(text))
 
 

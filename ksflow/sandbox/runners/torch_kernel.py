@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.runners.cpu import WrongResult
+from ksflow.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.sandbox.runners.foreign import bound
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 class TorchRunner:
-    """A module with `custom_kernel(data)`."""
+    """A module with `custom_kernel(data)`. `where`: what torch calls the device on which regions are addresses."""
 
-    def __init__(self, main: str) -> None:
+    def __init__(self, main: str, where: str = "cpu") -> None:
         torch.set_num_threads(1)
         torch.set_grad_enabled(False)
         path = os.path.join(os.getcwd(), main)
@@ -30,15 +30,17 @@ class TorchRunner:
         module = importlib.util.module_from_spec(spec)
         sys.modules["kernel"] = module
         spec.loader.exec_module(module)
-        self._module = module
+        self._module, self._where = module, where
         self._function: Callable[[Tensors], object] | None = getattr(module, "custom_kernel", None)
 
-    def stage(self, case: dict[str, Any], inputs: mmap.mmap, outputs: mmap.mmap) -> list[Callable[[], None]]:
+    def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
         """One ready call per slot."""
-        return self.over(case, [torch.frombuffer(region, dtype=torch.uint8) for region in (inputs, outputs)])
-
-    def over(self, case: dict[str, Any], regions: list[torch.Tensor]) -> list[Callable[[], None]]:
-        """The same over bytes that are tensors already."""
+        regions = [
+            device_bytes(region, pitch * case["slots"], self._where)
+            if isinstance(region, int)
+            else torch.frombuffer(region, dtype=torch.uint8)
+            for region, pitch in zip((inputs, outputs), case["pitch"], strict=True)
+        ]
         slots = [tensors(case, regions, slot) for slot in range(case["slots"])]
         if binding := case.get("binding"):
             return [*map(bound(self._module, binding, str(regions[0].device)), slots)]
@@ -47,28 +49,14 @@ class TorchRunner:
 
     @property
     def function(self) -> Callable[[Tensors], object]:
-        """The kernel's `custom_kernel`."""
+        """The kernel's `custom_kernel`. Raises AttributeError where it has none."""
         if self._function is None:
             raise AttributeError("the kernel defines no custom_kernel")
         return self._function
 
-    def _call(self, data: Tensors, outputs: int) -> Callable[[], None]:
+    def _call(self, data: Tensors, outputs: int) -> Call:
         function = self.function
         return lambda: _settle(function(data), data[len(data) - outputs :])
-
-
-class DeviceRunner:
-    """The same on a GPU; `where`: what torch calls it."""
-
-    def __init__(self, main: str, where: str) -> None:
-        self._where = where
-        self._runner = TorchRunner(main)
-
-    def stage(self, case: dict[str, Any], inputs: int, outputs: int) -> list[Callable[[], None]]:
-        """One ready call per slot."""
-        sizes = [pitch * case["slots"] for pitch in case["pitch"]]
-        regions = zip((inputs, outputs), sizes, strict=True)
-        return self._runner.over(case, [device_bytes(*region, self._where) for region in regions])
 
 
 class _Bytes:
@@ -86,11 +74,11 @@ def device_bytes(pointer: int, size: int, where: str) -> torch.Tensor:
 
 
 def tensors(case: dict[str, Any], regions: list[torch.Tensor], slot: int) -> Tensors:
+    """A slot's tensors, as views of the regions that inputs and outputs lie in."""
     found = []
     for piece in case["pieces"]:
         start = slot * case["pitch"][piece["out"]] + piece["offset"]
-        dtype = getattr(torch, piece["dtype"])
-        flat = regions[piece["out"]][start : start + piece["bytes"]].view(dtype)
+        flat = regions[piece["out"]][start : start + piece["bytes"]].view(getattr(torch, piece["dtype"]))
         found.append(flat.as_strided(piece["sizes"], piece["strides"]))
     return tuple(found)
 
