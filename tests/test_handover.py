@@ -16,7 +16,7 @@ import torch
 import toy_driver
 
 from ksflow.export import export_winner
-from ksflow.export.companions import apart
+from ksflow.export.companions import mark_modules
 from ksflow.export.loader import Facts, loader
 from ksflow.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
@@ -257,7 +257,7 @@ def test_solutions_of_two_definitions_have_names_and_modules_of_their_own(
 
 def test_imports_of_files_beside_are_renamed_and_no_others() -> None:
     main = "# ü\nimport a, os, b as c; from a import x\nfrom os import a\nfrom . import a\nfrom ab import y\n"
-    text, files = apart(main, {"a.py": "import b\n", "b.py": "import ab\n", "k.h": "import a\n"}, "77")
+    text, files = mark_modules(main, {"a.py": "import b\n", "b.py": "import ab\n", "k.h": "import a\n"}, "77")
     assert text == main.replace("import a, os, b as c", "import a_77 as a, os, b_77 as c").replace("m a i", "m a_77 i")
     assert files == {"a_77.py": "import b_77 as b\n", "b_77.py": "import ab\n", "k.h": "import a\n"}
 

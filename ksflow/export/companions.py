@@ -10,43 +10,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 
-def apart(main: str, beside: Mapping[str, str], mark: str) -> tuple[str, dict[str, str]]:
+def mark_modules(main: str, beside: Mapping[str, str], mark: str) -> tuple[str, dict[str, str]]:
     """A main file's text and the files beside it, where Python modules have a mark in their names and are imported so.
 
     mark: letters and digits. What is no Python is as it was.
     """
     names = {PurePath(name).stem: f"{PurePath(name).stem}_{mark}" for name in beside if name.endswith(".py")}
     files = {
-        f"{names[PurePath(name).stem]}.py" if name.endswith(".py") else name: _importing(text, names, name)
+        f"{names[PurePath(name).stem]}.py" if name.endswith(".py") else name: _importing(text, names)
+        if name.endswith(".py")
+        else text
         for name, text in beside.items()
     }
-    return _importing(main, names, "main.py"), files
+    return _importing(main, names), files
 
 
-def _importing(text: str, names: Mapping[str, str], file: str) -> str:
+def _importing(text: str, names: Mapping[str, str]) -> str:
     """The text with other names where it imports modules."""
-    if not file.endswith(".py"):
-        return text
     lines = [line.encode() for line in text.splitlines(keepends=True)]
-    for node, old, new in sorted(_edits(ast.parse(text), names), key=lambda edit: _place(edit[0]), reverse=True):
-        row, column = _place(node)
+    for row, column, old, new in sorted(_edits(ast.parse(text), names), reverse=True):
         line = lines[row - 1]
         lines[row - 1] = line[:column] + line[column:].replace(old.encode(), new.encode(), 1)
     return b"".join(lines).decode()
 
 
-def _place(node: ast.ImportFrom | ast.alias) -> tuple[int, int]:
-    return node.lineno, node.col_offset
-
-
-def _edits(module: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[ast.ImportFrom | ast.alias, str, str]]:
-    """Where an import is, what it says, and what it is to say."""
+def _edits(module: ast.Module, names: Mapping[str, str]) -> Iterator[tuple[int, int, str, str]]:
+    """Line and column of each import, what it says, and what it is to say."""
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom) and node.module and node.module in names and not node.level:
-            yield node, f"from {node.module} ", f"from {names[node.module]} "
+            yield node.lineno, node.col_offset, f"from {node.module} ", f"from {names[node.module]} "
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in names:
                     said = alias.asname or alias.name
                     old = f"{alias.name} as {said}" if alias.asname else alias.name
-                    yield alias, old, f"{names[alias.name]} as {said}"
+                    yield alias.lineno, alias.col_offset, old, f"{names[alias.name]} as {said}"

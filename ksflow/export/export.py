@@ -1,7 +1,7 @@
 """The winner as the file that its problem's ecosystem takes: a submission, a `ModelNew`, a solution, or a module.
 
-What was written is asked once, as any candidate is: by the judge, in a box. Device code with launch lines is handed
-over with what launches it (`loader`).
+The judge tries what was written once, in a sandbox, as it does any candidate. Device code with launch lines comes with
+what launches it (`loader`).
 """
 
 import ast
@@ -13,9 +13,10 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ksflow.export.companions import apart
-from ksflow.export.loader import Facts, loader, unseen
-from ksflow.formats.flashinfer.solutions import params, solution, traces, write_lines
+from ksflow.export.companions import mark_modules
+from ksflow.export.loader import WORDLESS, Facts, indistinguishable, loader
+from ksflow.export.templates import BESIDE
+from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
@@ -26,21 +27,8 @@ _COMPILED = ("cpp", "cuda", "hip")
 _NAMES = {"gpumode": "submission.py", "popcorn": "submission.py", "kernelbench": "model_new.py", "flashinfer": "run.py"}
 """Format -> the file; every other problem's is a module."""
 _MODULE, _SOLUTION, _TRACES = "module.py", "solution.json", "traces.jsonl"
-_BESIDE = """import os as _os
-import sys as _sys
-import tempfile as _tempfile
-
-_BESIDE = {files!r}
-_folder = _tempfile.TemporaryDirectory(prefix="ksflow-")
-_sys.path.insert(0, _folder.name)
-for _name, _text in _BESIDE.items():
-    with open(_os.path.join(_folder.name, _name), "w", encoding="utf-8") as _out:
-        _out.write(_text)
-
-"""
 _MARK = 8
 """Digits of a kernel's digest that set its files and its solution apart from all others'."""
-_CHILD = "ksflow.export.facts"
 
 
 @dataclass(frozen=True)
@@ -72,32 +60,35 @@ def export_winner(
     for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
         (folder / name).unlink(missing_ok=True)
     file = folder / _NAMES.get(kind, _MODULE)
+    needs_facts = kernel.language in _COMPILED or _launched(kernel)
     try:
-        facts = _facts(problem, target, kernel) if kernel.language in _COMPILED or _launched(kernel) else None
-        text = _text(problem, target, trial, kind, facts)
+        facts = _facts(problem, target, kernel) if needs_facts else None
+        text = _head(problem, target, trial, kind) + (
+            loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
+        )
     except ValueError as error:
         return Exported((), (f"not handed over: {error}",))
     file.write_text(text, encoding="utf-8")
-    said, errors = _tried(problem, evaluate, file, text)
-    lints = [*_lints(kind, text), *_narrow(problem, kernel, file.name), *_guessed(problem, facts, file.name)]
-    if kind != "flashinfer":
-        return Exported((file,), (*said, *lints))
-    return Exported(_flashinfer(folder, problem, target, trial, baseline, errors), (*said, *lints))
+    said, errors = _judged(problem, evaluate, file, text)
+    said += _warnings(problem, kind, file, text, facts)
+    files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
+    return Exported(files, tuple(said))
 
 
-def _narrow(problem: Problem, kernel: Kernel, name: str) -> list[str]:
-    """A word on a file that takes no sizes but those judged, where these were cut for a CPU."""
+def _warnings(problem: Problem, kind: str, file: Path, text: str, facts: Facts | None) -> list[str]:
+    """What a server would refuse, sizes that were cut for a CPU, and numbers that no tensor tells."""
+    said = []
+    if kind in WORDLESS:
+        lines = [number for number, line in enumerate(text.splitlines(), start=1) if re.search("stream", line, re.I)]
+        shown = ", ".join(map(str, lines[:5]))
+        said += [f"warning: the word `stream` (lines {shown}) is refused by GPU MODE's server"] if lines else []
     cap = problem.origin.get("cap")
-    if cap is None or not (kernel.language in _COMPILED or _launched(kernel)):
-        return []
-    return [f"{name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)"]
-
-
-def _guessed(problem: Problem, facts: Facts | None, name: str) -> list[str]:
-    """A word on numbers that a kernel is given and that no tensor tells, where cases differ in them alone."""
-    rows = unseen(problem.dims, facts) if facts else {}
-    given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
-    return [f"{name}: calls the kernel with {given} where cases differ in nothing that tensors show"] if rows else []
+    if facts and cap is not None:
+        said.append(f"{file.name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)")
+    if rows := indistinguishable(problem.dims, facts) if facts else {}:
+        given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
+        said.append(f"{file.name}: calls the kernel with {given} where cases differ in nothing that tensors show")
+    return said
 
 
 def _launched(kernel: Kernel) -> bool:
@@ -105,58 +96,51 @@ def _launched(kernel: Kernel) -> bool:
     return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in launch_lines(kernel.main))
 
 
-def _text(problem: Problem, target: Target, trial: Trial, kind: str, facts: Facts | None) -> str:
-    """One file that has all of it. facts: of a kernel that must be launched. ValueError where that cannot be."""
-    kernel = trial.kernel
-    assert kernel is not None
-    head = _head(problem, target, trial, kind)
-    if facts:
-        return head + loader(problem, target, kernel, facts)
+def _python(problem: Problem, kernel: Kernel, kind: str) -> str:
+    """A kernel in Python as one file that holds those beside it."""
     main, *rest = kernel.files
     beside = {name: kernel.files[name] for name in rest}
-    if kind not in ("gpumode", "popcorn"):  # there they lie beside a submission
+    if kind not in WORDLESS:  # there they lie beside a submission
         beside |= {name: text for name, text in problem.files.items() if name not in beside}
-    text, beside = apart(kernel.files[main], beside, kernel.digest[:_MARK])
-    future, body = _future(text)
-    return head + future + (_BESIDE.format(files=beside) if beside else "") + body
-
-
-def _future(text: str) -> tuple[str, str]:
-    """(imports that must come first, the rest)."""
+    text, beside = mark_modules(kernel.files[main], beside, kernel.digest[:_MARK])
     lines = list(io.StringIO(text))
-    found = [one for one in ast.parse(text).body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
-    first = {number for one in found for number in range(one.lineno - 1, one.end_lineno or one.lineno)}
-    return "".join(lines[at] for at in sorted(first)), "".join(line for at, line in enumerate(lines) if at not in first)
+    imports = [one for one in ast.parse(text).body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    first = {number for one in imports for number in range(one.lineno - 1, one.end_lineno or one.lineno)}
+    future = "".join(lines[at] for at in sorted(first))
+    body = "".join(line for at, line in enumerate(lines) if at not in first)
+    return future + (BESIDE.format(files=beside) if beside else "") + body
 
 
 def _head(problem: Problem, target: Target, trial: Trial, kind: str) -> str:
     lines = []
-    if kind in ("gpumode", "popcorn"):
+    if kind in WORDLESS:
         said = {"leaderboard": problem.origin.get("leaderboard"), "gpu": problem.origin.get("gpu")}
         lines = [f"#!POPCORN {word} {value}" for word, value in said.items() if value]
     score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
     return "\n".join([*lines, f"# {problem.name}: kernel {trial.id} of ksflow{score}", ""])
 
 
-def _tried(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:
+def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:
     """What the judge says of the file: (in words, of each benchmark the errors)."""
     measure = getattr(evaluate, "measure", None)
     if measure is None:
         return [f"{file.name}: not tried: this evaluator runs no file here"], []
     others = tuple(case for case in problem.tests if case not in problem.benchmarks)
-    asked = replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
-    found: Evaluation = measure(asked, Kernel("python", {file.name: text}, ""))
+    checked = replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
+    found: Evaluation = measure(checked, Kernel("python", {file.name: text}, ""))
     if found.verdict is Verdict.HARNESS:
         return [f"{file.name}: not tried: {found.reason}"], []
     if found.verdict is not Verdict.UNTIMED:
         return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], []
-    rows = [_errors(row["errors"]) for row in found.evidence.get("checked", ())[: len(problem.benchmarks)]]
-    return [f"{file.name}: the judge finds that it answers as the reference does"], rows
-
-
-def _errors(outputs: list[list[float]]) -> Json:
-    absolute, relative = (max(float(one[place]) for one in outputs) for place in (0, 1))
-    return {"max_absolute_error": absolute, "max_relative_error": relative, "extra": None}
+    errors = [
+        {
+            "max_absolute_error": max(float(absolute) for absolute, *_ in row["errors"]),
+            "max_relative_error": max(float(relative) for _, relative, *_ in row["errors"]),
+            "extra": None,
+        }
+        for row in found.evidence.get("checked", ())[: len(problem.benchmarks)]
+    ]
+    return [f"{file.name}: the judge finds that it answers as the reference does"], errors
 
 
 def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
@@ -172,7 +156,7 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     }
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
-            found = run_isolated(_CHILD, order, _TIMEOUT_S, home=folder)
+            found = run_isolated("ksflow.export.facts", order, _TIMEOUT_S, home=folder)
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
         except IsolatedFailure as error:
@@ -180,29 +164,17 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
     return Facts(found["rows"], found["sources"])
 
 
-def _lints(kind: str, text: str) -> list[str]:
-    """What a server would refuse."""
-    if kind not in ("gpumode", "popcorn"):
-        return []
-    lines = [number for number, line in enumerate(text.splitlines(), start=1) if re.search("stream", line, re.I)]
-    shown = ", ".join(map(str, lines[:5]))
-    return [f"warning: the word `stream` (lines {shown}) is refused by GPU MODE's server"] if lines else []
-
-
 def _flashinfer(
-    folder: Path, problem: Problem, target: Target, trial: Trial, baseline: Trial | None, errors: list[Json]
+    run: Path, problem: Problem, target: Target, trial: Trial, baseline: Trial | None, errors: list[Json]
 ) -> tuple[Path, ...]:
     """The solution, and its traces where there is a time of the reference to tell."""
-    source = (folder / _NAMES["flashinfer"]).read_text(encoding="utf-8")
     assert trial.kernel is not None
     kind = "python" if trial.kernel.language in _COMPILED else trial.kernel.language
+    kernel = Kernel(kind, {run.name: run.read_text(encoding="utf-8")}, trial.kernel.report)
     definition = str(problem.origin["definition"])
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
-    passing = bool(problem.origin.get("destination"))
-    made = solution(
-        definition, name, Kernel(kind, {"run.py": source}, trial.kernel.report), "run", target.chip, passing
-    )
-    file = folder / _SOLUTION
+    made = solution(definition, name, kernel, "run", target.chip, bool(problem.origin.get("destination")))
+    file = run.with_name(_SOLUTION)
     file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     before = baseline.evaluation if baseline else None
     workloads = problem.origin["workloads"]
@@ -210,5 +182,6 @@ def _flashinfer(
     if not (trial.evaluation and before and before.accepted and errors and whole):
         return (file,)
     rows = traces(definition, name, workloads, (trial.evaluation, before), errors, target)
-    write_lines(folder / _TRACES, rows)
-    return file, folder / _TRACES
+    traced = run.with_name(_TRACES)
+    traced.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file, traced

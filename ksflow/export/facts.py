@@ -36,7 +36,8 @@ def main() -> None:
 
 
 def _facts(order: Json) -> Json:
-    reference = _reference(order)
+    sys.path.insert(0, order["root"])
+    reference = loaded("reference_of_problem", Path(order["root"], "reference.py"))
     sources: list[str] = []
     planned: dict[str, CasePlan] = {}
     if order["source"]:
@@ -50,43 +51,25 @@ def _facts(order: Json) -> Json:
     return {"rows": rows, "sources": sources}
 
 
-def _reference(order: Json) -> ModuleType:
-    sys.path.insert(0, order["root"])
-    return loaded("reference_of_problem", Path(order["root"], "reference.py"))
-
-
-def _device(order: Json) -> str:
-    """The one that is wanted, if it is here."""
-    return str(order["device"]) if torch.cuda.is_available() else "cpu"
-
-
-def _data(reference: ModuleType, case: Json, device: str) -> Tensors:
-    there = {"device": device} if "device" in inspect.signature(reference.generate_input).parameters else {}
-    data: Tensors = reference.generate_input(**case["params"], **there, seed=case["seed"])
-    return data
-
-
 def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
-    data = _data(reference, case, _device(order))
+    generate = reference.generate_input
+    device = order["device"] if torch.cuda.is_available() else "cpu"
+    there = {"device": device} if "device" in inspect.signature(generate).parameters else {}
+    data: Tensors = generate(**case["params"], **there, seed=case["seed"])
     first = len(data) - order["outputs"]
     binding = data.binding if isinstance(data, Flat) else {}
     returned = list(binding.get("results", ())) or list(range(first, len(data)))
     places = [*binding.get("order", range(len(data))), *(returned if binding.get("trailing") else ())]
+    types = [str(tensor.dtype).removeprefix("torch.") for tensor in data]
     outputs = {
-        place: [list(tensor.shape), list(tensor.stride()), _type(tensor)]
-        for place, tensor in enumerate(data)
-        if place >= first
+        place: [list(data[place].shape), list(data[place].stride()), types[place]] for place in range(first, len(data))
     }
-    given = [[list(data[place].shape), _steps(data[place]), _type(data[place])] for place in places]
+    given = [[list(data[place].shape), _strides(data[place]), types[place]] for place in places]
     return [given, [places, outputs, returned], [int(case["params"][name]) for name in order["dims"]]]
 
 
-def _type(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def _steps(tensor: torch.Tensor) -> list[int]:
-    """Strides, 0 where there is one element: any would do there."""
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """0 where there is one element: any would do there."""
     return [step if size > 1 else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)]
 
 

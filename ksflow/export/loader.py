@@ -4,7 +4,7 @@ A row for each judged case has in numbers all that a call needs: outputs, worksp
 out: nothing is run. Not covered: tensors of other sizes, strides or types than were judged, which the file refuses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,15 @@ _COMPILERS = {
     "cuda": 'shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"',
     "hip": 'shutil.which("hipcc") or "/opt/rocm/bin/hipcc"',
 }
+_BINARIES = {("cuda", True): "kernel.cubin", ("hip", True): "kernel.hsaco"}
+_FORMS = {
+    ("cuda", True): ["-cubin"],
+    ("hip", True): ["--genco"],
+    ("cuda", False): ["-shared", "-Xcompiler", "-fPIC"],
+}
+"""(language, device code alone) -> the options that say what is made; else a shared object."""
 _CURRENT = "torch.cuda.current_stream(data[0].device).cuda_stream"
-_WORDLESS = ("gpumode", "popcorn")
+WORDLESS = ("gpumode", "popcorn")
 """Formats whose server refuses the word `stream`: there, work goes where handle 0 leads."""
 _LAUNCHED = "(variant, workspaces (type, elements), launches)"
 
@@ -28,7 +35,7 @@ class Facts:
 
     rows: Sequence[Any]
     """Of each case [tensors that are given (sizes, strides, type), [places, outputs, places that are returned],
-    numbers, plan: as `recipe.Plan` has it, or None]."""
+    numbers, plan: as `launches.Plan` has it, or None]."""
     sources: Sequence[str]
     """The main file for each variant of a kernel with launch lines; empty without."""
 
@@ -36,47 +43,75 @@ class Facts:
 def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
     """The file's text, for the problem's format. ValueError where cases with the same tensors have other outputs."""
     kind = str(problem.origin.get("format", ""))
+    stream = "0" if kind in WORDLESS else _CURRENT
     if not facts.sources:
-        body = _host(problem, target, kernel, facts, kind)
+        last = "" if kernel.language == "cpp" else f", ctypes.c_void_p({stream})"
+        rows = _rows(facts, lambda row: tuple(row[2]))
+        body = host_code(problem, target, kernel, rows) + templates.HOST.format(last=last)
     elif kernel.language == "triton":
         body = _triton(kernel, facts)
     else:
-        body = _device(problem, target, kernel, facts, kind)
+        which = ", on its default queue (handle 0), whichever is current" if kind in WORDLESS else ""
+        calls = templates.DEVICE.format(**templates.DRIVERS[kernel.language], queue=stream, which=which)
+        body = _device_code(problem, target, kernel, facts) + templates.SPACES + calls
     return body + templates.ENTRIES.get(kind, templates.ENTRIES[""])
 
 
-def _host(problem: Problem, target: Target, kernel: Kernel, facts: Facts, kind: str) -> str:
-    """Its own host code launches it, or it runs on the host."""
-    names = [name for name in kernel.files if name.endswith(_endings(kernel.language))]
-    command = _command(problem, target, kernel.language, ("kernel.so", "-shared", *names))
+def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None = None) -> str:
+    """What compiles a kernel whose own host code launches it, or that runs on the host. rows: of the judged cases."""
     own = kernel.language == "cpp"
-    constants = [*([templates.CPP] if own else []), f"_COMMAND = {command}", f"_FILES = {_files(kernel.files)}"]
-    rows = _rows(facts, lambda row: tuple(row[2]))
+    endings = (".cpp", ".cc", ".c") if own else (ENDINGS[kernel.language],)
+    command = compile_command(
+        problem, target, kernel.language, [name for name in kernel.files if name.endswith(endings)]
+    )
+    if own:
+        constants = [templates.CPP, f"_COMMAND = _command({target.march!r}, *{command!r})"]
+    else:
+        constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]
     modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]
-    head = _head(modules, constants, rows, "numbers")
-    last = "" if own else f", ctypes.c_void_p({_queue(kind)})"
-    return head + templates.COMPILE.format(made="kernel.so") + templates.HOST.format(last=last)
+    head = _head(modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers")
+    return head + templates.COMPILE.format(made="kernel.so") + templates.KERNEL
 
 
-def _device(problem: Problem, target: Target, kernel: Kernel, facts: Facts, kind: str) -> str:
+def compile_command(
+    problem: Problem, target: Target, language: str, sources: Sequence[str], device_only: bool = False
+) -> list[str]:
+    """The words after the compiler's name."""
+    virtual = target.march.replace("sm_", "compute_", 1)
+    architecture = {
+        "cuda": [f"-gencode=arch={virtual},code={target.march}"],
+        "hip": [f"--offload-arch={target.march}"],
+    }
+    form = _FORMS.get((language, device_only), ["-shared", "-fPIC"])
+    made = _BINARIES.get((language, device_only), "kernel.so")
+    words = ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form]
+    return [*words, "-o", made, *sources]
+
+
+def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
     """CUDA or HIP that the driver launches."""
     main = next(iter(kernel.files))
-    form = ("kernel.cubin", "-cubin") if kernel.language == "cuda" else ("kernel.hsaco", "--genco")
-    command = _command(problem, target, kernel.language, (*form, main))
+    shared: list[dict[str, int]] = [{} for _ in facts.sources]  # of each variant: function -> bytes
+    for *_, plan in facts.rows:
+        most = shared[plan["variant"]]
+        for step in plan["launches"]:
+            most[step["kernel"]] = max(step["shared"], most.get(step["kernel"], 0))
     variants = [
-        f"({_files({**kernel.files, main: text})}, {shared!r})"
-        for text, shared in zip(facts.sources, _most_shared(facts), strict=True)
+        f"({_files({**kernel.files, main: text})}, {most!r})" for text, most in zip(facts.sources, shared, strict=True)
     ]
+    command = compile_command(problem, target, kernel.language, [main], device_only=True)
     constants = [
-        f"_COMMAND = {command}",
+        f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]",
         f"_VARIANTS = [{', '.join(variants)}]",
         '"""Files, and of each function the most dynamic shared memory in bytes."""',
     ]
     modules = ["ctypes", "functools", "os", "pathlib", "re", "shutil", "subprocess", "tempfile"]
-    head = _head(modules, constants, _rows(facts, lambda row: _planned(row[3], _launch)), _LAUNCHED)
-    which = ", on its default queue (handle 0), whichever is current" if kind in _WORDLESS else ""
-    calls = templates.DEVICE.format(**templates.DRIVERS[kernel.language], queue=_queue(kind), which=which)
-    return head + templates.COMPILE.format(made=form[0]) + templates.SPACES + calls
+
+    def launch(step: Json) -> tuple[Any, ...]:
+        return step["kernel"], (*step["grid"], *step["block"]), step["shared"], tuple(map(tuple, step["args"]))
+
+    head = _head(modules, constants, _rows(facts, lambda row: _planned(row[3], launch)), _LAUNCHED)
+    return head + templates.COMPILE.format(made=_BINARIES[kernel.language, True])
 
 
 def _triton(kernel: Kernel, facts: Facts) -> str:
@@ -84,14 +119,17 @@ def _triton(kernel: Kernel, facts: Facts) -> str:
     main = next(iter(kernel.files))
     files = ", ".join(_files({**kernel.files, main: text}) for text in facts.sources)
     modules = ["functools", "importlib.util", "os", "sys", "tempfile"]
-    head = _head(modules, [f"_VARIANTS = [{files}]"], _rows(facts, lambda row: _planned(row[3], _call)), _LAUNCHED)
+
+    def launch(step: Json) -> tuple[Any, ...]:
+        options = {**step["constants"], "num_warps": step["warps"], "num_stages": step["stages"]}
+        return step["kernel"], tuple(step["grid"]), tuple(map(tuple, step["args"])), options
+
+    rows = _rows(facts, lambda row: _planned(row[3], launch))
+    head = _head(modules, [f"_VARIANTS = [{files}]"], rows, _LAUNCHED)
     return head + templates.SPACES + templates.TRITON.format(main=main)
 
 
-# -- rows ------------------------------------------------------------------------------------------
-
-
-def unseen(dims: Sequence[str], facts: Facts) -> dict[str, int]:
+def indistinguishable(dims: Sequence[str], facts: Facts) -> dict[str, int]:
     """Names of numbers in which cases differ whose tensors do not -> what such cases are called with."""
     found: dict[str, int] = {}
     for rows in _by_tensors(facts).values():
@@ -110,7 +148,7 @@ def _by_tensors(facts: Facts) -> dict[str, list[Any]]:
     return found
 
 
-def _rows(facts: Facts, rest: Any) -> str:
+def _rows(facts: Facts, rest: Callable[[Any], tuple[Any, ...]]) -> str:
     """A line for each case. Of cases with the same tensors, which differ in numbers that a call does not show, the one
     with the largest: it asks most of a kernel. Whether that is right for the others, the judge says of the file.
     """
@@ -126,67 +164,22 @@ def _rows(facts: Facts, rest: Any) -> str:
     return "\n".join(lines)
 
 
-def _planned(plan: Json, launch: Any) -> tuple[Any, ...]:
-    rooms = tuple((room["dtype"], room["elements"]) for room in plan["workspaces"])
-    return plan["variant"], rooms, tuple(map(launch, plan["launches"]))
+def _planned(plan: Json, launch: Callable[[Json], tuple[Any, ...]]) -> tuple[Any, ...]:
+    workspaces = tuple((one["dtype"], one["elements"]) for one in plan["workspaces"])
+    return plan["variant"], workspaces, tuple(map(launch, plan["launches"]))
 
 
-def _launch(step: Json) -> tuple[Any, ...]:
-    return step["kernel"], (*step["grid"], *step["block"]), step["shared"], tuple(map(tuple, step["args"]))
-
-
-def _call(step: Json) -> tuple[Any, ...]:
-    options = {**step["constants"], "num_warps": step["warps"], "num_stages": step["stages"]}
-    return step["kernel"], tuple(step["grid"]), tuple(map(tuple, step["args"])), options
-
-
-def _most_shared(facts: Facts) -> list[dict[str, int]]:
-    """Of each variant, function -> bytes."""
-    found: list[dict[str, int]] = [{} for _ in facts.sources]
-    for *_, plan in facts.rows:
-        here = found[plan["variant"]]
-        for step in plan["launches"]:
-            here[step["kernel"]] = max(step["shared"], here.get(step["kernel"], 0))
-    return found
-
-
-# -- pieces of text --------------------------------------------------------------------------------
-
-
-def _head(modules: Sequence[str], constants: Sequence[str], rows: str, row: str) -> str:
+def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str) -> str:
     imports = "\n".join(f"import {name}" for name in modules)
-    return templates.HEAD.format(imports=imports, constants="\n".join(constants), rows=rows, row=row)
-
-
-def _queue(kind: str) -> str:
-    return "0" if kind in _WORDLESS else _CURRENT
-
-
-def _endings(language: str) -> tuple[str, ...]:
-    return (".cpp", ".cc", ".c") if language == "cpp" else (ENDINGS[language],)
+    head = templates.HEAD.format(imports=imports, constants="\n".join(constants))
+    return head + (templates.CASES.format(rows=rows, row=row) if rows is not None else "")
 
 
 def _files(files: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name!r}: {_quoted(text)}" for name, text in files.items()) + "}"
+    """A dictionary of files; a text stands as it is where Python can have it so."""
 
+    def quoted(text: str) -> str:
+        plain = text.isprintable() or all(letter.isprintable() or letter in "\n\t" for letter in text)
+        return f"r'''{text}'''" if plain and "'''" not in text and text[-1:] not in ("'", "\\") else repr(text)
 
-def _quoted(text: str) -> str:
-    """As it stands, where Python can have it so."""
-    plain = text.isprintable() or all(letter.isprintable() or letter in "\n\t" for letter in text)
-    return f"r'''{text}'''" if plain and "'''" not in text and text[-1:] not in ("'", "\\") else repr(text)
-
-
-def _command(problem: Problem, target: Target, language: str, rest: Sequence[str]) -> str:
-    """rest: what is made, the option that says so, the sources."""
-    virtual = target.march.replace("sm_", "compute_", 1)
-    made, how, *sources = rest
-    shared = how == "-shared"
-    options = {
-        "cpp": ["-fPIC"],
-        "cuda": [f"-gencode=arch={virtual},code={target.march}", *(["-Xcompiler", "-fPIC"] if shared else [])],
-        "hip": [f"--offload-arch={target.march}", *(["-fPIC"] if shared else [])],
-    }
-    words = ["-O3", "-std=c++20", *options[language], how, *defines(problem), "-o", made, *sources]
-    if language == "cpp":
-        return f"_command({target.march!r}, *{words!r})"
-    return f"[{_COMPILERS[language]}, *{words!r}]"
+    return "{" + ", ".join(f"{name!r}: {quoted(text)}" for name, text in files.items()) + "}"

@@ -1,53 +1,14 @@
 """The winner as files a user can take away: the kernel, its evidence, and what runs it or says how it is run."""
 
+import contextlib
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from ksflow.export import templates
+from ksflow.export.loader import compile_command, host_code
 from ksflow.records import DEVICE_LANGUAGES, Problem, Target, Trial, schema
-from ksflow.source.contract import defines, device_signature
+from ksflow.source.contract import device_signature
 from ksflow.source.tunables import launch_lines
-
-_LOADER = '''"""{title}: kernel {id}, {score:.4g} µs ({aggregate} of {cases}) on {chip}.
-
-`custom_kernel(data)` takes and returns what the problem's reference does. Compiled when it is first called.
-"""
-
-import ctypes
-import functools
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-_HERE = Path(__file__).parent
-_OPTIONS = {options!r}
-
-{command}
-@functools.cache
-def _kernel():
-    with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
-        library = os.path.join(folder, "kernel.so")
-        command = _command({march!r}, *_OPTIONS, "-o", library, *(str(_HERE / name) for name in {sources!r}))
-        subprocess.run(command, check=True)
-        found = ctypes.CDLL(library).custom_kernel
-    found.restype = None
-    return found
-
-
-def custom_kernel(data{asked}):
-    """Runs on CPU tensors; the last of `data` is the preallocated output, which is returned.{why}"""
-    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in data]
-    sizes = dict({sizes})
-    dims = [ctypes.c_int64(sizes[name]) for name in {dims!r}]
-    strides = [stride for tensor in data for stride in tensor.stride()]
-    _kernel()(*pointers, *dims, (ctypes.c_int64 * len(strides))(*strides))
-    return data[-1]
-'''
-
 
 _STRONG = """\
 It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
@@ -65,15 +26,6 @@ It launches itself on the stream that it is given. Pointers are the device's, `s
 elements, one tensor after the other, on the host:
 
     {signature};"""
-_NVCC = "nvcc -O3 -std=c++20 -gencode=arch={virtual},code={march} {defines}"
-_HIPCC = "hipcc -O3 -std=c++20 --offload-arch={march} {defines}"
-_BUILDS = {
-    ("cuda", True): f"{_NVCC} -cubin -o kernel.cubin {{main}}",
-    ("cuda", False): f"{_NVCC} -shared -Xcompiler -fPIC -o kernel.so {{main}}",
-    ("hip", True): f"{_HIPCC} --genco -o kernel.hsaco {{main}}",
-    ("hip", False): f"{_HIPCC} -shared -fPIC -o kernel.so {{main}}",
-}
-"""(language, strong mode) -> the command that compiles it."""
 
 
 def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, commit: str) -> Path:
@@ -81,7 +33,9 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     assert trial.kernel is not None
     assert trial.evaluation is not None
     folder.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # of the winner before, under other names
+        for name in map(str, json.loads((folder / "origin.json").read_text())["files"]):
+            (folder / Path(name).name).unlink(missing_ok=True)
     main = next(iter(trial.kernel.files))
     renamed = trial.kernel.language == "python" and "best.py" not in trial.kernel.files
     named = "best.py" if renamed else main  # the names of other languages' stand in what compiles them
@@ -102,18 +56,8 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
         return folder / named
     module = folder / "best.py"
-    module.write_text(_loader(problem, target, trial, files))
+    module.write_text(_module(problem, target, trial))
     return module
-
-
-def _clear(folder: Path) -> None:
-    """Away with the winner before, whose files may have other names."""
-    try:
-        before = json.loads((folder / "origin.json").read_text())["files"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return
-    for name in map(str, before):
-        (folder / Path(name).name).unlink(missing_ok=True)
 
 
 def _readme(problem: Problem, target: Target, trial: Trial, main: str) -> str:
@@ -127,34 +71,28 @@ def _readme(problem: Problem, target: Target, trial: Trial, main: str) -> str:
         how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
     else:
         how = _HOST.format(signature=device_signature(problem))
-    if found := _BUILDS.get((trial.kernel.language, strong)):
-        virtual = target.march.replace("sm_", "compute_", 1)
-        build = found.format(main=main, march=target.march, virtual=virtual, defines=" ".join(defines(problem)))
-        how += f"\n\nTo compile it:\n\n    {' '.join(build.split())}"
+    if compiler := {"cuda": "nvcc", "hip": "hipcc"}.get(trial.kernel.language):
+        words = compile_command(problem, target, trial.kernel.language, [main], device_only=strong)
+        how += f"\n\nTo compile it:\n\n    {' '.join([compiler, *words])}"
     cases = ", ".join(case.name for case in problem.benchmarks)
     score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}"
     return f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
 
 
-def _loader(problem: Problem, target: Target, trial: Trial, files: Iterable[str]) -> str:
+def _module(problem: Problem, target: Target, trial: Trial) -> str:
+    """A module that compiles a C++ kernel and calls it at any sizes."""
+    assert trial.kernel is not None
+    cases = ", ".join(case.name for case in problem.benchmarks)
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
-    names = ", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims)
-    return _LOADER.format(
-        title=problem.title,
-        id=trial.id,
-        score=trial.score_us,
-        aggregate=problem.score,
-        cases=", ".join(case.name for case in problem.benchmarks),
-        chip=target.chip,
-        command=templates.CPP,
-        options=["-std=c++20", "-O3", "-fPIC", "-shared", *defines(problem)],
-        march=target.march,
-        sources=[name for name in files if name.endswith((".cpp", ".cc", ".c"))],
+    call = templates.ANY_SIZE.format(
         dims=list(problem.dims),
-        sizes=names,
+        sizes=", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims),
         asked=f", *, {', '.join(asked)}" if asked else "",
         why=f" No shape says {', '.join(asked)}." if asked else "",
     )
+    score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}"
+    head = templates.BEST.format(title=problem.title, id=trial.id, score=score)
+    return head + host_code(problem, target, trial.kernel) + call
 
 
 def _size(problem: Problem, dim: str) -> str:

@@ -1,4 +1,4 @@
-"""Pieces of the files that `loader` writes: text that Python's `format` completes, so braces are doubled."""
+"""Text of the files that are written, which Python's `format` completes, so braces are doubled."""
 
 from collections.abc import Mapping
 
@@ -24,12 +24,14 @@ def custom_kernel(data):
 """,
 }
 """Format -> what its users call."""
-HEAD = '''{imports}
+HEAD = """{imports}
 
 import torch
 
 {constants}
-_ROWS = {{
+"""
+"""Imports and constants."""
+CASES = '''_ROWS = {{
 {rows}
 }}
 """Sizes, strides (0 where there is one element) and type of each tensor -> its place, outputs (sizes, strides, type),
@@ -85,7 +87,7 @@ def _compiled(files, use):
         return use(os.path.join(folder, {made!r}))
 '''
 """A source, through a compiler."""
-HOST = '''
+KERNEL = '''
 
 @functools.cache
 def _kernel():
@@ -93,7 +95,28 @@ def _kernel():
     found = _compiled(_FILES, ctypes.CDLL).custom_kernel
     found.restype = None
     return found
+'''
+"""A shared object's function."""
+BEST = '''"""{title}: kernel {id}, {score}.
 
+`custom_kernel(data)` takes and returns what the problem's reference does. Compiled when it is first called.
+"""
+
+'''
+"""How the module of a winner begins."""
+ANY_SIZE = '''
+
+def custom_kernel(data{asked}):
+    """Runs on CPU tensors; the last of `data` is the preallocated output, which is returned.{why}"""
+    sizes = dict({sizes})
+    strides = [stride for tensor in data for stride in tensor.stride()]
+    numbers = [ctypes.c_int64(sizes[name]) for name in {dims!r}]
+    pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in data]
+    _kernel()(*pointers, *numbers, (ctypes.c_int64 * len(strides))(*strides))
+    return data[-1]
+'''
+"""A call at any sizes, which the tensors' shapes tell."""
+HOST = """
 
 def _call(data):
     tensors, returned, numbers, _ = _tensors(data)
@@ -101,8 +124,8 @@ def _call(data):
     arguments = [*(ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors), *map(ctypes.c_int64, numbers)]
     _kernel()(*arguments, (ctypes.c_int64 * len(strides))(*strides){last})
     return _result(tensors, returned)
-'''
-"""A shared object that is called."""
+"""
+"""A shared object that is called at the sizes that were judged."""
 SPACES = '''
 
 @functools.cache
@@ -211,3 +234,16 @@ DRIVERS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """Language -> how its driver calls things."""
+BESIDE = """import os as _os
+import sys as _sys
+import tempfile as _tempfile
+
+_BESIDE = {files!r}
+_folder = _tempfile.TemporaryDirectory(prefix="ksflow-")
+_sys.path.insert(0, _folder.name)
+for _name, _text in _BESIDE.items():
+    with open(_os.path.join(_folder.name, _name), "w", encoding="utf-8") as _out:
+        _out.write(_text)
+
+"""
+"""Files that a module imports, which it holds."""

@@ -1,9 +1,7 @@
 """FlashInfer's solutions and traces, in and out: text only."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from ksflow.records import Evaluation, Json, Kernel, Target
 
@@ -101,8 +99,3 @@ def traces(
         told = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
         rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": told})
     return rows
-
-
-def write_lines(file: Path, rows: Sequence[Json]) -> None:
-    """JSON, one object a line."""
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
