@@ -13,7 +13,7 @@ OPTIONS = sorted(
     (folder.name, file.stem)
     for folder in shipped("conf").iterdir()
     if folder.is_dir()
-    for file in folder.glob("*.yaml")
+    for file in folder.glob("[!_]*.yaml")
 )
 KEYS = ("GEMINI_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OPENROUTER_API_KEY")
 KEYS += ("AZURE_API_KEY", "AZURE_API_BASE", "VERTEXAI_PROJECT", "AWS_REGION")

@@ -191,6 +191,6 @@ def of(command: str) -> str:
 def _groups() -> str:
     rows = []
     for folder in sorted(path for path in shipped("conf").iterdir() if path.is_dir()):
-        options = sorted(file.stem for file in folder.glob("*.yaml"))
+        options = sorted(file.stem for file in folder.glob("[!_]*.yaml"))
         rows.append(f"  {folder.name:10} {' '.join(options)}")
     return "\n".join(rows)

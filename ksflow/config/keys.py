@@ -140,4 +140,4 @@ def groups() -> frozenset[str]:
 
 def options(group: str) -> list[str]:
     """Those that ship."""
-    return sorted(file.stem for file in shipped("conf", group).glob("*.yaml"))
+    return sorted(file.stem for file in shipped("conf", group).glob("[!_]*.yaml"))
