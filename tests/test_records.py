@@ -1,16 +1,19 @@
 """Records that cannot contradict themselves, and files that cannot hold what a record refuses."""
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from conftest import accepted, draft, kernel
+from jsonschema import Draft202012Validator
 from pydantic import TypeAdapter, ValidationError
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
 from ksflow.records import (
+    Call,
     Evaluation,
     Experiment,
     Kernel,
@@ -150,12 +153,31 @@ def test_the_schemas_on_disk_are_the_records(kind: str) -> None:
     assert json.loads(shipped("schemas", f"{kind}.json").read_text()) == schema.export(kind)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("evaluation", accepted(3.0)),
+        ("plan", Plan(("a",), (Experiment("x", "y", (0.0, 1.0), 5.0),), (0,))),
+        ("call", Call("writer", "m", ())),
+    ],
+)
+def test_what_is_written_fits_the_schema_for_other_tools(kind: str, value: object) -> None:
+    Draft202012Validator(schema.export(kind)).validate(json.loads(schema.dump(kind, value)))
+
+
+def test_what_is_no_record_is_not_written() -> None:
+    for wrong in ({"wall_s": math.nan}, {"wall_s": "long"}):
+        with pytest.raises(ValueError, match=r"cannot be written|not JSON compliant"):
+            schema.dump("evaluation", replace(accepted(3.0), **wrong))
+
+
 def test_files_are_checked_when_read() -> None:
     good = schema.dump("evaluation", accepted(3.0))
     assert schema.load("evaluation", good, Evaluation) == accepted(3.0)
     for bad in (
         good.replace(b'"version": 1', b'"version": 2'),
         good.replace(b"3.0", b"NaN"),
+        good.replace(b'"evidence": {', b'"evidence": {"x": -Infinity, ').replace(b", }", b"}"),
         good.replace(b'"reason"', b'"raison"'),
         good.replace(b"accept", b"reject-incorrect"),
         good[:-20],

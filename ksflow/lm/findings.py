@@ -10,6 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from ksflow.records import Note, Status
@@ -88,7 +89,7 @@ def _relevance(notes: Sequence[Note], about: str) -> list[float]:
     if not about:
         return [0.0] * len(notes)
     sought = Counter(_words(about))
-    own = [set(_words(" ".join([note.title, note.text, *note.targets, *note.problems]))) for note in notes]
+    own = [_words_of(" ".join([note.title, note.text, *note.targets, *note.problems])) for note in notes]
     count = Counter(word for words in own for word in words)
     weight = {word: math.log(1 + len(notes) / often) for word, often in count.items()}
     found = []
@@ -97,6 +98,11 @@ def _relevance(notes: Sequence[Note], about: str) -> list[float]:
         total = math.fsum(weight[word] for word in words)
         found.append(math.fsum(weight[w] * (1 + math.log(sought[w])) for w in shared) / math.sqrt(total or 1.0))
     return found
+
+
+@lru_cache(4096)
+def _words_of(note: str) -> frozenset[str]:
+    return frozenset(_words(note))
 
 
 def _words(text: str) -> list[str]:

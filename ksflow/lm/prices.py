@@ -64,6 +64,8 @@ def paid(model: Model, response: Any) -> tuple[float, str]:
             return 0.0, ""
         return tokens_in * rated.usd_in + tokens_out * rated.usd_out, rated.source
     provider, name, namespaces = _route(model.model, model.engine)
+    if not (_listed(provider, response.model, namespaces) or _listed(provider, name, namespaces)):
+        return 0.0, ""
     usd, _ = estimate_cost(response, provider=provider, requested_model=name, namespaces=namespaces)
     return (0.0, "") if usd is None else (float(usd), _entry(model.model, model.engine)[1])
 
@@ -73,6 +75,12 @@ def tokens(model: Model, response: Any) -> tuple[int, int]:
     provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
     usage = usage_dict(response, provider)
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+
+
+@lru_cache
+def _listed(provider: str, name: str, namespaces: tuple[str, ...] | None) -> bool:
+    """Whether the list has the model; looking for one that it has not takes milliseconds."""
+    return bool(model_info(provider, name, namespaces=namespaces))
 
 
 @lru_cache

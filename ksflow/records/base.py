@@ -15,6 +15,7 @@ class Record:
     __pydantic_config__: ClassVar[dict[str, Any]] = {
         "extra": "forbid",
         "allow_inf_nan": False,
+        "ser_json_inf_nan": "constants",
         "strict": True,
     }
 

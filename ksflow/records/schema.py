@@ -1,15 +1,16 @@
-"""JSON on disk: versioned, checked against `schemas/*.json` when written and when read, never NaN.
+"""JSON on disk: versioned, checked once when written and once when read, never NaN.
 
-The schemas are exported from the records (`python -m ksflow.records.schema` rewrites them; a test compares), so other
-tools can read a lineage without this package. Parsing is strict: unknown keys and wrong types are refused.
+What a file may hold is what the records are: unknown keys and wrong types are refused. `schemas/*.json` says the same
+to other tools, which can read a lineage without this package (`python -m ksflow.records.schema` rewrites them; a test
+compares).
 """
 
 import json
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
-from jsonschema import Draft202012Validator
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, create_model
+from pydantic_core import PydanticSerializationError
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
@@ -30,19 +31,21 @@ T = TypeVar("T")
 
 
 def dump(kind: str, value: object) -> bytes:
-    """One record as checked, readable JSON bytes."""
-    body = {"version": VERSION, kind: _adapter(kind).dump_python(value, mode="json")}
-    _check(kind, body)
+    """One record as checked, readable JSON bytes. ValueError where a field is not of its type."""
+    try:
+        body = {"version": VERSION, kind: _adapter(kind).dump_python(value, mode="json", warnings="error")}
+    except PydanticSerializationError as error:
+        raise ValueError(f"{kind}.json cannot be written: {error}") from error
     return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:
     """The record in `data`. Raises LineageError that says what is wrong with it."""
     try:
-        body = json.loads(data, parse_constant=_refuse)
-        _check(kind, body)
-        return cast(T, _adapter(kind).validate_json(json.dumps(body[kind])))
-    except (ValueError, ValidationError) as error:
+        if b"NaN" in data or b"Infinity" in data:  # the words may stand in a text
+            json.loads(data, parse_constant=_refuse)
+        return cast(T, getattr(_file(kind).model_validate_json(data), kind))
+    except ValueError as error:
         first = str(error).strip().split("\n")
         raise LineageError(f"{kind}.json is not valid: {'; '.join(first[:3])}") from error
 
@@ -62,12 +65,6 @@ def export(kind: str) -> dict[str, Any]:
     }
 
 
-def _check(kind: str, body: object) -> None:
-    error = next(_validator(kind).iter_errors(body), None)
-    if error is not None:
-        raise ValueError(f"{error.json_path}: {error.message[:200]}")
-
-
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
@@ -78,8 +75,10 @@ def _adapter(kind: str) -> TypeAdapter[Any]:
 
 
 @cache
-def _validator(kind: str) -> Draft202012Validator:
-    return Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_text()))
+def _file(kind: str) -> type[BaseModel]:
+    """What a whole file of this kind is."""
+    fields: dict[str, Any] = {"version": (Literal[1], ...), kind: (KINDS[kind], ...)}
+    return create_model(kind, __config__={"extra": "forbid", "strict": True}, **fields)
 
 
 if __name__ == "__main__":
