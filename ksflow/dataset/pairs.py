@@ -44,7 +44,10 @@ def _formats(source: Source) -> Iterator[Row]:
             refused[group] = []
         if call.malformed:
             refused[group].append(call)
-        elif call.used and _right(source, call):
+        elif call.used:
+            verdicts = {trial.evaluation.verdict for trial in source.run.outcomes(call.about) if trial.evaluation}
+            if Verdict.ACCEPT not in verdicts or not verdicts.isdisjoint(CHEATS):
+                continue
             for bad in refused.pop(group, []):
                 yield from _pair(source, "format", call, bad)
 
@@ -70,25 +73,19 @@ def _prefers(source: Source, one: Asked, other: Asked) -> bool:
     return ours.good and not theirs.good and comparable(first, second)
 
 
-def _right(source: Source, call: Asked) -> bool:
-    """Whether a kernel that is right came of it, and none that cheats."""
-    verdicts = {trial.evaluation.verdict for trial in source.run.outcomes(call.about) if trial.evaluation}
-    return Verdict.ACCEPT in verdicts and verdicts.isdisjoint(CHEATS)
-
-
 def _pair(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Row]:
     rated, less = source.worth(one), source.worth(other)
     if not (rated and less and rated.reward > less.reward and source.seen.first(*_names(source, kind, one, other))):
         return
-    prompt, rejected = source.told(other.commit)
-    theirs = source.facts(other, less)
+    prompt, rejected = source.prompt_and_answer(other.commit)
+    theirs = source.shared_columns(other, less)
     yield {
         "prompt": prompt,
-        "chosen": source.told(one.commit)[1],
+        "chosen": source.prompt_and_answer(one.commit)[1],
         "rejected": rejected,
         "margin": round(rated.reward - less.reward, 4),
         **_rejected(theirs),
-        **source.facts(one, rated),
+        **source.shared_columns(one, rated),
         "kind": kind,
         "licence": source.licence_of(source.decisive(one), source.decisive(other)),
     }
@@ -119,7 +116,10 @@ def _kernels(source: Source) -> Iterator[Row]:
 
 
 def _of_kernels(source: Source, base: Trial, one: Trial, other: Trial, models: dict[str, str]) -> Row:
-    ours, theirs = (source.of_kernel(trial, models.get(trial.id, "none")) for trial in (one, other))
+    ours, theirs = (
+        source.columns_of("writer", models.get(trial.id, "none"), trial.id, trial, source.rate(trial))
+        for trial in (one, other)
+    )
     return {
         "prompt": [{"role": "user", "content": _question(source, base)}],
         "chosen": [{"role": "assistant", "content": _files(source, one)[1]}],
@@ -139,7 +139,7 @@ def _rejected(facts: Row) -> Row:
 def _question(source: Source, base: Trial) -> str:
     assert base.evaluation is not None
     language, files = _files(source, base)
-    task = source.statement(source.run.problem, base.evaluation.problem)
+    task = source.statement(base.evaluation.problem)
     return _ASK.format(
         task=f"{task}\n\n" if task else "",
         language=language,

@@ -6,14 +6,14 @@ rl          prompt, completion, label, reward   KTO, and anything that learns fr
 prompts     prompt and what a reward needs      GRPO and its kin: the trainer samples and has kernels judged
 """
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ksflow.dataset.licences import UNKNOWN, joined
 from ksflow.dataset.record import Asked, IndexReader, Run
 from ksflow.dataset.reward import Worth, beside_incumbent, best, comparable, holds, key, worth
-from ksflow.records import Origin, Trial, Verdict
+from ksflow.records import Origin, Problem, Trial, Verdict
 
 Row = dict[str, Any]
 Message = dict[str, str]
@@ -60,17 +60,17 @@ COLUMNS = {
 """Configuration -> column -> its type; `messages` is a list of role and content."""
 
 
-@dataclass
 class Seen:
     """Digests of what was written, over all runs."""
 
-    known: set[Hashable] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._known: set[Hashable] = set()
 
     def first(self, *names: Hashable) -> bool:
         """Whether none of it was seen before; from now on all of it was."""
-        if not self.known.isdisjoint(names):
+        if not self._known.isdisjoint(names):
             return False
-        self.known.update(names)
+        self._known.update(names)
         return True
 
 
@@ -84,10 +84,14 @@ class Source:
     seen: Seen
     licence: str
     """Of kernels and references that name none."""
-    statement: Callable[[str, str], str]
-    """(problem, its digest) -> the task in words; empty where it is not known any more."""
+    problem: Problem | None = None
+    """Where it is at hand."""
     reference: str = UNKNOWN
     """The licence of the problem's reference, which every prompt shows."""
+
+    def statement(self, digest: str) -> str:
+        """The task in words; empty where the problem is no longer the one that was judged."""
+        return self.problem.statement.strip() if self.problem and self.problem.digest == digest else ""
 
     def calls(self) -> Iterator[Asked]:
         """The calls of the wanted stages that were answered."""
@@ -116,16 +120,13 @@ class Source:
         """Of a kernel, measured against the one it was made from."""
         return worth(trial, self.run.base(trial))
 
-    def facts(self, call: Asked, rated: Worth | None) -> Row:
+    def shared_columns(self, call: Asked, rated: Worth | None) -> Row:
         """The columns that all rows have."""
-        row = self._facts(call.stage, call.model, call.about, self.decisive(call), rated)
+        row = self.columns_of(call.stage, call.model, call.about, self.decisive(call), rated)
         return row | ({"verdict": Verdict.MALFORMED.value} if call.malformed else {})
 
-    def of_kernel(self, trial: Trial, model: str) -> Row:
-        """The same for a kernel, whoever wrote it."""
-        return self._facts("writer", model, trial.id, trial, self.rate(trial))
-
-    def _facts(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
+    def columns_of(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
+        """The same by what they say."""
         said = trial.evaluation if trial else None
         return {
             "stage": stage,
@@ -154,7 +155,7 @@ class Source:
             names.append((configuration, self.run.problem, trial.evaluation.target, trial.form))
         return self.seen.first(*names)
 
-    def told(self, commit: str) -> tuple[list[Message], list[Message]]:
+    def prompt_and_answer(self, commit: str) -> tuple[list[Message], list[Message]]:
         """The prompt and the answer of a call."""
         call = self.reader.call(commit)
         prompt = [{"role": message["role"], "content": message["content"]} for message in call.messages]
@@ -170,8 +171,8 @@ def chat(source: Source) -> Iterator[Row]:
         rated = source.worth(call)
         kept = call.stage == "digester" and call.used and not call.malformed
         if (kept or (rated and rated.good)) and source.new("chat", call):
-            prompt, answer = source.told(call.commit)
-            yield {"messages": prompt + answer, **source.facts(call, rated)}
+            prompt, answer = source.prompt_and_answer(call.commit)
+            yield {"messages": prompt + answer, **source.shared_columns(call, rated)}
 
 
 def rl(source: Source) -> Iterator[Row]:
@@ -179,8 +180,8 @@ def rl(source: Source) -> Iterator[Row]:
     for call in source.calls():
         rated = source.worth(call)
         if rated and source.new("rl", call):
-            prompt, answer = source.told(call.commit)
-            facts = source.facts(call, rated)
+            prompt, answer = source.prompt_and_answer(call.commit)
+            facts = source.shared_columns(call, rated)
             yield {"prompt": prompt, "completion": answer, "label": rated.good, **facts}
 
 
@@ -194,13 +195,13 @@ def prompts(source: Source) -> Iterator[Row]:
             if not source.seen.first(("prompts", call.question)):
                 continue
             yield {
-                "prompt": source.told(call.first)[0],
+                "prompt": source.prompt_and_answer(call.first)[0],
                 "base": base.id,
                 "base_commit": source.run.results[base.id].commit,
                 "base_us": base.score_us,
                 "baseline_us": baselines.get(key(base), base.score_us),
                 "score_us": trial.score_us or 0.0,
-                **source.facts(call, source.worth(call)),
+                **source.shared_columns(call, source.worth(call)),
             }
 
 

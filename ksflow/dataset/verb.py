@@ -13,11 +13,10 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -59,13 +58,9 @@ _REST = r"""(?:/[^\s"'`<>|:;,)\]}]*)?(?!\w)"""
 
 def export(words: list[str], overrides: list[str]) -> int:
     """`export`: the rows of one format or all, of one problem or all, of one run or all. ConfigError, LineageError."""
-    if words:
-        raise ConfigError(f"export takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
-    given, rest = _options(overrides)
-    names = _formats(given["format"])
+    given, rest = _options(words, overrides)
+    kinds = [kind for kind in FORMATS if given["format"] in ("all", kind)]
     stages = _listed("stages", given["stages"], STAGES)
-    if given["licence"] and not _LICENCE.fullmatch(given["licence"]):
-        raise ConfigError(f"licence={given['licence']} is not an SPDX name such as Apache-2.0")
     cfg = compose.compose(rest)
     chosen = any(override.startswith(("problem=", "problem.path=")) for override in rest)
     problem: Problem | None = compose.build(cfg.problem) if chosen else None
@@ -76,33 +71,42 @@ def export(words: list[str], overrides: list[str]) -> int:
         clean = _cleaner(Transcript(lineage).redact, lineage.store.path)
         console = report.console(stderr=True)
         with _replacing(Path(given["out"]).expanduser()) as folder, Files(folder) as files:
-            source = _sources(lineage.store, clean, stages, given["licence"], _problems(problem))
-            for place in found:
-                _export_run(console, source, place, names, lambda n, r: files.write(n, splits[r["problem"]], r))
+            sources = _Sources(lineage.store, clean, stages, given["licence"], problem)
+            for name, run in found:
+                for configuration, row in _rows(console, sources, name, run, kinds):
+                    files.write(configuration, splits[row["problem"]], row)
             if not files.rows:
-                raise ConfigError(_nothing(given, len(found)))
-            files.card(_typed(overrides))
+                raise ConfigError(
+                    f"format={given['format']} stages={given['stages']} makes no row of {counted(len(found), 'run')}: "
+                    "no answer of a model, and no two kernels from one base, whose worth the record tells"
+                )
+            public = ("format", "stages", "test_problems", "licence")
+            files.card(" ".join(override for override in overrides if override.partition("=")[0] in public))
     finally:
         lineage.close()
-    _tell(report.console(), files, given["out"])
+    console = report.console()
+    for (configuration, split), count in sorted(files.rows.items()):
+        file = f"{given['out']}/{configuration}/{split}.jsonl"
+        console.print(f"{file}  {counted(count, 'row')}", markup=False, soft_wrap=True)
+    console.print(
+        f"{given['out']}/README.md  the card: licences and providers' terms are yours to settle", soft_wrap=True
+    )
     return 0
 
 
-# -- inside ----------------------------------------------------------------------------------------
-
-
-def _options(overrides: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The command's own key=value arguments with their defaults, and those that are the configuration's."""
+def _options(words: list[str], overrides: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The command's own key=value arguments with their defaults, and the configuration's. ConfigError."""
+    if words:
+        raise ConfigError(f"export takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
     pairs = [override.partition("=") for override in overrides]
     mine = {name: value.strip("\"'") for name, equals, value in pairs if equals and name in _OPTIONS}
     rest = [override for override, pair in zip(overrides, pairs, strict=True) if pair[0] not in mine]
-    return _OPTIONS | mine, rest
-
-
-def _formats(name: str) -> tuple[str, ...]:
-    if name != "all" and name not in FORMATS:
-        raise ConfigError(f"format={name}; valid: {', '.join(FORMATS)}, all")
-    return tuple(dict.fromkeys(made for kind in FORMATS if name in ("all", kind) for made in FORMATS[kind]))
+    given = _OPTIONS | mine
+    if given["format"] != "all" and given["format"] not in FORMATS:
+        raise ConfigError(f"format={given['format']}; valid: {', '.join(FORMATS)}, all")
+    if given["licence"] and not _LICENCE.fullmatch(given["licence"]):
+        raise ConfigError(f"licence={given['licence']} is not an SPDX name such as Apache-2.0")
+    return given, rest
 
 
 def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
@@ -134,68 +138,46 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
     return {problem: "test" if family(problem) in test else "train" for problem in problems}
 
 
-def _sources(
-    store: Store,
-    clean: Callable[[str], str],
-    stages: tuple[str, ...],
-    licence: str,
-    problem: Callable[[str], Problem | None],
-) -> Callable[[tuple[str, str], Callable[[int], Callable[[], None]]], Source]:
-    """(problem, run), and who is told how many steps there are -> its rows' source. What was seen is seen for all."""
-    seen = Seen()
+@dataclass
+class _Sources:
+    """Reads runs into what rows are made of. What was seen is seen for all runs."""
 
-    def source(place: tuple[str, str], steps: Callable[[int], Callable[[], None]]) -> Source:
-        reader = IndexReader(store, *place, clean)
-        index = reader.index(steps(len(reader)))
-        known = problem(place[0])
-        reference = of_problem(known) if known else UNKNOWN
-        return Source(index, reader, stages, seen, licence or SEE_CARD, statement, reference)
+    store: Store
+    clean: Callable[[str], str]
+    stages: tuple[str, ...]
+    licence: str
+    given: Problem | None
+    seen: Seen = field(default_factory=Seen)
 
-    def statement(name: str, digest: str) -> str:
-        """Where the problem is still the one that was judged."""
-        found = problem(name)
-        return found.statement.strip() if found and found.digest == digest else ""
+    def read(self, name: str, run: str, progress: Progress) -> Source:
+        """One run's. Raises LineageError."""
+        reader = IndexReader(self.store, name, run, self.clean)
+        bar = progress.add_task(f"reading {name}/{run}", total=len(reader))
+        index, problem = reader.index(lambda: progress.advance(bar)), self._problem(name)
+        reference = of_problem(problem) if problem else UNKNOWN
+        return Source(index, reader, self.stages, self.seen, self.licence or SEE_CARD, problem, reference)
 
-    return source
-
-
-def _export_run(
-    console: Console,
-    source: Callable[[tuple[str, str], Callable[[int], Callable[[], None]]], Source],
-    place: tuple[str, str],
-    names: tuple[str, ...],
-    write: Callable[[str, Row], None],
-) -> None:
-    name = "/".join(place)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-
-        def steps(total: int) -> Callable[[], None]:
-            bar = progress.add_task(f"reading {name}", total=total)
-            return lambda: progress.advance(bar)
-
-        made = source(place, steps)
-        writing = progress.add_task(f"writing {name}", total=None)
-        for configuration in names:
-            for row in _MAKERS[configuration](made):
-                write(configuration, row)
-                progress.advance(writing)
-    calls, trials = len(made.run.asked), len(made.run.results)
-    console.print(f"{name}: {counted(calls, 'model call')}, {counted(trials, 'trial')}", markup=False, soft_wrap=True)
-
-
-def _problems(given: Problem | None) -> Callable[[str], Problem | None]:
-    """Name -> problem, where it is at hand: the one that was named, or one that ships."""
-
-    @cache
-    def problem(name: str) -> Problem | None:
-        if given and given.name == name:
-            return given
+    def _problem(self, name: str) -> Problem | None:
+        """The problem where it is at hand: the one that was named, or one that ships."""
+        if self.given and self.given.name == name:
+            return self.given
         with suppress(ConfigError):
             made: Problem = compose.build(compose.compose([f"problem={name}"]).problem)
             return made
         return None
 
-    return problem
+
+def _rows(console: Console, sources: _Sources, name: str, run: str, kinds: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """(configuration, row) of one run, with its progress shown."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        source = sources.read(name, run, progress)
+        writing = progress.add_task(f"writing {name}/{run}", total=None)
+        for configuration in dict.fromkeys(made for kind in kinds for made in FORMATS[kind]):
+            for row in _MAKERS[configuration](source):
+                yield configuration, row
+                progress.advance(writing)
+    calls, trials = counted(len(source.run.asked), "model call"), counted(len(source.run.results), "trial")
+    console.print(f"{name}/{run}: {calls}, {trials}", markup=False, soft_wrap=True)
 
 
 def _cleaner(redact: Callable[[str], str], lineage: Path) -> Callable[[str], str]:
@@ -240,21 +222,3 @@ def _ours(out: Path) -> bool:
         return True
     card = out / "README.md"
     return card.is_file() and f"- {MARK}\n" in card.read_text(encoding="utf-8", errors="replace")[:4000]
-
-
-def _nothing(given: Mapping[str, Any], count: int) -> str:
-    return (
-        f"format={given['format']} stages={given['stages']} makes no row of {counted(count, 'run')}: no answer of a "
-        "model, and no two kernels from one base, whose worth the record tells"
-    )
-
-
-def _typed(overrides: list[str]) -> str:
-    """The command line, without what may be private."""
-    return " ".join(o for o in overrides if o.partition("=")[0] in ("format", "stages", "test_problems", "licence"))
-
-
-def _tell(console: Console, files: Files, out: str) -> None:
-    for (configuration, split), count in sorted(files.rows.items()):
-        console.print(f"{out}/{configuration}/{split}.jsonl  {counted(count, 'row')}", markup=False, soft_wrap=True)
-    console.print(f"{out}/README.md  the card: licences and providers' terms are yours to settle", soft_wrap=True)
