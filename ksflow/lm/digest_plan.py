@@ -1,5 +1,6 @@
 """What is read of documents that are too long: a model names places in their outline, arithmetic fills the rest."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import dspy
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.relevance import Shown, groups, outline, pieces, rank
+from ksflow.lm.relevance import ShownPassage, batches, groups, outline, rank
 
 Choose = Callable[[str, str], tuple[int, ...]]
 """Given an outline and how much can be read: numbers of its lines, the most useful first."""
@@ -33,15 +34,15 @@ class Places(dspy.Signature):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadingPlan:
     """What is read, in pieces, and what is not."""
 
-    pieces: tuple[tuple[Shown, ...], ...]
-    unread: tuple[Shown, ...] = ()
+    pieces: tuple[tuple[ShownPassage, ...], ...]
+    unread: tuple[ShownPassage, ...] = ()
 
 
 @dataclass(frozen=True)
-class Room:
+class ReadingBudget:
     """What a digestion may read."""
 
     tokens: int
@@ -51,22 +52,22 @@ class Room:
     piece: int
     """Characters of documents in one prompt."""
 
-    def cost(self, parts: Sequence[tuple[Shown, ...]]) -> int:
+    def cost(self, parts: Sequence[tuple[ShownPassage, ...]]) -> int:
         """Tokens of reading these pieces."""
         return sum(self.fixed + sum(item.tokens for item in part) for part in parts)
 
-    def fits(self, shown: Sequence[Shown], before: int = 0) -> bool:
+    def fits(self, shown: Sequence[ShownPassage], before: int = 0) -> bool:
         """Whether all of it can be read, after `before` tokens."""
-        return before + self.cost(pieces(shown, self.piece)) <= self.tokens
+        return before + self.cost(batches(shown, self.piece)) <= self.tokens
 
 
-def plan(shown: Sequence[Shown], wanted: str, room: Room, choose: Choose) -> Plan:
+def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:
     """All of it where there is room; else the places that `choose` names, then what shares words with the question.
 
     ConfigError where there is no room for a single passage.
     """
     if room.fits(shown):
-        return Plan(tuple(pieces(shown, room.piece)))
+        return ReadingPlan(tuple(batches(shown, room.piece)))
     made = groups(shown)
     text = outline(made)
     before = room.fixed + len(text) // 3
@@ -77,20 +78,14 @@ def plan(shown: Sequence[Shown], wanted: str, room: Room, choose: Choose) -> Pla
         for number in choose(text, f"about {room.tokens - before} of {sum(item.tokens for item in shown)} tokens")
         for item in sorted(made[number - 1], key=lambda item: order.get(item.order, len(order)))
     ]
-    chosen = _filled(list(dict.fromkeys([*named, *ranked])), room, before)
+    wished = list(dict.fromkeys([*named, *ranked]))
+    count = bisect_left(range(1, len(wished) + 1), True, key=lambda most: not room.fits(wished[:most], before))
+    chosen = wished[:count]
     if not chosen:
         raise ConfigError(f"digester.tokens={room.tokens} leaves no room for a passage; raise it")
     kept = {item.order for item in chosen}
-    return Plan(tuple(pieces(chosen, room.piece)), tuple(item for item in shown if item.order not in kept))
-
-
-def _filled(ordered: Sequence[Shown], room: Room, before: int) -> list[Shown]:
-    """As many as there is room for, from the front."""
-    low, high = 0, len(ordered)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if room.fits(ordered[:middle], before) else (low, middle - 1)
-    return list(ordered[:low])
+    unread = tuple(item for item in shown if item.order not in kept)
+    return ReadingPlan(tuple(batches(chosen, room.piece)), unread)
 
 
 def chooser(

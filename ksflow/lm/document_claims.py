@@ -13,7 +13,7 @@ from ksflow.records import Document, Note, Population, Problem, Status, Target
 
 TITLE, TEXT = 120, 1_600
 """Characters of a title and of a text."""
-QUOTE_WORDS, QUOTE = 3, 400
+_QUOTE_WORDS, _QUOTE = 3, 400
 """The fewest words and the most characters of a quote."""
 _TRIAL = re.compile(r"(\d{5,})(?:@[0-9a-f]+)?")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
@@ -25,7 +25,7 @@ _FASTEST = 3
 
 
 @dataclass(frozen=True)
-class Ground:
+class Grounds:
     """What the claims of an answer can rest on."""
 
     problem: Problem
@@ -53,7 +53,7 @@ class Ground:
         return match[1] if match and known else ""
 
 
-def settled(note: Note, ground: Ground) -> Note:
+def validated(note: Note, ground: Grounds) -> Note:
     """The note as it is kept. ValueError says what is wrong with it."""
     note = replace(note, title=" ".join(note.title.split()), text=note.text.strip())
     _check_form(note)
@@ -63,17 +63,14 @@ def settled(note: Note, ground: Ground) -> Note:
         raise ValueError(
             f"{len(note.quotes)} quotes for {len(note.sources)} sources; give one for each, empty for a trial"
         )
-    pairs = [_settled_source(number, *pair, ground) for number, pair in enumerate(_pairs(note), 1)]
+    given = zip(note.sources, note.quotes, strict=True)
+    pairs = [_checked_source(number, *pair, ground) for number, pair in enumerate(given, 1)]
     note = replace(note, sources=tuple(pair[0] for pair in pairs), quotes=tuple(pair[1] for pair in pairs))
     _check_claims(note)
     trials = {id for source in note.sources if (id := ground.trial(source))}
     _check_status(note, trials, ground)
     _check_closes(note, trials, ground)
     return _placed(note, bool(trials), ground)
-
-
-def _pairs(note: Note) -> Iterator[tuple[str, str]]:
-    return zip(note.sources, note.quotes, strict=True)
 
 
 def _check_form(note: Note) -> None:
@@ -88,31 +85,28 @@ def _check_form(note: Note) -> None:
         raise ValueError("program and challenge are not yours to set; leave them out")
 
 
-def _settled_source(number: int, source: str, quote: str, ground: Ground) -> tuple[str, str]:
+def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tuple[str, str]:
     """A source and its quote as they are kept."""
     where = f"source {number} ({short(source, 60)!r})"
     if ground.trial(source):
         if quote.strip():
             raise ValueError(f"{where} is a trial: its quote stays empty")
         return source, ""
-    passages = list(named_passages(ground.shown, source))
     old = ground.carried.get(source)
     if old is not None and (not quote.strip() or quote == old):
         return source, old
+    passages = list(named_passages(ground.shown, source))
     if not passages:
         raise ValueError(f"{where} is neither a passage that you were shown nor a trial id; copy a source line")
-    for document, passage in passages:
-        if contains(passage.text, quote):
-            _check_quote(where, quote, passage.text)
-            return f"{document.source}, {passage.place}" if passage.place else document.source, quote.strip()
-    raise ValueError(f"{where}: the quote {short(quote, 80)!r} does not stand there; copy words from it exactly")
-
-
-def _check_quote(where: str, quote: str, text: str) -> None:
-    if len(quote) > QUOTE:
-        raise ValueError(f"{where}: the quote has {len(quote)} characters; at most {QUOTE}, the words that say so")
-    if len(re.findall(r"\w+", quote)) < QUOTE_WORDS and quote.split() != text.split():
-        raise ValueError(f"{where}: the quote {short(quote, 40)!r} is too short; quote at least {QUOTE_WORDS} words")
+    found = next(((document, passage) for document, passage in passages if contains(passage.text, quote)), None)
+    if found is None:
+        raise ValueError(f"{where}: the quote {short(quote, 80)!r} does not stand there; copy words from it exactly")
+    document, passage = found
+    if len(quote) > _QUOTE:
+        raise ValueError(f"{where}: the quote has {len(quote)} characters; at most {_QUOTE}, the words that say so")
+    if len(re.findall(r"\w+", quote)) < _QUOTE_WORDS and quote.split() != passage.text.split():
+        raise ValueError(f"{where}: the quote {short(quote, 40)!r} is too short; quote at least {_QUOTE_WORDS} words")
+    return ", ".join(filter(None, [document.source, passage.place])), quote.strip()
 
 
 def _check_claims(note: Note) -> None:
@@ -138,7 +132,7 @@ def claims(text: str) -> list[str]:
 def _blocks(text: str) -> Iterator[str]:
     """Paragraphs and bullets, without headings and the heads of tables."""
     block, row = "", 0
-    for line in [*text.split("\n"), ""]:
+    for line in [*text.split("\n"), ""]:  # the empty line at the end closes the last block
         row = row + 1 if line.lstrip().startswith("|") else 0
         starts = not line.strip() or _BULLET.match(line) or line.startswith("#") or row
         if starts and block:
@@ -147,10 +141,9 @@ def _blocks(text: str) -> Iterator[str]:
         if line.startswith("#") or 0 < row < 3:
             continue
         block = f"{block}\n{_BULLET.sub('', line)}" if line.strip() else ""
-    # the empty line at the end has closed the last block
 
 
-def _check_status(note: Note, trials: set[str], ground: Ground) -> None:
+def _check_status(note: Note, trials: set[str], ground: Grounds) -> None:
     old = ground.notes.get(note.title)
     if note.status is Status.DOCUMENTED and not any(note.quotes):
         raise ValueError("a documented note quotes a document")
@@ -165,7 +158,7 @@ def _check_status(note: Note, trials: set[str], ground: Ground) -> None:
             raise ValueError("a refuted measurement names a trial that showed it and the later one that contradicts it")
 
 
-def _check_closes(note: Note, trials: set[str], ground: Ground) -> None:
+def _check_closes(note: Note, trials: set[str], ground: Grounds) -> None:
     if not note.closes:
         return
     if note.status is not Status.MEASURED:
@@ -182,13 +175,15 @@ def _check_closes(note: Note, trials: set[str], ground: Ground) -> None:
             raise ValueError(f"closes: {id} is not among the note's sources")
 
 
-def _placed(note: Note, measured: bool, ground: Ground) -> Note:
+def _placed(note: Note, measured: bool, ground: Grounds) -> Note:
     """With the targets and problems that it holds for."""
     old = ground.notes.get(note.title)
     program = old.program if old and set(old.sources) <= set(note.sources) else ""
     note = replace(note, program=program)
     if measured:
-        targets = (label(ground.target),) if ground.target else _judged_on(note, ground)
+        trials = (ground.population.by_id.get(ground.trial(source)) for source in note.sources)
+        judged = {t.evaluation.target for t in trials if t and t.evaluation and t.evaluation.target}
+        targets = (label(ground.target),) if ground.target else tuple(sorted(judged))
         return replace(note, targets=targets, problems=(ground.problem.name,))
     known = {file.stem for file in shipped("conf", "target").glob("*.yaml")} | {"cpu", "gpu"}
     known |= {label(ground.target)} if ground.target else set()
@@ -201,11 +196,6 @@ def _placed(note: Note, measured: bool, ground: Ground) -> Note:
     return note
 
 
-def _judged_on(note: Note, ground: Ground) -> tuple[str, ...]:
-    trials = (ground.population.by_id.get(ground.trial(source)) for source in note.sources)
-    return tuple(sorted({t.evaluation.target for t in trials if t and t.evaluation and t.evaluation.target}))
-
-
 def fits(note: Note, problem: Problem, target: Target | None) -> bool:
     """Whether a note is about this problem and target."""
     if target is None:
@@ -213,13 +203,13 @@ def fits(note: Note, problem: Problem, target: Target | None) -> bool:
     return knowledge.fits(note, target, problem.name)
 
 
-def vetted(notes: Iterable[Note], ground: Ground) -> tuple[dict[str, Note], list[str]]:
+def validated_notes(notes: Iterable[Note], ground: Grounds) -> tuple[dict[str, Note], list[str]]:
     """The notes that hold, by title, and what is wrong with the others."""
     kept: dict[str, Note] = {}
     wrong = []
     for index, note in enumerate(notes):
         try:
-            good = settled(note, ground)
+            good = validated(note, ground)
             if good.title in kept:
                 raise ValueError("two notes have this title")
             kept[good.title] = good

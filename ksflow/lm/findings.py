@@ -72,7 +72,7 @@ class _List:
 
 
 def _ranked(notes: Sequence[Note], about: str) -> list[_Ranked]:
-    scores = _relevance(notes, about)
+    scores = relevance([" ".join([n.title, n.text, *n.targets, *n.problems]) for n in notes], about)
     most = max(scores, default=0.0)
     levels = [round((_LEVELS - 1) * score / most) if most else 1 for score in scores]
     order = sorted(range(len(notes)), key=lambda i: (-levels[i], _doubt(notes[i]), -scores[i], i))
@@ -84,14 +84,16 @@ def _doubt(note: Note) -> float:
     return _TRUST.index(note.status) + (1.5 if note.challenge else 0.0)
 
 
-def _relevance(notes: Sequence[Note], about: str) -> list[float]:
-    """The weight of the words that each note shares with `about`, against that of all its words."""
+def relevance(texts: Sequence[str], about: str) -> list[float]:
+    """For each text the weight of the words that it shares with `about`, against that of all its words. Rare words
+    weigh most. The prompts' notes and a digestion's passages are both ranked by it.
+    """
     if not about:
-        return [0.0] * len(notes)
+        return [0.0] * len(texts)
     sought = Counter(_words(about))
-    own = [_words_of(" ".join([note.title, note.text, *note.targets, *note.problems])) for note in notes]
+    own = [_words_of(text) for text in texts]
     count = Counter(word for words in own for word in words)
-    weight = {word: math.log(1 + len(notes) / often) for word, often in count.items()}
+    weight = {word: math.log(1 + len(texts) / often) for word, often in count.items()}
     found = []
     for words in own:
         shared = sorted(words & sought.keys())

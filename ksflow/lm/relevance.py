@@ -1,25 +1,17 @@
-"""Which passages bear on a question: BM25, and an outline that a model can choose from. Arithmetic, no model."""
+"""Which passages bear on a question, by the words they share, and an outline that a model can choose from. No model."""
 
-import math
-import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from ksflow.lm.findings import relevance
 from ksflow.lm.render import CHARACTERS, short
 from ksflow.records import Document, Problem, Target
 
-_K1, _B = 1.2, 0.75
-_WORD = re.compile(r"[a-z][a-z0-9_]+|\d{2,}")
-_STOP = frozenset(
-    re.findall(
-        r"\w+",
-        """the and for that this with from are was were not but its into than then them they have has had will would can
-        could each which what when where how all any one two more most other such only also be is it in of on to as at
-        by or if an must may should there their these those been between over under very same""",
-    )
-)
+_COMMON = """the and for that this with from are was were not but its into than then them they have has had will would
+can could each which what when where how all any one two more most other such only also be is it in of on to as at by or
+if an must may should there their these those been between over under very same"""
+_STOP = frozenset(_COMMON.split())
 _ALWAYS = (
     "latency throughput cycles alignment register shared memory cache bank conflict bandwidth instruction pipeline"
 )
@@ -29,7 +21,7 @@ _LINES = 240
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownPassage:
     """A passage as a prompt shows it."""
 
     document: str
@@ -59,10 +51,10 @@ def tokens(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // CHARACTERS + 1
 
 
-def passages(documents: Iterable[Document]) -> tuple[Shown, ...]:
+def passages(documents: Iterable[Document]) -> tuple[ShownPassage, ...]:
     """Everything that could be read, in order, each under `NAME, PLACE`."""
     pairs = [(document.source, passage) for document in documents for passage in document.passages]
-    return tuple(Shown(name, passage.place, passage.text, order) for order, (name, passage) in enumerate(pairs))
+    return tuple(ShownPassage(name, passage.place, passage.text, order) for order, (name, passage) in enumerate(pairs))
 
 
 def question(problem: Problem, target: Target | None) -> str:
@@ -73,57 +65,31 @@ def question(problem: Problem, target: Target | None) -> str:
     return " ".join(parts)
 
 
-def rank(shown: Sequence[Shown], wanted: str) -> tuple[Shown, ...]:
+def rank(shown: Sequence[ShownPassage], wanted: str) -> tuple[ShownPassage, ...]:
     """The passages that share words with the question, the most relevant first; of equals the earlier."""
-    bags = [Counter(_words(f"{item.source} {item.text}")) for item in shown]
-    sizes = [bag.total() for bag in bags]
-    mean = sum(sizes) / len(sizes) if sizes else 1.0
-    spread = Counter(word for bag in bags for word in bag)
-    weights = {
-        word: math.log(1 + (len(bags) - spread[word] + 0.5) / (spread[word] + 0.5)) for word in set(_words(wanted))
-    }
-
-    def score(bag: Counter[str], size: int) -> float:
-        length = _K1 * (1 - _B + _B * size / mean)
-        return sum(weights[word] * bag[word] * (_K1 + 1) / (bag[word] + length) for word in weights if word in bag)
-
-    # summed in the order of the words, so that the last digits are the same every time
-    weights = dict(sorted(weights.items()))
-    scored = [(-score(bag, size), item.order, item) for bag, size, item in zip(bags, sizes, shown, strict=True)]
-    return tuple(item for lost, _, item in sorted(scored, key=lambda row: row[:2]) if lost < 0)
+    about = " ".join(word for word in wanted.split() if word.lower() not in _STOP)
+    scores = relevance([f"{item.source} {item.text}" for item in shown], about)
+    scored = sorted(zip(scores, shown, strict=True), key=lambda pair: (-pair[0], pair[1].order))
+    return tuple(item for score, item in scored if score > 0)
 
 
-def _words(text: str) -> list[str]:
-    """Words and names in lower case, names with underscores whole and in parts."""
-    found = []
-    for word in _WORD.findall(text.lower()):
-        parts = [word, *word.split("_")] if "_" in word else [word]
-        found += [part for part in parts if len(part) > 1 and part not in _STOP]
-    return found
-
-
-def groups(shown: Sequence[Shown]) -> list[tuple[Shown, ...]]:
+def groups(shown: Sequence[ShownPassage]) -> list[tuple[ShownPassage, ...]]:
     """Neighbours that share a heading, packed into at most `_LINES`: the lines of an outline."""
     made = [tuple(same) for _, same in groupby(shown, key=_heading)]
     least = 1
-    while len(made) > _LINES:
+    while len(made) > _LINES:  # neighbours together until they have `least` passages
         least *= 2
-        made = _packed(made, least)
+        packed: list[tuple[ShownPassage, ...]] = []
+        for group in made:
+            if packed and len(packed[-1]) < least:
+                packed[-1] += group
+            else:
+                packed.append(group)
+        made = packed
     return made
 
 
-def _packed(made: list[tuple[Shown, ...]], least: int) -> list[tuple[Shown, ...]]:
-    """Neighbours together until they have `least` passages."""
-    packed: list[tuple[Shown, ...]] = []
-    for group in made:
-        if packed and len(packed[-1]) < least:
-            packed[-1] += group
-        else:
-            packed.append(group)
-    return packed
-
-
-def outline(made: Sequence[tuple[Shown, ...]]) -> str:
+def outline(made: Sequence[tuple[ShownPassage, ...]]) -> str:
     """A line for each group: its number, what it is, how long, and how it begins."""
     lines = []
     for number, group in enumerate(made, 1):
@@ -133,7 +99,7 @@ def outline(made: Sequence[tuple[Shown, ...]]) -> str:
     return "\n".join(lines)
 
 
-def _heading(item: Shown) -> tuple[str, str]:
+def _heading(item: ShownPassage) -> tuple[str, str]:
     """What neighbours share: the heading of pages, the upper two of a path; of lines nothing."""
     page, _, heading = item.place.partition(", ")
     if page.startswith(("page ", "lines ")):
@@ -141,10 +107,10 @@ def _heading(item: Shown) -> tuple[str, str]:
     return item.document, " > ".join(item.place.split(" > ")[:2])
 
 
-def pieces(chosen: Iterable[Shown], room: int) -> list[tuple[Shown, ...]]:
+def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassage, ...]]:
     """In document order, in batches of at most `room` characters (one passage at least)."""
     ordered = sorted(chosen, key=lambda item: item.order)
-    made: list[tuple[Shown, ...]] = []
+    made: list[tuple[ShownPassage, ...]] = []
     size = 0
     for item in ordered:
         if made and size + len(item.block) <= room:

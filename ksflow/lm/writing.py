@@ -32,6 +32,7 @@ CRAFT = """
 """The part of a writer's instructions that does not depend on the form of its answer."""
 
 _REPORT = 20_000  # characters
+_MOST_KB = 200  # of the new file
 REPORT = (
     "three to ten sentences for the next engineer: the techniques used, with the sizes chosen, how each point of the "
     "rubric is met, where you deviate from the experiment and why, and what is uncertain"
@@ -59,7 +60,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Order:
+class WriteRequest:
     """One call of a writer, as the protocol has it."""
 
     problem: Problem
@@ -91,7 +92,7 @@ class Order:
         choice, base = self.choice, self.base
         failed = failure(self.failed)
         about = render.about(self.problem, self.start, self.experiment, failed)
-        same = choice.reference.id == choice.base.id
+        same = "(the base itself)" if choice.reference.id == choice.base.id else ""
         return {
             "task": render.task(self.problem),
             "reference_implementation": self.problem.shown,
@@ -100,39 +101,27 @@ class Order:
             "base_code": base.main,
             "other_files": render.others(self.start),
             "base_analysis": render.analysis(choice.base, choice.base_step),
-            "reference_code": "(the base itself)" if same else render.listing(choice.reference.kernel),
-            "reference_analysis": "(the base itself)"
-            if same
-            else render.analysis(choice.reference, choice.reference_step),
+            "reference_code": same or render.listing(choice.reference.kernel),
+            "reference_analysis": same or render.analysis(choice.reference, choice.reference_step),
             "experiment": render.experiment(self.experiment),
             "failed": failed,
             "failed_code": self.attempt.main if self.attempt else "(none)",
         }
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a prompt and a kernel may be at most."""
-
-    findings: int
-    """Tokens of notes."""
-    max_kb: int
-    """Of the new file."""
-
-
-def inquiry(order: Order, limits: Limits, code: Callable[[dict[str, Any]], str], **more: str) -> Inquiry:
+def inquiry(request: WriteRequest, findings: int, code: Callable[[dict[str, Any]], str], **more: str) -> Inquiry:
     """What a model is asked, and how its answer becomes the kernel with the main file that `code` makes of it.
 
-    `more`: inputs beside those of `Given`.
+    `findings`: tokens of notes in the prompt. `more`: inputs beside those of `Given`.
     """
 
     def accept(answer: dict[str, Any]) -> Kernel:
         text = code(answer)
         if len(answer["report"]) > _REPORT:
             raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
-        kernel = rewritten(order.start, text, order.problem.languages, answer["report"].strip())
-        entry = "" if order.problem.called else "custom_kernel"
-        check(kernel, [given for given in (order.base, order.attempt) if given], limits.max_kb, entry)
+        kernel = rewritten(request.start, text, request.problem.languages, answer["report"].strip())
+        entry = "" if request.problem.called else "custom_kernel"
+        check(kernel, [given for given in (request.base, request.attempt) if given], _MOST_KB, entry)
         return kernel
 
-    return Inquiry({**order.inputs(limits.findings), **more}, accept)
+    return Inquiry({**request.inputs(findings), **more}, accept)

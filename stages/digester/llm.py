@@ -15,10 +15,10 @@ import dspy
 from ksflow.errors import ConfigError, StageError
 from ksflow.hardware.target import label
 from ksflow.lm import Model, render
-from ksflow.lm.digest_plan import Places, Plan, Room, chooser, plan
-from ksflow.lm.document_claims import Ground, fits, vetted
+from ksflow.lm.digest_plan import Places, ReadingBudget, ReadingPlan, chooser, plan_reading
+from ksflow.lm.document_claims import Grounds, fits, validated_notes
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.relevance import Shown, passages, question, tokens
+from ksflow.lm.relevance import ShownPassage, passages, question, tokens
 from ksflow.notes.documents import Progress, Unread
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial
 
@@ -121,7 +121,7 @@ class LlmDigester:
             lm = replace(lm, deadline_s=min(lm.deadline_s or 60 * minutes, 60 * minutes))
         self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed)
         self.places = Program("digester=llm", Places, lm, attempts, None, seed)
-        self.room = Room(tokens, 0, piece_kb * 1000)
+        self.room = ReadingBudget(tokens, 0, piece_kb * 1000)
         self.minutes, self.outcomes, self.findings, self.target = minutes, outcomes, findings, target
         self.watch: Callable[[Progress | Unread], None] = lambda what: None
         self.done: Collection[str] = ()
@@ -161,9 +161,9 @@ class LlmDigester:
         trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.dead]
         return trials[-self.outcomes :]
 
-    def _planned(self, work: _Work, shown: tuple[Shown, ...], newest: list[Trial]) -> Plan:
+    def _planned(self, work: _Work, shown: tuple[ShownPassage, ...], newest: list[Trial]) -> ReadingPlan:
         if not shown:
-            return Plan(())
+            return ReadingPlan(())
         bare = self._size(self._inputs(work, (), newest) | {"current": ""})
         inputs = {"task": render.summary(work.problem), "target": self._machine()}
 
@@ -175,9 +175,9 @@ class LlmDigester:
 
         choose = chooser(self.places, inputs, told, asking)
         room = replace(self.room, fixed=bare + self.findings)
-        return plan(shown, question(work.problem, self.target), room, choose)
+        return plan_reading(shown, question(work.problem, self.target), room, choose)
 
-    def _left(self, items: Iterable[Shown], why: str) -> None:
+    def _left(self, items: Iterable[ShownPassage], why: str) -> None:
         if sources := tuple(item.source for item in items):
             self.watch(Unread(sources, why))
 
@@ -200,7 +200,9 @@ class LlmDigester:
             raise StageError("digester=llm", f"{why} leaves no room to ask again; raise it; refused: {refused[:_TELL]}")
         work.tokens += size
 
-    def _piece(self, work: _Work, piece: tuple[Shown, ...], inputs: dict[str, str], which: tuple[int, int]) -> Progress:
+    def _piece(
+        self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str], which: tuple[int, int]
+    ) -> Progress:
         """Read a piece; what came of it. StageError where it is the only one."""
         key = self._key(inputs)
         report = Progress(*which, tuple(item.source for item in piece), key)
@@ -219,7 +221,7 @@ class LlmDigester:
         work.mine |= {title for title, note in found.items() if fits(note, work.problem, self.target)}
         return replace(report, found=tuple(found.values()))
 
-    def _read(self, work: _Work, piece: tuple[Shown, ...], inputs: dict[str, str]) -> dict[str, Note]:
+    def _read(self, work: _Work, piece: tuple[ShownPassage, ...], inputs: dict[str, str]) -> dict[str, Note]:
         """The notes of an answer that holds; of one that never does, those that hold. StageError where none do."""
         accept, held = self._reader(work, piece)
         size = self._size(inputs)
@@ -234,17 +236,17 @@ class LlmDigester:
         return made
 
     def _reader(
-        self, work: _Work, piece: tuple[Shown, ...]
+        self, work: _Work, piece: tuple[ShownPassage, ...]
     ) -> tuple[Callable[[dict[str, Any]], dict[str, Note]], list[dict[str, Note]]]:
         """What reads an answer, and the notes that held in each of those that it has read."""
         current = {title: note for title, note in work.notes.items() if title in work.mine}
         documents = _documents(piece)
         others = frozenset(work.notes.keys() - work.mine)
-        ground = Ground(work.problem, self.target, documents, work.population, current, others)
+        ground = Grounds(work.problem, self.target, documents, work.population, current, others)
         held: list[dict[str, Note]] = [{}]
 
         def accept(answer: dict[str, Any]) -> dict[str, Note]:
-            kept, wrong = vetted(answer["notes"][:_MOST], ground)
+            kept, wrong = validated_notes(answer["notes"][:_MOST], ground)
             held.append(kept)
             if not wrong:
                 return kept
@@ -254,7 +256,7 @@ class LlmDigester:
 
         return accept, held
 
-    def _inputs(self, work: _Work, piece: Iterable[Shown], trials: list[Trial]) -> dict[str, str]:
+    def _inputs(self, work: _Work, piece: Iterable[ShownPassage], trials: list[Trial]) -> dict[str, str]:
         # by title: read back from disk in another order, the same notes make the same prompt
         current = sorted((note for note in work.notes.values() if note.title in work.mine), key=lambda note: note.title)
         fastest = ", ".join(trial.id for trial in work.population.ranked[:3])
@@ -287,7 +289,7 @@ class LlmDigester:
         return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _documents(piece: Iterable[Shown]) -> tuple[Document, ...]:
+def _documents(piece: Iterable[ShownPassage]) -> tuple[Document, ...]:
     """What was shown of each document."""
     parts: dict[str, list[Passage]] = {}
     for item in piece:

@@ -7,7 +7,7 @@ import dspy
 from ksflow.errors import ConfigError
 from ksflow.lm import Model, render
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.writing import CRAFT, Given, Limits, Order, inquiry
+from ksflow.lm.writing import CRAFT, Given, WriteRequest, inquiry
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.source.patch import apply
 
@@ -58,13 +58,12 @@ class Edit(Given):
 class Diff:
     """Edits of the base's main file, or of the failed attempt's; its other files stay."""
 
-    def __init__(  # noqa: PLR0913 - each is a key of the configuration
+    def __init__(
         self,
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
         style: str = "blocks",
-        max_kb: int = 200,
         findings: int = render.FINDINGS,
         seed: int = 0,
     ) -> None:
@@ -73,7 +72,7 @@ class Diff:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
         self.program = Program("writer=diff", Edit, lm, attempts, prompt, seed)
         self.style = style
-        self.limits = Limits(findings, max_kb)
+        self.findings = findings
 
     def __call__(
         self,
@@ -96,14 +95,14 @@ class Diff:
         failed: Trial | None = None,
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a kernel."""
-        order = Order(problem, choice, experiment, notes, failed)
-        edited = order.start
+        request = WriteRequest(problem, choice, experiment, notes, failed)
+        edited = request.start
 
         def code(answer: dict[str, Any]) -> str:
             return apply(edited.main, answer["edits"])
 
         more = {
             "edit_format": STYLES[self.style],
-            "edits_apply_to": "failed_code" if order.attempt else "base_code",
+            "edits_apply_to": "failed_code" if request.attempt else "base_code",
         }
-        return inquiry(order, self.limits, code, **more)
+        return inquiry(request, self.findings, code, **more)

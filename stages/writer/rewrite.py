@@ -6,7 +6,7 @@ import dspy
 
 from ksflow.lm import Model, render
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.writing import CRAFT, Given, Limits, Order, inquiry
+from ksflow.lm.writing import CRAFT, Given, WriteRequest, inquiry
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 
 
@@ -31,13 +31,12 @@ class Rewrite:
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        max_kb: int = 200,
         findings: int = render.FINDINGS,
         seed: int = 0,
     ) -> None:
-        """`max_kb` bounds the new file, `findings` the notes, in tokens. `prompt`: see `Program`."""
+        """`findings` bounds the notes in a prompt, in tokens. `prompt`: see `Program`."""
         self.program = Program("writer=rewrite", Write, lm, attempts, prompt, seed)
-        self.limits = Limits(findings, max_kb)
+        self.findings = findings
 
     def __call__(
         self,
@@ -60,7 +59,7 @@ class Rewrite:
         failed: Trial | None = None,
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a kernel."""
-        return inquiry(Order(problem, choice, experiment, notes, failed), self.limits, _code)
+        return inquiry(WriteRequest(problem, choice, experiment, notes, failed), self.findings, _code)
 
 
 def _code(answer: dict[str, Any]) -> str:
