@@ -1,39 +1,37 @@
 """The trusted half: reference, oracle, secret seeds, tolerance, clock, watchdog, verdict. Loads no candidate.
 
-    __main__, handler                 zygotes first, then torch, then one request after another
-    cases, stock                   a case -> packed tensors and what the oracle expects; contents made ahead of time
-    bound                          the derived tolerance, and the comparison
-    sandboxed, buffers, log, failure   the handle on one sandbox: messages, watchdog; slots; what it says; how it fails
-    freezer                        what stops a sandbox outside its turn
-    check, own_check               one call of a sandbox, and whether what it left is right; a problem's own check
-    timing, overhead, spinner        one kernel's clocks, one case's benchmark
-    figures, statistics            what the samples say
-    device, device_gear            the same on a GPU: gates, batches, the judge's own events
-    comparison, session               kernels against each other; a verdict with its evidence
-    probes, declared, lazy, shortcuts    can a problem be judged at all?
+In comes a request (`client` makes it), one after another, into a process of its own (`__main__`, `requests`); out goes
+a verdict with its evidence, as JSON. Evaluators and `formats` import it, problems import `bounds`; it imports sandboxes.
+A foreign problem's code runs here, so only problems that the user trusts belong here.
+
+    session, comparison            a verdict: checked, then timed against others, then a claim confirmed
+    cases, input_pool              a case -> packed tensors and what the oracle expects; contents made ahead of time
+    check, tolerance, bounds       is it right: one call's outputs, the derived bound, rows for problem authors
+    timing, overhead, samples, statistics    how fast is it: batches in turns, what a null kernel takes, intervals
+    sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
+    device_backend, device_sandbox, device   the same on a GPU: gates, batches, the judge's own events
+    probes, mutants, shortcuts     can a problem be judged at all?
 
 What holds it up:
  - Nothing computed in a process that imported the candidate is believed, except bytes at known offsets, then checked.
  - No sandbox sees contents twice, and every call's outputs are compared, held, and compared again: no replay, no cache,
    no late answer. Large outputs are compared at secret places and at their very end, every eighth at up to 4 million
    elements, which is all of them for most problems.
- - On a CPU a turn is one call, and a sandbox is frozen outside its turns (by a control group, or by signals). The
+ - On a CPU a batch is one call, and a sandbox is frozen outside its batches (by a control group, or by signals). The
    inputs of a call do not exist before the call before it has ended, and what a sandbox does pays only for itself.
  - Two clocks that a candidate cannot touch, of which the one that says more counts: the judge's wall clock from before
-   the sandbox is thawed until its answer is there, and the kernel's account of all the CPU time of the sandbox's
-   process. From both comes off what a null kernel's turns in the same rounds take: some 30 µs, 2 or 3 of them for the
-   thaw.
+   the sandbox is thawed until its answer is there, and the operating system's account of all the CPU time of the
+   sandbox's process. From both comes off what a null kernel's batches in the same rounds take: some 30 µs, 2 or 3 of
+   them for the thaw.
  - On a GPU, too, the inputs of a call do not exist before the call before it has ended: each waits behind a gate of its
    own. The judge's own device events say how long a sandbox had the device, less what a null kernel's call takes (0.3
    ms on an H200, steady to 2 us); a sandbox's own events count as far as they agree with that: within 1.25 us and 1 %,
-   or 10 us and 5 % where no code of the kernel's runs on the host. A sandbox is frozen outside its batches, and has to
-   leave the device quiet.
+   or 10 us and 5 % where no code of the kernel's runs on the host. A sandbox has to leave the device quiet.
  - A sandbox has one process by the time it is timed, and its threads share one core.
  - A new best has won twice, in fresh processes on fresh contents, by more than the old one differs from itself.
 
 Left over: what the operating system's own threads do later for a sandbox (writing back, collapsing pages), contents
-that go through side channels of the hardware, luck, and kernels that are right on a problem's distribution only. A
-foreign problem's code runs here, so only problems that the user trusts belong here.
+that go through side channels of the hardware, luck, and kernels that are right on a problem's distribution only.
 """
 
 VERSION = "7"

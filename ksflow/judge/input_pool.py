@@ -44,7 +44,7 @@ class CasePool:
     """One case: how its tensors lie, and the contents at hand.
 
     Where the outputs are large, most contents are checked at a small secret sample of elements and every eighth at
-    `bound.ALL` elements, which is the whole of smaller outputs; nobody outside can tell which. A large case sees so
+    `tolerance.ALL` elements, which is the whole of smaller outputs; nobody outside can tell which. A large case sees so
     few contents that all of them are checked at so many elements.
     """
 
@@ -125,8 +125,7 @@ class CasePool:
         return True
 
     def feed(self, uses: int) -> Iterator[Entry]:
-        """Contents for sandboxes that see each once, without end: what was shown less than `uses` times, then new
-        ones."""
+        """Contents without end, each for one call of a sandbox: those shown less than `uses` times, then new ones."""
         self.entries = [entry for entry in self.entries if entry.uses < (uses if self.timed else 1)]
         ready = sorted(_draw.sample(self.entries, len(self.entries)), key=lambda entry: entry.uses)
         for entry in ready:

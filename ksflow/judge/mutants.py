@@ -54,13 +54,15 @@ def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Right], l
     return lambda right: [tuple(change(out) for out in right.outputs)]
 
 
-def _floats(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Right], list[Tensors]]:
-    """One answer for each output of floats: that one changed, the others right."""
+def _one_output(
+    change: Callable[[torch.Tensor], torch.Tensor], floats_only: bool = True
+) -> Callable[[Right], list[Tensors]]:
+    """One answer for each output with an oracle: that one changed, the others right."""
 
     def answers(right: Right) -> list[Tensors]:
         made: list[Tensors] = []
         for index, out in enumerate(right.outputs):
-            if right.want and out.dtype.is_floating_point and out.numel():
+            if right.want and out.numel() and (out.dtype.is_floating_point or not floats_only):
                 made.append((*right.outputs[:index], change(out), *right.outputs[index + 1 :]))
         return made
 
@@ -89,10 +91,6 @@ def _constant(right: Right) -> list[Tensors]:
     if all(out.numel() <= 1 for out in right.outputs):
         return []
     return [tuple(map(_mean, right.outputs))]
-
-
-def _scaled(out: torch.Tensor) -> torch.Tensor:
-    return _made(out, lambda wide: wide * _SCALE)
 
 
 def _shifted(out: torch.Tensor) -> torch.Tensor:
@@ -129,29 +127,15 @@ def _nan(flat: torch.Tensor) -> torch.Tensor:
     return torch.where(last.isnan(), 0.0, torch.nan).to(flat.dtype)
 
 
-def _one_wrong(right: Right) -> list[Tensors]:
-    spoil = _last(_another)
-    made: list[Tensors] = []
-    for index, out in enumerate(right.outputs):
-        if right.want and out.numel():
-            made.append((*right.outputs[:index], spoil(out), *right.outputs[index + 1 :]))
-    return made
-
-
-def _other(right: Right) -> list[Tensors]:
-    return [right.run(right.other)]
-
-
 def _unwritten(right: Right) -> list[Tensors]:
+    if any(out.dtype is torch.bool for out in right.outputs):
+        return []
     made: list[Tensors] = []
     for value in _BYTES:
-        made.append(tuple(_filled(out, value) for out in right.outputs if out.dtype is not torch.bool))
-    return [answer for answer in made if len(answer) == len(right.outputs)]
-
-
-def _filled(out: torch.Tensor, value: int) -> torch.Tensor:
-    size = out.numel() * out.element_size()
-    return torch.full((size,), value, dtype=torch.uint8, device=out.device).view(out.dtype).view(out.shape)
+        filled = [torch.full((out.nbytes,), value, dtype=torch.uint8, device=out.device) for out in right.outputs]
+        pairs = zip(filled, right.outputs, strict=True)
+        made.append(tuple(one.view(out.dtype).view(out.shape) for one, out in pairs))
+    return made
 
 
 def _rough(right: Right) -> list[Tensors]:
@@ -190,12 +174,17 @@ MUTANTS = (
     ),
     Mutant(
         "the answer to other inputs",
-        _other,
+        lambda right: [right.run(right.other)],
         "the outputs hardly depend on the inputs, so a kernel could keep its first answer",
         "draw inputs that move the outputs by more than their bound",
     ),
-    Mutant("a wrong scale", _floats(_scaled), "outputs 2 % too large would pass", _TIGHTEN),
-    Mutant("a shift", _floats(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
+    Mutant(
+        "a wrong scale",
+        _one_output(lambda out: _made(out, lambda wide: wide * _SCALE)),
+        "outputs 2 % too large would pass",
+        _TIGHTEN,
+    ),
+    Mutant("a shift", _one_output(_shifted), "outputs shifted by 2 % of their size would pass", _TIGHTEN),
     Mutant(
         "lower precision",
         _rough,
@@ -205,12 +194,12 @@ MUTANTS = (
     ),
     Mutant(
         "one wrong element",
-        _one_wrong,
+        _one_output(_last(_another), floats_only=False),
         "an index that is off would pass",
         _TIGHTEN,
         "property_check alone decides, and one changed element may be right",
     ),
-    Mutant("one NaN", _floats(_last(_nan)), "a NaN would pass", _TIGHTEN),
+    Mutant("one NaN", _one_output(_last(_nan)), "a NaN would pass", _TIGHTEN),
     Mutant(
         "unwritten outputs",
         _unwritten,

@@ -1,6 +1,6 @@
-"""What a turn costs when the kernel does nothing: a trusted null kernel in a sandbox of its own, on the same core.
+"""What a batch costs when the kernel does nothing: a trusted null kernel in a sandbox of its own, on the same core.
 
-It takes a batch in every round of a benchmark, on the same contents and in the same form as the kernels' turns (inputs
+It has a batch in every round of a benchmark, on the same contents and in the same form as the kernels' batches (inputs
 written while its sandbox is frozen, told, thawed, frozen again), so what is taken off a kernel's times was measured
 among them, and moves with the machine as they do. What comes off a time is the same statistic of the null batches as
 the one that is ranked, at the lower end of its own interval: an unlucky null makes no kernel faster than it is.
@@ -34,8 +34,6 @@ _PATIENCE_S = 10.0
 class NullTimings:
     """The null batches of one benchmark, in seconds; what to take off a turn's two clocks."""
 
-    frozen: str = ""
-    """How sandboxes are stopped between turns."""
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     wall_s: float = 0.0
@@ -43,9 +41,9 @@ class NullTimings:
     cpu_s: float = 0.0
     """Taken off CPU times, likewise."""
     stopping_s: float = 0.0
-    """The CPU time that a turn has beyond its wall time: what stopping the sandbox costs it."""
+    """The CPU time that a batch has beyond its wall time: what stopping the sandbox costs it."""
     undisturbed: int = 0
-    """How many turns were not preempted."""
+    """How many batches were not preempted."""
 
     def add(self, wall_s: float, cpu_s: float) -> None:
         """One more batch."""
@@ -53,20 +51,20 @@ class NullTimings:
         self.cpu.append(cpu_s)
 
     def settle(self) -> None:
-        """Work out what to take off from the turns so far; those before the benchmark only while there are few others.
+        """Work out what to take off; batches before the benchmark count only while there are few others.
 
-        A preempted turn says nothing of what the kernels' turns had to bear: it does not count. Nor does anything far
-        above the fastest turn: a busy machine delays some turns by as much as a short kernel takes.
+        A preempted batch says nothing of what the kernels' had to bear: it does not count. Nor does anything far above
+        the fastest batch: a busy machine delays some batches by as much as a short kernel takes.
         """
+        pairs = zip(self.wall, self.cpu, strict=True)
+        undisturbed = [statistics.undisturbed(wall_s * 1e6, cpu_s * 1e6) for wall_s, cpu_s in pairs]
         first = _FIRST if len(self.wall) >= 2 * _FIRST else 0
-        wall, cpu = self.wall[first:], self.cpu[first:]
-        undisturbed = [statistics.undisturbed(*pair) for pair in zip(_us(wall), _us(cpu), strict=True)]
+        wall, cpu, kept = self.wall[first:], self.cpu[first:], undisturbed[first:]
         most_wall_s, most_cpu_s = (_BUSY * least_s for least_s in self.least_s)
         self.cpu_s = min(_surely(cpu), most_cpu_s)
-        few = sum(undisturbed) < _FEWEST
-        self.wall_s = min(most_wall_s, *([self.cpu_s, *wall] if few else [_surely(statistics.pick(wall, undisturbed))]))
+        few = sum(kept) < _FEWEST
+        self.wall_s = min(most_wall_s, *([self.cpu_s, *wall] if few else [_surely(statistics.pick(wall, kept))]))
         beyond = [spent - passed for passed, spent in zip(self.wall, self.cpu, strict=True)]
-        undisturbed = [statistics.undisturbed(*pair) for pair in zip(_us(self.wall), _us(self.cpu), strict=True)]
         self.stopping_s = max(statistics.middle(statistics.pick(beyond, undisturbed)), 0.0)
         self.undisturbed = sum(undisturbed)
 
@@ -95,21 +93,22 @@ class Overhead:
         self._room: tuple[int, ...] = (4096, 4096)
 
     def evidence(self) -> dict[str, float]:
-        """What a turn cost in the latest benchmark; nothing before the first one."""
+        """What a batch cost in the latest benchmark; nothing before the first one."""
         return self._latest.evidence() if self._latest.wall else {}
 
     @property
     def usual_s(self) -> float:
-        """What a turn takes in the present benchmark: enough to tell short kernels from others."""
+        """What a batch takes in the present benchmark: enough to tell short kernels from others."""
         return statistics.middle(self._latest.wall) if self._latest.wall else 0.0
 
     def begin(self, case: CasePool) -> NullTimings:
-        """Turn to a case: null batches without contents, for a first estimate."""
+        """Stage a case, and run null batches without contents, for a first estimate."""
         try:
             sandbox = self._running(case)
             sandbox.thaw()
             sandbox.stage("", case.layout, case.dims, 1)
-            null = self._latest = NullTimings(frozen=sandbox.freeze())
+            sandbox.freeze()
+            null = self._latest = NullTimings()
             self._clock_s = sandbox.cpu_s()
             for _ in range(_FIRST):
                 self._run_batch(null)
@@ -119,7 +118,7 @@ class Overhead:
         return null
 
     def run_batch(self, null: NullTimings, entry: Entry) -> None:
-        """One null batch among the kernels' turns."""
+        """One null batch among the kernels'."""
         assert self._sandbox is not None
         inputs, outputs = self._sizes
         self._sandbox.outputs[:outputs].fill_(0)
@@ -160,10 +159,6 @@ class Overhead:
             self._sandbox.ready(_PATIENCE_S)
             self._sandbox.alone()
         return self._sandbox
-
-
-def _us(seconds: list[float]) -> list[float]:
-    return [value * 1e6 for value in seconds]
 
 
 def _surely(seconds: list[float]) -> float:

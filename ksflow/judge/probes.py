@@ -56,18 +56,20 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
             return {"rows": rows}
-    accepted: dict[str, dict[str, bool]] = {lazy.name: {} for lazy in MUTANTS}
+    accepted: dict[str, dict[str, bool]] = {mutant.name: {} for mutant in MUTANTS}
     share = 0.0
     for case in cases:
         right = _right(source, case)
         share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
-        for lazy in MUTANTS:
-            answers = lazy.answers(right)
+        for mutant in MUTANTS:
+            answers = mutant.answers(right)
             if answers:
-                accepted[lazy.name][case["name"]] = any(_accepts(source.reference, right, answer) for answer in answers)
+                accepted[mutant.name][case["name"]] = any(
+                    _accepts(source.reference, right, answer) for answer in answers
+                )
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
-    rows += [_verdict(lazy, accepted[lazy.name], source.problem) for lazy in MUTANTS]
+    rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
     return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
 
 
@@ -196,11 +198,11 @@ _SOUND: tuple[tuple[str, Callable[[Source, Case], str], str], ...] = (
 )
 
 
-def _verdict(lazy: Mutant, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
+def _verdict(mutant: Mutant, accepted: dict[str, bool], problem: dict[str, Any]) -> Row:
     """How one wrong kernel fared."""
-    name = f"rejects {lazy.name}"
+    name = f"rejects {mutant.name}"
     if not accepted:
-        return name, True, f"does not apply: {lazy.otherwise}"
+        return name, True, f"does not apply: {mutant.otherwise}"
     benchmarks, tests = (
         [case["name"] for case in problem[kind] if case["name"] in accepted] for kind in ("benchmarks", "tests")
     )
@@ -208,7 +210,7 @@ def _verdict(lazy: Mutant, accepted: dict[str, bool], problem: dict[str, Any]) -
     if not passed and tests and all(accepted[case] for case in tests):
         passed = tests
     if passed:
-        return name, False, f"accepted on case {', '.join(passed)}: {lazy.meaning}; {lazy.remedy}"
+        return name, False, f"accepted on case {', '.join(passed)}: {mutant.meaning}; {mutant.remedy}"
     return name, True, f"on {len(accepted) - sum(accepted.values())} of {len(accepted)} cases"
 
 

@@ -1,5 +1,4 @@
-"""A request -> a verdict with its evidence: checked in one sandbox, timed in another, and a claim confirmed in a
-third."""
+"""From a request to a verdict with its evidence: checked in one sandbox, timed in others, a claim confirmed in more."""
 
 import contextlib
 import os
@@ -121,9 +120,9 @@ class Judgement:
     def _time(self) -> list[Json]:
         outcome = self._compare("time", {_OWN: self.kernel, **self.against})
         self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
-        incumbent = next(iter(self.against), None)
-        if incumbent in outcome.ratios:
-            if _undecided(outcome.ratios[incumbent]):
+        incumbent = next(iter(self.against), _OWN)  # or nobody
+        if row := outcome.ratios.get(incumbent):
+            if row["low"] <= 1 < _LEAD <= row["speedup"]:
                 outcome = self._longer(incumbent, outcome)
             outcome = self._claim(incumbent, outcome)
         if doubt := outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else [])):
@@ -185,7 +184,7 @@ class Judgement:
         outcome: Outcome | None = None
         for group in groups:
             found = PairedComparison(self.pool, self.backend, group, at).run(
-                partial(self._candidate, phase), self._open, self._uses
+                partial(self._candidate, phase), self._open, RETIRED if self.host.level in _PRIVATE else 1
             )
             outcome = outcome.beside(found, own[0]) if outcome else found
         assert outcome is not None
@@ -226,27 +225,15 @@ class Judgement:
                 if text := sandbox.log.text():
                     self.evidence["log"] = text
 
-    @property
-    def _uses(self) -> int:
-        return RETIRED if self.host.level in _PRIVATE else 1
-
-
-def _undecided(row: Json) -> bool:
-    """Whether a kernel may well be ahead, and it was not timed often enough to say so."""
-    return bool(row["low"] <= 1 < _LEAD <= row["speedup"])
-
 
 def _blame(failure: Failure, phase: str, at: str, limit: float) -> Rejected:
+    """The verdict on a kernel whose sandbox failed."""
     first = (failure.text.splitlines() or [""])[0]
     evidence = {"phase": "import" if at == "import" else phase, "at": at, "error": failure.text}
-    match failure.kind:
-        case "wrong":
-            return Rejected("reject-incorrect", f"{at}: {first}", evidence)
-        case "cheat":
-            return Rejected("reject-cheat", f"{at}: {first}", evidence)
-        case "timeout":
-            where = "import" if at == "import" else f"{phase}, at {at}"
-            return Rejected("contained-timeout", f"{where}: {first} ({limit:g} s)", evidence)
-        case "harness":
-            return Rejected("harness-error", first, evidence)
-    return Rejected("contained-crash", f"{at}: {first}", evidence)
+    if failure.kind == "harness":
+        return Rejected("harness-error", first, evidence)
+    if failure.kind == "timeout":
+        where = "import" if at == "import" else f"{phase}, at {at}"
+        return Rejected("contained-timeout", f"{where}: {first} ({limit:g} s)", evidence)
+    verdict = {"wrong": "reject-incorrect", "cheat": "reject-cheat"}.get(failure.kind, "contained-crash")
+    return Rejected(verdict, f"{at}: {first}", evidence)

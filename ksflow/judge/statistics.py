@@ -90,17 +90,12 @@ def interval(logs: list[torch.Tensor]) -> tuple[float, float]:
     mean = each.mean(dim=0)
     low, high = float(mean.quantile(0.025)), float(mean.quantile(0.975))
     if bool((each.amin(dim=1) == each.amax(dim=1)).any()):
-        middle, half = float(mean.mean()), _between(each.mean(dim=1))
+        centers, count = each.mean(dim=1), len(each)
+        student = _STUDENT.get(count, _MANY)
+        half = student * float(centers.std()) / math.sqrt(count) if count > 1 else _UNKNOWN
+        middle = float(mean.mean())
         low, high = min(low, middle - half), max(high, middle + half)
     return math.exp(low), math.exp(high)
-
-
-def _between(centers: torch.Tensor) -> float:
-    """Half of the 95 % interval of a mean, by how far what it is of is apart."""
-    count = len(centers)
-    if count == 1:
-        return _UNKNOWN
-    return _STUDENT.get(count, _MANY) * float(centers.std()) / math.sqrt(count)
 
 
 def _low(samples: torch.Tensor, window: tuple[float, float]) -> torch.Tensor:
