@@ -1,7 +1,7 @@
 """The trusted half: reference, oracle, secret seeds, tolerance, clock, watchdog, verdict. Loads no candidate.
 
 In comes a request (`client` makes it), one after another, into a process of its own (`__main__`, `requests`); out goes
-a verdict with its evidence, as JSON. Evaluators and `formats` import it, problems import `bounds`; it imports sandboxes.
+a verdict with its evidence, as JSON. Evaluators and `formats` import it, problems import `bounds`; it uses `sandbox`.
 A foreign problem's code runs here, so only problems that the user trusts belong here.
 
     session, comparison            a verdict: checked, then timed against others, then a claim confirmed
@@ -11,6 +11,7 @@ A foreign problem's code runs here, so only problems that the user trusts belong
     sandboxed, buffers, freezer, failure     the handle on one sandbox, its shared memory, its stops, its end
     device_backend, device_sandbox, device   the same on a GPU: gates, batches, the judge's own events
     probes, mutants, shortcuts     can a problem be judged at all?
+    client, evaluator, bench       what evaluators and probers hold of a judge; the only modules without torch
 
 What holds it up:
  - Nothing computed in a process that imported the candidate is believed, except bytes at known offsets, then checked.

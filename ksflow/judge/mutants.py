@@ -1,4 +1,4 @@
-"""Wrong answers of common kinds, made from a right one: what a check must tell from it."""
+"""Negative controls: wrong answers of common kinds, made from a right one, that a check must tell from it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
