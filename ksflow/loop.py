@@ -86,7 +86,7 @@ def run_round(lab: Lab, begun: Round, learning: bool = False) -> None:
     control = lab.control
     with lab.transcript.about(f"round {begun.name}", begun.sample) as spent:
         learnt = learn(lab, begun) if learning else begun.notes
-        notes, known = lab.initial_notes + learnt, begun.known.closing(learnt)
+        notes, known = lab.initial_notes + learnt, begun.known.pruned_by(learnt)
         control.watch("select", None)
         with boundary("selector"):
             choice = made(Choice, lab.select(lab.problem, known))

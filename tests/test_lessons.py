@@ -222,8 +222,8 @@ def test_a_dead_end_closes_its_trials_until_it_is_refuted(lineage: Lineage) -> N
     plant(lineage, text.format(1, 1), 20.0)
     dead = [tried(lineage, text.format(2, columns), rejected()) for columns in (1, 2)]
     notes = lineage.learn(Rules()(PROBLEM, Material((), lineage.known)))
-    assert lineage.known.closing(notes).dead == {trial.id for trial in dead}
+    assert lineage.known.pruned_by(notes).pruned == {trial.id for trial in dead}
     lineage.evaluate(replace(dead[0], evaluation=accepted(9.0)), "renewed")
     refuted = lineage.learn(lineage.notes())
-    assert lineage.known.closing(refuted).dead == frozenset()
+    assert lineage.known.pruned_by(refuted).pruned == frozenset()
     assert git(lineage, "show", f"toy/main/{dead[1].id}:kernel.cpp") == text.format(2, 2)

@@ -199,7 +199,7 @@ class RunReader:
         snapshot = replace(self.rounds[name], selected=True)
         base, reference = commit.trailer("Base"), commit.trailer("Reference")
         if {base, reference} <= snapshot.known.by_id.keys():
-            known = snapshot.known.closing(self.notes)
+            known = snapshot.known.pruned_by(self.notes)
             choice = known.choose(base, reference, commit.body)
             snapshot = replace(snapshot, known=known, notes=self.notes, choice=choice)
         self.rounds[name] = snapshot

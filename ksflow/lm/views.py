@@ -70,11 +70,11 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
 
 def _closed(population: Population) -> frozenset[str]:
     """Trials that findings stand for and that are no seed and were never the best."""
-    if not population.dead:
+    if not population.pruned:
         return frozenset()
-    kept = {trial.id for trial in (*population.champions, *population.ranked[:1]) if trial}
+    kept = {trial.id for trial in (*population.best_so_far, *population.ranked[:1]) if trial}
     kept |= {trial.id for trial in population.trials if trial.origin is Origin.SEED}
-    return population.dead - kept
+    return population.pruned - kept
 
 
 def _stand_in(count: int, what: str) -> list[str]:

@@ -19,7 +19,7 @@ class Population:
     trials: tuple[Trial, ...]
     stale: tuple[Trial, ...] = ()
     """Trials whose verdict is from before something changed: known by their ids, and for nothing else."""
-    dead: frozenset[str] = frozenset()
+    pruned: frozenset[str] = frozenset()
     """Trials that a note stands for (`Note.closes`): prompts leave them out."""
 
     @cached_property
@@ -39,7 +39,7 @@ class Population:
         Where it was timed again beside a trial that turned out faster for sure, that trial is the best. It may have
         been judged long before, beside another.
         """
-        found = self.champions[-1] if self.trials else None
+        found = self.best_so_far[-1] if self.trials else None
         seen: set[str] = set()
         while found and found.id not in seen:
             seen.add(found.id)
@@ -55,31 +55,31 @@ class Population:
         return next((trial for trial in known if duel(trial, champion).wins), None)
 
     @cached_property
-    def champions(self) -> tuple["Trial | None", ...]:
-        """The champion after each trial."""
+    def best_so_far(self) -> tuple["Trial | None", ...]:
+        """The best one after each trial."""
         return _champions(None, self.trials)
 
     def plus(self, trial: Trial) -> "Population":
         """This population and another trial, without ranking everything again."""
         at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
         after = self.trials[at:]
-        grown = Population((*self.trials[:at], trial, *after), self.stale, self.dead)
+        grown = Population((*self.trials[:at], trial, *after), self.stale, self.pruned)
         ranked = list(self.ranked)
         if trial.score_us is not None and not trial.repeats:
             bisect.insort(ranked, trial, key=_rank)
         grown.__dict__["ranked"] = tuple(ranked)
         grown.__dict__["by_id"] = {**self.by_id, trial.id: trial}
-        before = self.champions[:at]
-        grown.__dict__["champions"] = before + _champions(before[-1] if before else None, (trial, *after))
+        before = self.best_so_far[:at]
+        grown.__dict__["best_so_far"] = before + _champions(before[-1] if before else None, (trial, *after))
         return grown
 
-    def closing(self, notes: Iterable["Note"]) -> "Population":
+    def pruned_by(self, notes: Iterable["Note"]) -> "Population":
         """This population, where the notes stand for dead ends; nothing is ranked again."""
-        dead = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
-        if dead == self.dead:
+        pruned = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
+        if pruned == self.pruned:
             return self
-        closed = Population(self.trials, self.stale, dead)
-        known = {"by_id", "ranked", "champions"} & self.__dict__.keys()
+        closed = Population(self.trials, self.stale, pruned)
+        known = {"by_id", "ranked", "best_so_far"} & self.__dict__.keys()
         closed.__dict__.update({name: self.__dict__[name] for name in known})
         return closed
 

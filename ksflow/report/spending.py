@@ -27,7 +27,7 @@ class Improvement:
 def improvements(population: Population) -> tuple[Improvement, ...]:
     """Every experiment that became the best, in the order of their ids."""
     found, trials, cost, before = [], 0, Cost(), None
-    for trial, champion in zip(population.trials, population.champions, strict=True):
+    for trial, champion in zip(population.trials, population.best_so_far, strict=True):
         if trial.origin is not Origin.SEED:
             trials, cost = trials + 1, cost + trial.cost
         if champion is trial and before is not None and trial.origin is not Origin.SEED:

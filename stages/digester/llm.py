@@ -158,7 +158,7 @@ class LlmDigester:
 
     def _newest(self, population: Population) -> list[Trial]:
         """The outcomes that are shown."""
-        trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.dead]
+        trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.pruned]
         return trials[-self.outcomes :]
 
     def _planned(self, work: _Work, shown: tuple[ShownPassage, ...], newest: list[Trial]) -> ReadingPlan:

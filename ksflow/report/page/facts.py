@@ -79,7 +79,7 @@ def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[
     ordered = sorted(everything, key=lambda trial: trial.id)
     place = {trial.id: at for at, trial in enumerate(ordered)}
     bases = [place.get(trial.parents[0]) if trial.parents else None for trial in ordered]
-    best_after = {t.id: found for t, found in zip(population.trials, population.champions, strict=True)}
+    best_after = {t.id: found for t, found in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
     best: Trial | None = None
     usd = 0.0

@@ -34,7 +34,7 @@ def closing(*ids: str, status: Status = Status.MEASURED) -> tuple[Note, ...]:
 
 def test_what_a_finding_stands_for_is_counted_and_not_shown(problem, population):
     many = grown(population, WRONG, WRONG, timed(900.0), timed(950.0), WRONG)
-    known = many.closing(closing("00010", "00011", "00012"))
+    known = many.pruned_by(closing("00010", "00011", "00012"))
     seen, before = view(problem, known, 6000), view(problem, many, 6000)
     assert before.shown - seen.shown == {"00012"}
     assert "Idea 10." not in seen.failures
@@ -49,16 +49,16 @@ def test_what_a_finding_stands_for_is_counted_and_not_shown(problem, population)
 
 def test_a_refuted_finding_stands_for_nothing(problem, population):
     many = grown(population, WRONG)
-    known = many.closing(closing("00010", status=Status.REFUTED))
+    known = many.pruned_by(closing("00010", status=Status.REFUTED))
     assert view(problem, known, 6000) == view(problem, many, 6000)
 
 
 def test_seeds_champions_and_the_best_on_a_shape_are_never_left_out(problem, population):
     odd = Evaluation(Verdict.ACCEPT, "", 30.0, (Timing("small", 900.0), Timing("large", 1.0)))
     many = grown(population, timed(10.0), odd, timed(2.0), timed(800.0))
-    known = many.closing(closing(*(trial.id for trial in many.trials)))
+    known = many.pruned_by(closing(*(trial.id for trial in many.trials)))
     seen = view(problem, known, 6000)
-    champions = {trial.id for trial in many.champions if trial}
+    champions = {trial.id for trial in many.best_so_far if trial}
     assert "00010" in champions
     assert seen.shown == champions | {"00001", "00011", "00012"}
     assert "(1 accepted kernels are left out" in seen.table
@@ -67,17 +67,17 @@ def test_seeds_champions_and_the_best_on_a_shape_are_never_left_out(problem, pop
 @pytest.mark.parametrize("tokens", [300, 600, 2000])
 def test_views_stay_bounded_with_dead_ends(problem, population, tokens):
     many = grown(population, *[WRONG, timed(500.0), timed(400.0)] * 300)
-    known = many.closing(closing(*(trial.id for trial in many.trials[3::2])))
+    known = many.pruned_by(closing(*(trial.id for trial in many.trials[3::2])))
     seen = view(problem, known, tokens)
     assert len(seen.table) + len(seen.failures) <= 4 * tokens
     assert len(tried(known, known.choose("00002", "00001", ""), tokens)) <= 4 * tokens
-    assert not seen.shown & (known.dead - {trial.id for trial in known.champions if trial})
+    assert not seen.shown & (known.pruned - {trial.id for trial in known.best_so_far if trial})
 
 
 def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
-    known = Population(population.trials[:1]).closing(())
+    known = Population(population.trials[:1]).pruned_by(())
     failed = grown(population, WRONG).trials[-1]
-    known = Population((*known.trials, failed), dead=frozenset([failed.id]))
+    known = Population((*known.trials, failed), pruned=frozenset([failed.id]))
     assert view(problem, known, 6000).failures.startswith("(1 failures are left out")
     assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
 
