@@ -24,11 +24,13 @@ from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.hardware.executables import output
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
 from ksflow.records import Json, Kernel, Limits, Problem, Target
 from ksflow.sandbox.levels import probe
+from ksflow.source.contract import defines
 
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-fno-fast-math", "-w", "-Wl,-z,defs")
 _SOURCES = (".cpp", ".cc", ".c")
@@ -93,10 +95,10 @@ def find() -> Compiler | None:
     limits = {"g++": ("-fmax-errors=5",), "clang++": ("-ferror-limit=5",), "c++": ()}
     for name, flags in limits.items():
         path = shutil.which(name)
-        if path and (version := _version((path, "--version"))):
+        if path and (version := _first_line(path, "--version")):
             return Compiler((path,), version, ("-fdiagnostics-color=never", *flags))
     zig = (sys.executable, "-m", "ziglang")
-    if version := _version((*zig, "version")):
+    if version := _first_line(*zig, "version"):
         return Compiler((*zig, "c++"), version, ("-fno-sanitize=undefined", "-ferror-limit=5"))
     return None
 
@@ -106,12 +108,11 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
     compiler = find()
     if compiler is None:
         raise ConfigError("no C++ compiler found: apt install g++, or pip install ksflow[compiler] for one from PyPI")
-    march = _march(compiler, target.march)
+    march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
     trim_cache(home.cache("build"))
-    defines = [f"-D{name}={_plain(value)}" for name, value in problem.defines.items()]
-    flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines]
+    flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines(problem)]
     machine = _cpu() if target.march == "native" else ""
     name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
     folder = home.cache("build", name[:2])
@@ -295,25 +296,12 @@ def _trim(text: str) -> str:
     return "\n".join(lines[max(first - 2, 0) :])[:_LOG]
 
 
-def _plain(value: object) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _version(command: tuple[str, ...]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.partition("\n")[0].strip() if done.returncode == 0 else ""
+def _first_line(*command: str) -> str:
+    return output(*command).partition("\n")[0].strip()
 
 
 def _digest(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
-
-
-def _march(compiler: Compiler, march: str) -> str:
-    """zig has its own spelling."""
-    return march.replace("-", "_") if compiler.zig else march
 
 
 @cache

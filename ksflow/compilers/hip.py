@@ -8,7 +8,6 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.emulator import DEVICE_HEADERS
 from ksflow.compilers.request import CompileRequest, DeviceFunction, named
-from ksflow.processes.child_environment import child_environment
+from ksflow.hardware.executables import output
 from ksflow.records import Json
+from ksflow.source.contract import defines
 from ksflow.source.launches import CaseLaunch
 
 _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferror-limit=5", "-fno-color-diagnostics")
@@ -30,7 +30,6 @@ _MISSING = re.compile(r"'([^']+\.(?:h|hpp))' file not found")
 _UNDECLARED = re.compile(r"unknown type name '__(global|device|shared|host)__'")
 _ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)\w*\.h")
 """Headers that come with ROCm, as against those a kernel should have brought itself."""
-_PATIENCE_S = 30
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Hip:
             return None
         sources = [name for name in request.kernel.files if name.endswith(".hip")]
         flags = ["-shared", "-fPIC", "-O3", "-std=c++20", "-w", f"--offload-arch={request.target.march}"]
-        build = [self.hipcc, *flags, *request.defines, "-o", "kernel.so", *sources]
+        build = [self.hipcc, *flags, *defines(request.problem), "-o", "kernel.so", *sources]
         order = {"headers": {}, "steps": [{"command": build, "optional": False}], "files": ["kernel.so"]}
         return self._boxed(order, dict(request.kernel.files), _shared)
 
@@ -73,7 +72,7 @@ class Hip:
         march = request.target.march
         own = () if self.hipcc else _OWN
         arch = f"--offload-arch={march}"
-        build = [*self.clang, *_DEVICE, arch, *own, *request.defines, "-S", "-o", "kernel.s", request.main]
+        build = [*self.clang, *_DEVICE, arch, *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main]
         steps = [{"command": build, "optional": False}, {"command": ["cat", "kernel.s"], "optional": False}]
         if self.linker:
             bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
@@ -134,15 +133,15 @@ def _rocm() -> Hip | None:
     hipcc = root / "bin/hipcc"
     if not (clang.is_file() and linker.is_file() and hipcc.is_file()):
         return None
-    line = _said(str(clang), "--version").partition("\n")[0]
+    line = output(str(clang), "--version").partition("\n")[0]
     return Hip((str(clang),), (str(linker),), f"ROCm {line}", str(hipcc)) if line else None
 
 
 def _clang() -> Hip | None:
     names = ["clang++", *(f"clang++-{number}" for number in range(30, _OLDEST - 1, -1))]
     for path in filter(None, map(shutil.which, names)):
-        number = re.search(r"clang version (\d+)\.[\d.]+", _said(path, "--version"))
-        if number and int(number[1]) >= _OLDEST and "amdgcn" in _said(path, "--print-targets"):
+        number = re.search(r"clang version (\d+)\.[\d.]+", output(path, "--version"))
+        if number and int(number[1]) >= _OLDEST and "amdgcn" in output(path, "--print-targets"):
             linker = shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}")
             return Hip((path,), (linker,) if linker else (), number[0])
     return None
@@ -150,21 +149,11 @@ def _clang() -> Hip | None:
 
 def _zig() -> Hip | None:
     zig = (sys.executable, "-m", "ziglang")
-    number = _said(*zig, "version").strip()
-    clang = re.search(r"clang version ([\d.]+)", _said(*zig, "clang", "--version"))
+    number = output(*zig, "version").strip()
+    clang = re.search(r"clang version ([\d.]+)", output(*zig, "clang", "--version"))
     if not (number and clang):
         return None
     spec = importlib.util.find_spec("ziglang")
     folders = (spec.submodule_search_locations or ()) if spec else ()
     own = [word for folder in folders for word in ("-idirafter", str(Path(folder, "lib", "include")))]  # stddef.h
     return Hip((*zig, "clang", *own), (*zig, "ld.lld"), f"zig {number} / clang {clang[1]}")
-
-
-def _said(*command: str) -> str:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=child_environment({}), timeout=_PATIENCE_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""

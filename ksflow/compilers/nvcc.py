@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,14 +11,14 @@ from pathlib import Path
 from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.request import CompileRequest, DeviceFunction, named
-from ksflow.processes.child_environment import child_environment
+from ksflow.hardware import executables
 from ksflow.records import Json
+from ksflow.source.contract import defines
 from ksflow.source.launches import CaseLaunch
 
 _FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
 _PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
 _INFO = re.compile(r"^(?:ptxas[\w-]* info +:|    \d+ bytes stack frame|\s*$)")
-_PATIENCE_S = 20
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Nvcc:
         virtual = march.replace("sm_", "compute_", 1)
         sources = [request.main] if made.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
         arch = f"-gencode=arch={virtual},code={march}"
-        compile = [self.command, *kind, *_FLAGS, arch, *request.defines, "-o", made, *sources]
+        compile = [self.command, *kind, *_FLAGS, arch, *defines(request.problem), "-o", made, *sources]
         look = [self.disassembler or "false", "-sass", made]
         steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
         order = {"headers": {}, "steps": steps, "files": [made]}
@@ -80,19 +79,8 @@ def _explained(log: str) -> str:
 @cache
 def find() -> Nvcc | None:
     """nvcc, where it works."""
-    command = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    try:
-        done = subprocess.run(
-            [command, "--version"],
-            capture_output=True,
-            text=True,
-            env=child_environment({}),
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    release = re.search(r"V(\d[\d.]+)", done.stdout)
+    command = executables.find("nvcc")
+    release = re.search(r"V(\d[\d.]+)", executables.output("nvcc", "--version"))
     return Nvcc(command, f"nvcc {release[1]}", _disassembler(command)) if release else None
 
 

@@ -30,12 +30,6 @@ class CompileRequest:
         """The sources of a variant."""
         return {**self.kernel.files, self.main: with_constants(self.kernel.main, values)}
 
-    @property
-    def defines(self) -> list[str]:
-        """The problem's definitions, as options."""
-        plain = {name: int(value) if isinstance(value, bool) else value for name, value in self.problem.defines.items()}
-        return [f"-D{name}={value}" for name, value in plain.items()]
-
     def steps(self, variant: int) -> list[CaseLaunch]:
         """Every launch of the cases that a variant is for."""
         return [step for plan in self.plans.values() if plan.variant == variant for step in plan.launches]

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import re
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.nvcc import bundled
 from ksflow.compilers.request import CompileRequest, DeviceFunction
+from ksflow.hardware.executables import output
 from ksflow.records import Json
 from ksflow.source.launches import CaseLaunch
 
@@ -34,7 +34,6 @@ POINTERS = {
 }
 """torch dtype -> Triton's type of a pointer to it."""
 _ALIGNED = 16
-_PATIENCE_S = 20
 _INT32 = 1 << 31
 _FRAME = re.compile(r'^(?:Traceback| {2}File "|Please share the reproducer|Internal Triton)')
 _DUMP = re.compile(r"^(?:#\w+ = #|#loc|module )", re.MULTILINE)
@@ -72,8 +71,8 @@ class Triton:
 
     def knows(self, march: str) -> bool:
         """Whether there can be code for it, as far as the assemblers say that come with Triton."""
-        found = [_said(path) for path in (*bundled("ptxas"), *bundled("ptxas-blackwell"))]
-        listed = [text for text in found if text]
+        assemblers = (*bundled("ptxas"), *bundled("ptxas-blackwell"))
+        listed = list(filter(None, (output(str(path), "--help") for path in assemblers)))  # it names all it knows
         return self.platform != "cuda" or not listed or any(re.search(rf"\b{march}\b", text) for text in listed)
 
     def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
@@ -139,16 +138,6 @@ def _explained(log: str) -> str:
     if broken := _PASS.search(log):
         text = f"error: Triton's own pass {broken[1]} fails on this kernel: write it another way\n{text}"
     return "\n".join(line for line in text.splitlines() if not _FRAME.match(line))
-
-
-@cache
-def _said(assembler: Path) -> str:
-    """Its help, which names every architecture; empty where it is not there."""
-    try:
-        done = subprocess.run([assembler, "--help"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout
 
 
 @cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ksflow.source.expressions import expression
-from ksflow.source.tunables import NUMBER
+from ksflow.source.tunables import NUMBER, read_dispatch
 
 ITEM_BYTES = {
     "float64": 8,
@@ -26,7 +26,7 @@ ITEM_BYTES = {
 }
 """dtype of a workspace -> bytes of one element."""
 _WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
-_DISPATCH = re.compile(r"if\s+([^:]+):\s*(.+)")
+_NUMBER = re.compile(NUMBER)
 _PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -111,13 +111,10 @@ def _workspace(rest: str) -> Workspace:
 
 
 def _dispatch(rest: str) -> Dispatch:
-    match = _DISPATCH.fullmatch(rest)
-    if match is None:
-        raise ValueError("is not `if CONDITION: NAME=VALUE ...`")
-    pairs = re.findall(rf"([A-Za-z_]\w*)\s*=\s*({NUMBER})(?=[\s,]|$)", match[2])
-    if not pairs or re.sub(r"[\s,]", "", match[2]) != "".join(f"{name}={value}" for name, value in pairs):
+    when, values = read_dispatch(rest)
+    if not values or not all(_WORD.fullmatch(name) and _NUMBER.fullmatch(value) for name, value in values.items()):
         raise ValueError("after the condition come pairs NAME=NUMBER")
-    return Dispatch(expression(match[1]), dict(pairs))
+    return Dispatch(expression(when), values)
 
 
 def _cut(text: str, word: str) -> tuple[str, str, str]:

@@ -85,11 +85,18 @@ def dispatches(text: str) -> dict[str, dict[str, str]]:
     """
     found: dict[str, dict[str, str]] = {}
     for kind, rest in launch_lines(text):
-        match = _DISPATCH.fullmatch(rest) if kind == "dispatch" else None
         with contextlib.suppress(ValueError):
-            if match:
-                found.setdefault(match["when"].strip(), _pairs(match["values"]))
+            if kind == "dispatch":
+                found.setdefault(*read_dispatch(rest))
     return found
+
+
+def read_dispatch(rest: str) -> tuple[str, dict[str, str]]:
+    """The condition and the values of a dispatch line. ValueError where it is something else."""
+    match = _DISPATCH.fullmatch(rest)
+    if match is None:
+        raise ValueError("is not `if CONDITION: NAME=VALUE ...`")
+    return match["when"].strip(), _pairs(match["values"])
 
 
 def requires(text: str) -> tuple[str, ...]:

@@ -233,7 +233,7 @@ def test_a_restart_goes_on_with_the_submission_under_way(
         """As Ctrl-C does."""
 
     ask = judge(server, tmp_path, mode=mode)
-    service = ask._service
+    service = ask._submit.service
     if mode == "leaderboard":
         service.submission = _raising(Stopped)  # type: ignore[method-assign]
     else:

@@ -1,0 +1,112 @@
+"""A repository's own commands, each in a tool's box that may write into a copy of the repository and nowhere else.
+
+Covered: no network, no keys, limits on time, memory and file sizes; git's folder is not copied. NOT covered: what a
+command says: its exit status and its words are the repository's own.
+"""
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+from ksflow.compilers.client import CompileServer
+from ksflow.errors import ConfigError
+from ksflow.processes.child_environment import child_environment
+from ksflow.records import Kernel, Problem, Target
+from ksflow.sandbox.levels import probe
+
+_USER = 61182
+"""Whose the copies are where this process is root."""
+_FILE_MB, _DISK_MB = 1024, 512
+_DEVICES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri")
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What came of a command."""
+
+    ok: bool
+    log: str
+    timed_out: bool = False
+
+
+class CommandRunner:
+    """Runs commands on copies of a repository. readable: further folders that they may read."""
+
+    def __init__(self, target: Target, readable: Sequence[str]) -> None:
+        self.target, self.readable = target, [*map(str, readable)]
+        self.level = probe().level
+        self._server = CompileServer()
+
+    @contextmanager
+    def copy(self, problem: Problem, kernel: Kernel) -> Iterator[Path]:
+        """The repository with another text of the file. ConfigError where it cannot be copied."""
+        with tempfile.TemporaryDirectory(prefix="ksflow-command-", ignore_cleanup_errors=True) as made:
+            folder = Path(made).resolve() / "repo"
+            try:
+                shutil.copytree(problem.root, folder, symlinks=True, ignore=_left_out)
+            except OSError as error:
+                raise ConfigError(f"{problem.root} cannot be copied: {_first(error)}") from error
+            file = (folder / problem.origin["file"]).resolve()
+            if not file.is_relative_to(folder):
+                raise ConfigError(
+                    f"{problem.origin['file']} leads out of {problem.root}; name the file that it leads to"
+                )
+            file.write_text(kernel.main, encoding="utf-8")
+            os.chmod(made, 0o755)
+            if os.getuid() == 0:
+                for path in (folder, *folder.rglob("*")):
+                    os.chown(path, _USER, _USER, follow_symlinks=False)
+            yield folder
+
+    def __call__(self, problem: Problem, folder: Path, command: str, limit: float) -> CommandResult:
+        """What came of one command in a box that may write into the copy. ConfigError where boxes do not start."""
+        if not command:
+            return CommandResult(True, "")
+        passed = {**child_environment({}), **self.target.environment}
+        devices = [path for pattern in _DEVICES for path in glob(pattern)] if self.target.kind == "gpu" else []
+        order = {
+            "level": self.level,
+            "command": ["/bin/sh", "-c", f"cd {shlex.quote(str(folder))} && {command}"],
+            "makes": "",
+            "environment": {name: value for name, value in passed.items() if name not in ("TMPDIR", "PYTHONPATH")},
+            "memory_mb": problem.limits.memory_mb,
+            "cpu_s": int(limit) + 5,
+            "file_mb": _FILE_MB,
+            "disk_mb": _DISK_MB,
+            "extra": self.readable,
+            "writable": [str(folder)],
+            **({"uid": _USER} if os.getuid() == 0 else {}),
+            **({"devices": devices} if devices else {}),
+        }
+        answer = self._server.ask({"op": "make", "files": {}, "order": order, "wall_s": limit, "into": ""}, limit)
+        words, log = answer["words"], str(answer["log"]).replace(f"{folder}/", "")
+        if answer["timed_out"]:
+            return CommandResult(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)
+        if "exit" not in words and "disk" not in words:
+            raise ConfigError(f"the command's box does not start: {words.get('fault', 'its supervisor ended')}")
+        if "memory" in words or "disk" in words:
+            return CommandResult(False, f"{log}\nused up its {'memory' if 'memory' in words else 'disk'}")
+        ended = "" if words["exit"] == "0" else f"\nexit status {words['exit']}"
+        return CommandResult(not ended, f"{log}{ended if not log.strip() else ''}")
+
+
+def _left_out(folder: str, names: list[str]) -> list[str]:
+    """What is not copied: git's own, and what is neither a file nor a folder nor a link (pipes, sockets)."""
+    places = {name: Path(folder, name) for name in names}
+    return [
+        name
+        for name, place in places.items()
+        if name == ".git" or not (place.is_symlink() or place.is_file() or place.is_dir())
+    ]
+
+
+def _first(error: OSError) -> str:
+    """What went wrong with the first of the files that a copy failed for."""
+    told = error.args[0] if isinstance(error, shutil.Error) else None
+    return str(told[0][2]) if isinstance(told, list) and told else str(error)

@@ -1,0 +1,136 @@
+"""Made-up times for kernels that nobody runs, so that a search can be tried out in seconds. They mean nothing.
+
+With recorded configurations (a JSON list of `{"values": {...}, "verdict": "...", "us": {case: us}}`) the nearest one
+answers; without, a made-up but sensible function of the tunables' positions does: smooth, coupled, with one optimum,
+and with corners that do not compile or are wrong. Same text, same seed: same answer.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+from ksflow.errors import ConfigError
+from ksflow.records import Kernel, Problem, Verdict, geomean
+from ksflow.source.tunables import Tunable, tunables, values
+
+_SLOWEST_US = 4000.0
+_COUPLING = 0.5
+_STEEPNESS = 4.0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One configuration that was measured once."""
+
+    values: Mapping[str, str]
+    verdict: Verdict = Verdict.ACCEPT
+    us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the landscape says of a kernel."""
+
+    verdict: Verdict
+    us: tuple[float, ...] = ()
+    reason: str = ""
+
+
+class Landscape:
+    """Answers from a file of recorded configurations, or from a made-up landscape that `seed` picks."""
+
+    def __init__(self, file: str | None, seed: int) -> None:
+        """ConfigError where the file cannot be read."""
+        self.seed = seed
+        self.recorded = _read(Path(file)) if file else ()
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:8] if file else ""
+        self.name = f"fake-{digest}" if file else f"fake-{seed}" if seed else "fake"
+        """Tells landscapes apart: their answers are not comparable."""
+
+    def __call__(self, problem: Problem, kernel: Kernel) -> Answer:
+        """A pure function of the kernel's text, the problem's cases and seeds, and the seed."""
+        cases = tuple(case.name for case in problem.benchmarks)
+        declared = tunables(kernel.main)
+        if not declared:
+            return Answer(Verdict.ACCEPT, self._stable(kernel, cases))
+        if self.recorded:
+            return _nearest(self.recorded, values(kernel.main), cases)
+        return self._synthetic(declared, cases, [values(seed.kernel.main) for seed in problem.seeds])
+
+    def _stable(self, kernel: Kernel, cases: tuple[str, ...]) -> tuple[float, ...]:
+        scale = _SLOWEST_US * (0.25 + self._draw(kernel.digest) / 2)
+        return tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases)
+
+    def _synthetic(
+        self, declared: tuple[Tunable, ...], cases: tuple[str, ...], seeds: Sequence[Mapping[str, str]]
+    ) -> Answer:
+        """A pair of values that a seed begins with is right, or nothing could begin from it."""
+        chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1}
+        for one, other in combinations(sorted(chosen), 2):
+            verdict = self._corner(chosen[one], chosen[other])
+            begun = any(all(seed.get(name) == chosen[name].value for name in (one, other)) for seed in seeds)
+            if verdict is not Verdict.ACCEPT and not begun:
+                pair = f"{one}={chosen[one].value} with {other}={chosen[other].value}"
+                return Answer(verdict, (), f"made up: {pair}")
+        cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
+        for one, other in combinations(sorted(chosen), 2):
+            weight = _COUPLING * (self._draw(one, other) - 0.5)
+            cost += weight * self._distance(chosen[one]) * self._distance(chosen[other])
+        best = _SLOWEST_US / (1 + len(declared))
+        us = (best * math.exp(_STEEPNESS * cost / max(len(chosen), 1)) * (0.5 + self._draw(case)) for case in cases)
+        return Answer(Verdict.ACCEPT, tuple(round(value, 3) for value in us))
+
+    def _distance(self, tunable: Tunable) -> float:
+        """From the best option, in options, times how much this tunable matters."""
+        best = int(self._draw("best", tunable.name) * len(tunable.options))
+        away = (tunable.options.index(tunable.value) - best) / len(tunable.options)
+        return away * (0.3 + 0.9 * self._draw("matters", tunable.name))
+
+    def _corner(self, one: Tunable, other: Tunable) -> Verdict:
+        """Two large choices together are sometimes too much."""
+        left = {tunable.options.index(tunable.value) - len(tunable.options) for tunable in (one, other)}
+        draw = self._draw("corner", one.name, other.name)
+        if left == {-1} and draw < 0.3:
+            return Verdict.COMPILE
+        return Verdict.INCORRECT if left == {-1, -2} and draw > 0.8 else Verdict.ACCEPT
+
+    def _draw(self, *words: str) -> float:
+        """Uniform in [0, 1), the same for the same words."""
+        text = "\0".join([str(self.seed), *words])
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+
+
+def _nearest(recorded: tuple[Recorded, ...], wanted: Mapping[str, str], cases: tuple[str, ...]) -> Answer:
+    """The recorded configuration with the fewest differing values; of equals the one that shares more names."""
+
+    def distance(one: Recorded) -> tuple[int, int]:
+        shared = wanted.keys() & one.values.keys()
+        return sum(wanted[name] != one.values[name] for name in shared), -len(shared)
+
+    found = min(recorded, key=distance)
+    if found.verdict is not Verdict.ACCEPT:
+        return Answer(found.verdict, (), "recorded")
+    usual = geomean(found.us.values())
+    return Answer(found.verdict, tuple(found.us.get(case, usual) for case in cases))
+
+
+def _read(path: Path) -> tuple[Recorded, ...]:
+    try:
+        rows = json.loads(path.read_text())
+        found = tuple(
+            Recorded(
+                {name: str(value) for name, value in row["values"].items()},
+                Verdict(row.get("verdict", "accept")),
+                {case: float(us) for case, us in row.get("us", {}).items()},
+            )
+            for row in rows
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"evaluator.landscape={path} cannot be read: {error}") from error
+    if not found or any((one.verdict is Verdict.ACCEPT) != bool(one.us) for one in found):
+        raise ConfigError(f"evaluator.landscape={path}: times belong to every accepted row, and only there")
+    return found
