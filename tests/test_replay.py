@@ -98,14 +98,14 @@ def test_a_step_waits_for_its_turn_and_an_unknown_one_ends_the_replay(lineage: L
     steps = ReplayedOrder([RecordedCommit(1, "tree", "first\n", 5), RecordedCommit(2, "tree", "second\n", 6)], {})
     changed = lineage._changed
     with changed:
-        assert steps.turn("tree", "first\n", changed) == (1, 5)
+        assert steps.next_step("tree", "first\n", changed) == (1, 5)
         with pytest.raises(BudgetError, match="the recording ends before 'third'"):
-            steps.turn("tree", "third\n", changed)
+            steps.next_step("tree", "third\n", changed)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("ksflow.lineage.commit_order._LOOK_S", 0.01)
-            patch.setattr("ksflow.lineage.commit_order._ASTRAY_S", 0.05)
+            patch.setattr("ksflow.lineage.commit_order._DIVERGED_S", 0.05)
             with pytest.raises(LineageError, match="came to step 0 of 2, before 'first'; it takes the stages"):
-                steps.turn("tree", "second\n", changed)
+                steps.next_step("tree", "second\n", changed)
     assert steps.missing == "first"
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
-from ksflow.dataset.record import Asked, digest
+from ksflow.dataset.record import RecordedCall, digest
 from ksflow.dataset.reward import CHEATS, better, comparable
 from ksflow.dataset.rows import Row, Source
 from ksflow.records import Trial, Verdict
@@ -37,7 +37,7 @@ def preference(source: Source) -> Iterator[Row]:
 
 def _formats(source: Source) -> Iterator[Row]:
     """The prompt is the one that the refused answer was given to."""
-    refused: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    refused: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
         group = (call.about, call.stage)
         if not call.again:
@@ -54,7 +54,7 @@ def _formats(source: Source) -> Iterator[Row]:
 
 def _answers(source: Source) -> Iterator[Row]:
     """Two answers to the same prompt, of which the judge prefers one."""
-    groups: dict[tuple[str, str], list[Asked]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[RecordedCall]] = defaultdict(list)
     for call in source.calls():
         if call.used:
             groups[call.stage, call.prompt].append(call)
@@ -63,7 +63,7 @@ def _answers(source: Source) -> Iterator[Row]:
             yield from _pair(source, "answers", one, other)
 
 
-def _prefers(source: Source, one: Asked, other: Asked) -> bool:
+def _prefers(source: Source, one: RecordedCall, other: RecordedCall) -> bool:
     ours, theirs = source.worth(one), source.worth(other)
     first, second = source.decisive(one), source.decisive(other)
     if not (ours and theirs and first and second):
@@ -73,9 +73,9 @@ def _prefers(source: Source, one: Asked, other: Asked) -> bool:
     return ours.good and not theirs.good and comparable(first, second)
 
 
-def _pair(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Row]:
+def _pair(source: Source, kind: str, one: RecordedCall, other: RecordedCall) -> Iterator[Row]:
     rated, less = source.worth(one), source.worth(other)
-    if not (rated and less and rated.reward > less.reward and source.seen.first(*_names(source, kind, one, other))):
+    if not (rated and less and rated.reward > less.reward and source.seen.add(*_names(source, kind, one, other))):
         return
     prompt, rejected = source.prompt_and_answer(other.commit)
     theirs = source.shared_columns(other, less)
@@ -91,7 +91,7 @@ def _pair(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Row]:
     }
 
 
-def _names(source: Source, kind: str, one: Asked, other: Asked) -> Iterator[Hashable]:
+def _names(source: Source, kind: str, one: RecordedCall, other: RecordedCall) -> Iterator[Hashable]:
     """By what a pair is known again: its answers, and its kernels' forms where both led to one."""
     yield kind, one.answer, other.answer
     if one.stage == "writer" and not other.malformed:
@@ -111,7 +111,7 @@ def _kernels(source: Source) -> Iterator[Row]:
     for name, trials in children.items():
         prompt = digest(source.run.problem, source.run.results[name].trial.form or name)
         for one, other in _pairs(list(trials.values()), better):
-            if source.seen.first(("kernels", prompt, one.form, other.form)):
+            if source.seen.add(("kernels", prompt, one.form, other.form)):
                 yield _of_kernels(source, source.run.results[name].trial, one, other, models)
 
 

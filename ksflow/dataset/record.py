@@ -26,7 +26,7 @@ _GAVE_UP = "malformed answer after"
 
 
 @dataclass(frozen=True)
-class Result:
+class TrialResult:
     """What became of a trial."""
 
     trial: Trial
@@ -39,7 +39,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedCall:
     """A model call."""
 
     commit: str
@@ -66,14 +66,14 @@ class Asked:
 
 
 @dataclass
-class Run:
+class RunIndex:
     """The index of one run."""
 
     problem: str
     name: str
-    results: dict[str, Result] = field(default_factory=dict)
+    results: dict[str, TrialResult] = field(default_factory=dict)
     rounds: dict[str, RoundSnapshot] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
 
     def base(self, trial: Trial) -> Trial | None:
         """The kernel that a trial's experiment starts from: for a repair, the first attempt's."""
@@ -137,15 +137,15 @@ class IndexReader:
         """Steps that `index` takes."""
         return len(self._calls)
 
-    def index(self, step: Callable[[], None]) -> Run:
+    def index(self, step: Callable[[], None]) -> RunIndex:
         """Read all of it once; `step` is told of each call. Raises LineageError."""
-        made = Run(self.problem, self.run)
+        made = RunIndex(self.problem, self.run)
         key = self._reader.read().key
         for trial in self._reader.trials(Key(key.problem, key.judge) if key else None):  # machines are kept apart
             report, licence = self._reports[trial.id]
-            made.results[trial.id] = Result(trial, self._reader.heads[trial.id], report, licence)
+            made.results[trial.id] = TrialResult(trial, self._reader.heads[trial.id], report, licence)
         made.rounds = self._reader.rounds
-        made.asked = self._asked(made, step)
+        made.calls = self._recorded_calls(made, step)
         return made
 
     def call(self, commit: str) -> Call:
@@ -170,9 +170,9 @@ class IndexReader:
             said = replace(said, timings=timings, evidence=evidence)
         return replace(trial, kernel=None, experiment=None, evaluation=said)
 
-    def _asked(self, run: Run, step: Callable[[], None]) -> list[Asked]:
+    def _recorded_calls(self, run: RunIndex, step: Callable[[], None]) -> list[RecordedCall]:
         """The calls in their order."""
-        calls: list[Asked] = []
+        calls: list[RecordedCall] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
         last: dict[tuple[str, str], int] = {}
         learnt = self._reader.commits(Kind.NOTES)
@@ -186,18 +186,20 @@ class IndexReader:
             if not again:
                 questions[group] = (*_question(call), commit.name)
             answer = "" if call.error or call.cut or not call.answer else digest(call.answer)
-            used = bool(answer) and self._went_on(run, stage, call, commit.order, learnt)
+            used = bool(answer) and self._was_used(run, stage, call, commit.order, learnt)
             last[group] = len(calls)
             prompt = digest(*(text for message in call.messages for text in message.values()))
             question = questions[group][1:]
-            calls.append(Asked(commit.name, stage, call.model, call.about, prompt, answer, *question, False, used))
+            calls.append(
+                RecordedCall(commit.name, stage, call.model, call.about, prompt, answer, *question, False, used)
+            )
             step()
         for (about, _), number in last.items():
             if about in run.results and _GAVE_UP in run.results[about].trial.failure:
                 calls[number] = replace(calls[number], malformed=True)
         return calls
 
-    def _went_on(self, run: Run, stage: str, call: Call, order: Order, learnt: list[Commit]) -> bool:
+    def _was_used(self, run: RunIndex, stage: str, call: Call, order: Order, learnt: list[Commit]) -> bool:
         """Whether the record holds what the answer says."""
         if stage == "writer":
             result = run.results.get(call.about)

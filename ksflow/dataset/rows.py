@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ksflow.dataset.licences import UNKNOWN, joined
-from ksflow.dataset.record import Asked, IndexReader, Run
+from ksflow.dataset.record import IndexReader, RecordedCall, RunIndex
 from ksflow.dataset.reward import Worth, beside_incumbent, best, comparable, holds, key, worth
 from ksflow.records import Origin, Problem, Trial, Verdict
 
@@ -66,7 +66,7 @@ class Seen:
     def __init__(self) -> None:
         self._known: set[Hashable] = set()
 
-    def first(self, *names: Hashable) -> bool:
+    def add(self, *names: Hashable) -> bool:
         """Whether none of it was seen before; from now on all of it was."""
         if not self._known.isdisjoint(names):
             return False
@@ -78,7 +78,7 @@ class Seen:
 class Source:
     """Where rows come from."""
 
-    run: Run
+    run: RunIndex
     reader: IndexReader
     stages: tuple[str, ...]
     seen: Seen
@@ -93,11 +93,11 @@ class Source:
         """The task in words; empty where the problem is no longer the one that was judged."""
         return self.problem.statement.strip() if self.problem and self.problem.digest == digest else ""
 
-    def calls(self) -> Iterator[Asked]:
+    def calls(self) -> Iterator[RecordedCall]:
         """The calls of the wanted stages that were answered."""
-        return (call for call in self.run.asked if call.answer and call.stage in self.stages)
+        return (call for call in self.run.calls if call.answer and call.stage in self.stages)
 
-    def worth(self, call: Asked) -> Worth | None:
+    def worth(self, call: RecordedCall) -> Worth | None:
         """What an answer led to; None where that is not known."""
         if call.malformed:
             return Worth(0.0, False)
@@ -108,7 +108,7 @@ class Source:
             return best(map(beside_incumbent, trials))
         return best(map(self.rate, trials))
 
-    def decisive(self, call: Asked) -> Trial | None:
+    def decisive(self, call: RecordedCall) -> Trial | None:
         """The trial that an answer's worth comes from: the writer's own, or a round's first of the best."""
         if call.malformed:
             return None
@@ -120,7 +120,7 @@ class Source:
         """Of a kernel, measured against the one it was made from."""
         return worth(trial, self.run.base(trial))
 
-    def shared_columns(self, call: Asked, rated: Worth | None) -> Row:
+    def shared_columns(self, call: RecordedCall, rated: Worth | None) -> Row:
         """The columns that all rows have."""
         row = self.columns_of(call.stage, call.model, call.about, self.decisive(call), rated)
         return row | ({"verdict": Verdict.MALFORMED.value} if call.malformed else {})
@@ -147,13 +147,13 @@ class Source:
         names = {self.reference}.union(*(self.run.licences[trial.id] for trial in trials if trial))
         return joined(name or self.licence for name in names)
 
-    def new(self, configuration: str, call: Asked) -> bool:
+    def new(self, configuration: str, call: RecordedCall) -> bool:
         """Whether neither this answer to this prompt nor a kernel of this form was written before."""
         names: list[Hashable] = [(configuration, call.prompt, call.answer)]
         trial = self.decisive(call) if call.stage == "writer" else None
         if trial and trial.form and trial.evaluation:
             names.append((configuration, self.run.problem, trial.evaluation.target, trial.form))
-        return self.seen.first(*names)
+        return self.seen.add(*names)
 
     def prompt_and_answer(self, commit: str) -> tuple[list[Message], list[Message]]:
         """The prompt and the answer of a call."""
@@ -192,7 +192,7 @@ def prompts(source: Source) -> Iterator[Row]:
         trial = source.decisive(call) if call.used and call.stage == "writer" else None
         base = source.run.base(trial) if trial else None
         if trial and base and base.score_us and comparable(trial, base):
-            if not source.seen.first(("prompts", call.question)):
+            if not source.seen.add(("prompts", call.question)):
                 continue
             yield {
                 "prompt": source.prompt_and_answer(call.first)[0],
@@ -205,7 +205,7 @@ def prompts(source: Source) -> Iterator[Row]:
             }
 
 
-def _baselines(run: Run) -> dict[tuple[str, str, str], float]:
+def _baselines(run: RunIndex) -> dict[tuple[str, str, str], float]:
     """The fastest seed's time under each key."""
     found: dict[tuple[str, str, str], float] = {}
     for trial in (result.trial for result in run.results.values()):

@@ -176,7 +176,7 @@ def _rows(console: Console, sources: _Sources, name: str, run: str, kinds: Seque
             for row in _MAKERS[configuration](source):
                 yield configuration, row
                 progress.advance(writing)
-    calls, trials = counted(len(source.run.asked), "model call"), counted(len(source.run.results), "trial")
+    calls, trials = counted(len(source.run.calls), "model call"), counted(len(source.run.results), "trial")
     console.print(f"{name}/{run}: {calls}, {trials}", markup=False, soft_wrap=True)
 
 

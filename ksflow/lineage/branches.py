@@ -62,11 +62,10 @@ class Branches:
         blobs = stored.kernel.files if stored and stored.kernel else {}
         if stored is None or stored.id != name or any(entries.get(k) != v for k, v in blobs.items()):
             return self._pushed(name, commit, entries)
-        evaluation = None
-        if "evaluation.json" in entries:
-            data = self.store.read(entries["evaluation.json"])
-            evaluation = schema.load("evaluation", data, Evaluation)
-        kernel = replace(stored.kernel, files=self._texts(blobs)) if stored.kernel else None
+        judged = entries.get("evaluation.json")
+        evaluation = schema.load("evaluation", self.store.read(judged), Evaluation) if judged else None
+        files = {name: self.store.read(blob).decode() for name, blob in blobs.items()}
+        kernel = replace(stored.kernel, files=files) if stored.kernel else None
         return replace(stored, kernel=kernel, evaluation=evaluation)
 
     def _pushed(self, name: str, commit: str, entries: Mapping[str, str]) -> Trial:
@@ -116,9 +115,6 @@ class Branches:
                 return None
             commit = parents[0]
         return None
-
-    def _texts(self, blobs: Mapping[str, str]) -> dict[str, str]:
-        return {name: self.store.read(blob).decode() for name, blob in blobs.items()}
 
 
 def newest_holding(trial: Trial, earlier: Iterable[Trial], key: Key | None) -> Trial:

@@ -6,9 +6,6 @@ trusted), or keep ratios to another run's trials.
 """
 
 import hashlib
-import os
-import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +23,7 @@ class Cache:
 
     def find(self, kernel: Kernel, key: Key) -> Kept | None:
         """What was said of this kernel under this very key; the newest at any level where the key names none."""
-        if not _complete(key):
+        if not all((key.problem, key.judge, key.target)):
             return None
         if key.isolation:
             return self._read(self._file(kernel, key), kernel)
@@ -42,13 +39,13 @@ class Cache:
     def keep(self, kernel: Kernel, name: str, source: str, evaluation: Evaluation) -> None:
         """Put an evaluation in, unless it says more of the machine than of the kernel."""
         key = Key(evaluation.problem, evaluation.judge, evaluation.target, evaluation.isolation)
-        if not evaluation.lasting or not _complete(key):
+        if not evaluation.lasting or not all((key.problem, key.judge, key.target)):
             return
         date = datetime.now(UTC).isoformat(timespec="seconds")
         data = schema.dump("kept", Kept(kernel.digest, name, source, date, evaluation))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write(self._file(kernel, key), data)
+            home.write(self._file(kernel, key), data.decode())
             self._trim()
         except OSError as error:
             raise ConfigError(
@@ -70,10 +67,12 @@ class Cache:
         return kept if kept.kernel == kernel.digest else None
 
     def _trim(self) -> None:
-        files = list(self.folder.glob("*"))
-        for file in _oldest(files, len(files) - self.most):
+        aged = []
+        for file in self.folder.glob("*"):
             with suppress(FileNotFoundError):
-                file.unlink()
+                aged.append((file.stat().st_mtime_ns, file))
+        for _, file in sorted(aged)[: max(len(aged) - self.most, 0)]:
+            file.unlink(missing_ok=True)
 
 
 def evaluation_cache(enabled: object) -> Cache | None:
@@ -90,27 +89,3 @@ def _name(kernel: Kernel, key: Key) -> str:
 
 def _short(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
-
-
-def _oldest(files: Iterable[Path], count: int) -> list[Path]:
-    aged = []
-    for file in files if count > 0 else ():
-        with suppress(FileNotFoundError):
-            aged.append((file.stat().st_mtime_ns, file))
-    return [file for _, file in sorted(aged)[: max(count, 0)]]
-
-
-def _complete(key: Key) -> bool:
-    return all((key.problem, key.judge, key.target))
-
-
-def _write(file: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -20,11 +20,11 @@ class Claims:
         """Give it back."""
         self._store.release(f"{self._prefix}{name}")
 
-    def mine(self, name: str) -> bool:
+    def held_here(self, name: str) -> bool:
         """Whether this process has it."""
         return self._store.holds(f"{self._prefix}{name}")
 
-    def taken(self, name: str) -> bool:
+    def held_elsewhere(self, name: str) -> bool:
         """Whether another process has it."""
         free = self.acquire(name)
         self.release(name)
@@ -36,7 +36,7 @@ class Claims:
         while len(free) < count:
             top += 1
             name = f"{top:05d}"
-            if not self.mine(name) and self.acquire(name):
+            if not self.held_here(name) and self.acquire(name):
                 free.append(name)
         return free
 

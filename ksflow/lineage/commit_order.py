@@ -17,7 +17,7 @@ from ksflow.errors import BudgetError, LineageError
 _STUCK_S = 60.0
 """A recorded step that nothing produces for so long will not come."""
 _LOOK_S = 0.5
-_ASTRAY_S = 3.0
+_DIVERGED_S = 3.0
 """The same where something was made that is not on record."""
 
 
@@ -40,7 +40,7 @@ class LiveOrder:
         self.rounds: float = math.inf
         """Rounds that may begin."""
 
-    def turn(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
+    def next_step(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
         """(number, date) for a commit that is about to be made."""
         return self.done + 1, int(self._clock())
 
@@ -78,7 +78,7 @@ class ReplayedOrder:
             self._left[step.tree, step.text].append(step)
             self._text[step.number] = step.text.partition("\n")[0]
         self.done = 0
-        self._strayed = False
+        self._diverged = False
         self.rounds: float = sum(text.startswith("round ") for text in self._text.values())
         """Rounds that were recorded."""
 
@@ -88,7 +88,7 @@ class ReplayedOrder:
         return self._text.get(self.done + 1, "")
 
     @property
-    def astray(self) -> str:
+    def divergence(self) -> str:
         """What to tell a user when recorded steps are missing."""
         return (
             f"the replay came to step {self.done} of {len(self._text)}, before {self.missing!r}; it takes the stages "
@@ -99,17 +99,17 @@ class ReplayedOrder:
         """The ids that a round or a repair took; none where there was none."""
         return self._ids.get(cause, ())
 
-    def turn(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
+    def next_step(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
         """(number, date), once it is this commit's turn. BudgetError when the recording has no such commit."""
         left = self._left[tree, text]
         if not left:
-            self._strayed = True
+            self._diverged = True
             raise BudgetError(f"the recording ends before {text.partition(chr(10))[0]!r}")
         step, seen, since = left.popleft(), self.done, time.monotonic()
         while self.done + 1 != step.number:
             changed.wait(_LOOK_S)
             if self.done > seen:
                 seen, since = self.done, time.monotonic()
-            elif time.monotonic() - since > (_ASTRAY_S if self._strayed else _STUCK_S):
-                raise LineageError(self.astray)
+            elif time.monotonic() - since > (_DIVERGED_S if self._diverged else _STUCK_S):
+                raise LineageError(self.divergence)
         return step.number, step.date

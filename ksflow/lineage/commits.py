@@ -78,7 +78,7 @@ class Commits:
         """The message and the date of the next commit, which `stepped` follows. In a replay, once it is its turn."""
         if self.closed:
             raise LineageError(f"{self._store.path} is closed")
-        number, date = self.steps.turn(tree, text, self._changed)
+        number, date = self.steps.next_step(tree, text, self._changed)
         return (commit_message.with_step(text, f"{self.session}.{number}") if self.session else text), date
 
     def _blob(self, data: bytes) -> str:

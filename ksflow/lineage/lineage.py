@@ -75,8 +75,8 @@ class Round(NamedTuple):
     """How many rounds had begun before it with the same knowledge: models are to answer each of them differently."""
 
 
-def _alone(method: Callable[Concatenate["Lineage", P], T]) -> Callable[Concatenate["Lineage", P], T]:
-    """One thread at a time."""
+def _locked(method: Callable[Concatenate["Lineage", P], T]) -> Callable[Concatenate["Lineage", P], T]:
+    """Let one thread at a time into the method."""
 
     def guarded(self: "Lineage", /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._changed:
@@ -117,12 +117,12 @@ class Lineage:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    @_alone
+    @_locked
     def expect(self, key: Key) -> None:
         """From now on a verdict under another key is stale. Without this every verdict holds."""
         self._index.expect(key)
 
-    @_alone
+    @_locked
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
         found = [trial for trial in self.all_trials() if trial.evaluation]
@@ -130,7 +130,7 @@ class Lineage:
         if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
             self.expect(Key(newest.problem, newest.judge, newest.target))
 
-    @_alone
+    @_locked
     def population(self) -> Population:
         """Every finished trial, other processes' and pushed ones included."""
         self._index.refresh()
@@ -139,19 +139,18 @@ class Lineage:
     @property
     def known(self) -> Population:
         """The population as last read, with what this process wrote since. Does not wait for whoever is writing."""
-        return self._index.known or self._ranked()
+        if found := self._index.known:
+            return found
+        with self._changed:
+            return self._index.population()
 
-    @_alone
-    def _ranked(self) -> Population:
-        return self._index.population()
-
-    @_alone
+    @_locked
     def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, finished or not, as it stands now."""
         self._index.refresh()
         return self._index.all_trials()
 
-    @_alone
+    @_locked
     def unfinished(self, *origins: Origin) -> tuple[Trial, ...]:
         """What an earlier or a killed run left undone, claimed for this one: to be written, or to be evaluated.
 
@@ -160,7 +159,7 @@ class Lineage:
         others = [
             name
             for name, trial in self._index.undone().items()
-            if not self._claims.mine(name) and (not origins or trial.origin in origins)
+            if not self._claims.held_here(name) and (not origins or trial.origin in origins)
         ]
         mine = [name for name in others if self._claims.acquire(name)]
         undone = self._index.undone() if mine else {}  # again: it may have been finished before the claim
@@ -169,17 +168,17 @@ class Lineage:
                 self._claims.release(name)
         return tuple(undone[name] for name in mine if name in undone)
 
-    @_alone
+    @_locked
     def reclaim(self, trials: Iterable[Trial]) -> tuple[Trial, ...]:
         """Those that no other process is at work on, claimed and without their verdicts: to be judged once more."""
         return tuple(replace(t, evaluation=None, stale="") for t in trials if self._claims.acquire(t.id))
 
-    @_alone
+    @_locked
     def others_at_work(self) -> bool:
         """Whether another process is at work on a trial of this run."""
-        return bool(self._index.undone()) or any(self._claims.taken(trial.id) for trial in self.known.stale)
+        return bool(self._index.undone()) or any(self._claims.held_elsewhere(trial.id) for trial in self.known.stale)
 
-    @_alone
+    @_locked
     def earlier_with_same_code(self, trial: Trial) -> tuple[str, ...]:
         """The trials of the same form that were written before this one."""
         names = self._index.same.get(trial.form, [])
@@ -189,7 +188,7 @@ class Lineage:
         """A trial once this process has done with it; None where it is unfinished then."""
         with self._changed:
             while (found := self._index.trials.get(trial)) and not finished(found):
-                if not self._claims.mine(trial):
+                if not self._claims.held_here(trial):
                     return None
                 self._changed.wait()
             return found
@@ -198,7 +197,7 @@ class Lineage:
         """The newest commit of a trial's branch."""
         return self._index.at[trial]
 
-    @_alone
+    @_locked
     def at(self, trial: str, commit: str) -> Trial:
         """A trial as one commit of its branch has it, whatever its verdict holds for. Raises LineageError."""
         return self._index.branches.load(trial, commit)
@@ -207,7 +206,7 @@ class Lineage:
         """The branch's short name."""
         return f"{self.problem}/{self.run}/{trial}"
 
-    @_alone
+    @_locked
     def diff(self, first: str, second: str) -> str:
         """How the kernel's files changed from one trial to another."""
         return self.store.diff(self._index.at[first], self._index.at[second], RESERVED_NAMES)
@@ -217,13 +216,13 @@ class Lineage:
         """Where the run's refs are."""
         return self._heads, self._side
 
-    @_alone
+    @_locked
     def runs(self) -> str:
         """The runs of every problem in this repository, as text."""
         names = {name.rpartition("/")[0][len("refs/heads/") :] for name in self.store.refs("refs/heads/")}
         return ", ".join(sorted(names)) or "none"
 
-    @_alone
+    @_locked
     def notes(self) -> tuple[Note, ...]:
         """What was learnt so far."""
         head = self.store.ref(f"{self._side}notes")
@@ -234,20 +233,20 @@ class Lineage:
         return self._notes[1]
 
     @property
-    @_alone
+    @_locked
     def settings(self) -> str:
         """What the newest session was made with; empty where there was none."""
         head = self.store.ref(f"{self._side}sessions")
         return self.store.read(f"{head}:session.yaml").decode() if head else ""
 
     @property
-    @_alone
+    @_locked
     def digested(self) -> int:
         """From how many trials the notes were learnt."""
         head = self.store.ref(f"{self._side}notes")
         return int(self.store.trailer(head, "Trials") or 0) if head else 0
 
-    @_alone
+    @_locked
     def spent(self) -> Cost:
         """What all model calls on record have cost: of every session and every process of the run.
 
@@ -266,14 +265,16 @@ class Lineage:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    @_alone
+    @_locked
     def add_seeds(self, seeds: Iterable[Trial]) -> tuple[Trial, ...]:
         """Commit kernels that come from outside (each with no id yet); those with their ids, claimed."""
         planted = []
         for seed in seeds:
             for _ in range(TRIES):
                 trial = replace(
-                    seed, id=self._free(1)[0], form=fingerprint.source_fingerprint(seed.kernel) if seed.kernel else ""
+                    seed,
+                    id=self._claims.free(1, self._index.used)[0],
+                    form=fingerprint.source_fingerprint(seed.kernel) if seed.kernel else "",
                 )
                 if self._written(trial, ()):
                     planted.append(trial)
@@ -282,7 +283,7 @@ class Lineage:
                 self._index.refresh()
         return tuple(planted)
 
-    @_alone
+    @_locked
     def open_session(
         self, settings: str, initial_notes: tuple[Note, ...] = (), again: Callable[[int], Recorded] | None = None
     ) -> ReplayedOrder | None:
@@ -307,7 +308,7 @@ class Lineage:
         self._claims.release("sessions")
         return steps if isinstance(steps, ReplayedOrder) else None
 
-    @_alone
+    @_locked
     def begin_round(self) -> Round:
         """Begin a round: what it knows is what is known now. BudgetError where a recording has no more of them."""
         if self._rounds >= self._commits.steps.rounds:
@@ -320,14 +321,14 @@ class Lineage:
         notes = lessons.refute_contradicted(self.notes(), known, self._index.at, self.at)
         return Round(name, known, notes, self._begun[len(known.trials)] - 1)
 
-    @_alone
+    @_locked
     def select(self, choice: Choice, turn: str = "") -> None:
         """Keep a selection, before it is acted on."""
         picks = {"Base": choice.base.id, "Reference": choice.reference.id, "Round": turn}
         subject = f"select {choice.base.id} with {choice.reference.id}"
         self._commits.append("rounds", {}, commit_message.plain(subject, choice.rationale, picks))
 
-    @_alone
+    @_locked
     def dispatch(
         self,
         drafts: Sequence[Trial],
@@ -346,7 +347,7 @@ class Lineage:
         given = self._commits.steps.ids(cause)
         count = reserve(len(drafts) if given is None else min(len(given), len(drafts)))
         for _ in range(TRIES if count else 0):
-            ids = self._free(count) if given is None else self._claims.recorded(given[:count])
+            ids = self._claims.free(count, self._index.used) if given is None else self._claims.recorded(given[:count])
             taken = zip(drafts, ids, cost.split(len(ids)), strict=False)
             trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in taken)
             files["trials.json"] = schema.dump("trials", trials)
@@ -363,7 +364,7 @@ class Lineage:
             return ()
         raise LineageError(f"{self.store.path}: no id could be taken in {TRIES} tries")
 
-    @_alone
+    @_locked
     def write(self, trial: Trial) -> Trial:
         """Commit a dispatched trial's kernel, or the reason there is none. Returns the trial as it is kept.
 
@@ -375,15 +376,15 @@ class Lineage:
         if not self._written(trial, closing):
             trial = self._renamed(trial, closing)
         if trial.failure:
-            self._settle(trial.id)
+            self.release(trial)
         return trial
 
     def _renamed(self, trial: Trial, closing: Sequence[Ref]) -> Trial:
         """Commit a trial whose branch exists already under the next free id."""
-        self._settle(trial.id)
+        self.release(trial)
         for _ in range(TRIES):
             self._index.refresh()
-            made = replace(trial, id=self._free(1)[0])
+            made = replace(trial, id=self._claims.free(1, self._index.used)[0])
             if self._written(made, closing):
                 _LOG.warning("branch %s was pushed meanwhile: its experiment is %s", self.branch_of(trial.id), made.id)
                 self._index.open.pop(trial.id, None)
@@ -391,7 +392,7 @@ class Lineage:
             self._claims.release(made.id)
         raise LineageError(f"{self.branch_of(trial.id)} was written by somebody else; run again")
 
-    @_alone
+    @_locked
     def evaluate(self, trial: Trial, label: str = "evaluated") -> None:
         """Commit a verdict on top of the kernel it judges, also where that branch has grown by another verdict.
 
@@ -418,10 +419,10 @@ class Lineage:
             self._index.refresh()
         else:
             raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
-        self._settle(trial.id)
+        self.release(trial)
         self.store.maintain()
 
-    @_alone
+    @_locked
     def record_verdict(self, trial: Trial, evaluation: Evaluation) -> None:
         """Keep what the judge said when it was asked about a kernel again, before it is acted on."""
         text = commit_message.plain(
@@ -429,7 +430,7 @@ class Lineage:
         )
         self._commits.append("verdicts", {"evaluation.json": schema.dump("evaluation", evaluation)}, text)
 
-    @_alone
+    @_locked
     def learn(self, notes: tuple[Note, ...], trials: int = 0) -> tuple[Note, ...]:
         """Keep the notes that hold from now on, learnt from so many trials; as they are kept.
 
@@ -446,29 +447,30 @@ class Lineage:
         )
         return notes
 
-    @_alone
+    @_locked
     def release(self, trial: Trial) -> None:
-        """Have nothing more to do with a trial, finished or not."""
-        self._settle(trial.id)
+        """Give the claim on a trial back, finished or not; whoever waits for it is woken."""
+        self._claims.release(trial.id)
+        self._changed.notify_all()
 
-    @_alone
+    @_locked
     def set_default_branch(self, trial: str) -> None:
         """Have a `git clone` of the repository check out this trial's kernel."""
         self.store.point_head(self.branch_of(trial))
 
-    @_alone
+    @_locked
     def release_all(self) -> None:
         """Give every claim back: whoever comes next may take up what is unfinished."""
         self.store.release_all()
 
-    @_alone
+    @_locked
     def record(self, call: Call) -> None:
         """Keep a model call, before its answer is used."""
         body = call.error or call.answer[:200]
         text = commit_message.plain(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
         self._commits.append("calls", {"call.json": schema.dump("call", call)}, text)
 
-    @_alone
+    @_locked
     def close(self) -> None:
         """Pack, and end git's helper processes."""
         self._commits.closed = True
@@ -476,21 +478,10 @@ class Lineage:
             self.store.maintain(force=True)
         self.store.close()
 
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _free(self, count: int) -> list[str]:
-        """The next ids nobody is known to have or to be working on, claimed."""
-        return self._claims.free(count, self._index.used)
-
     def _holds(self, trial: Trial) -> bool:
         """Whether the trial's branch is there and has the trial's kernel, as last read."""
         known = self._index.trials.get(trial.id)
         return bool(known and known.kernel and trial.kernel and known.kernel.files == trial.kernel.files)
-
-    def _settle(self, trial: str) -> None:
-        """This process has done with it."""
-        self._claims.release(trial)
-        self._changed.notify_all()
 
     def _written(self, trial: Trial, closing: Sequence[Ref]) -> bool:
         parents = [self._index.at[name] for name in dict.fromkeys(trial.parents) if name in self._index.at]

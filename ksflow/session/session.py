@@ -126,7 +126,7 @@ class Session:
         if best is None:
             raise ConfigError(startup.no_start(self.known))
         if self._exact and self._exact.missing:
-            raise ConfigError(self._exact.astray)
+            raise ConfigError(self._exact.divergence)
         asked = self._exact is None and all(self.schedule.caps.get(name, 1) for name in ("evaluations", "rounds"))
         return Outcome(
             population=self.known,
