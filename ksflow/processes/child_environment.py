@@ -15,8 +15,6 @@ _PASSED_ON = (
     *("ROCR_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
 )
 """All that they get of it. No key, no token, no home."""
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 _FIXED = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -25,6 +23,8 @@ _FIXED = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONNOUSERSITE": "1",
 }
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""How processes of this machine share its GPUs: the files that a box needs, and a lock for each. Imports no torch.
+"""How processes of this machine share its GPUs: the files that a sandbox needs, and a lock for each. Imports no torch.
 
 Judging a kernel, and looking at it with a vendor's tool, both take the whole device: who does either holds its lock.
 """
@@ -19,7 +19,7 @@ _AMD_FOLDERS = ("/sys/class/kfd", "/sys/devices/virtual/kfd", "/sys/class/drm", 
 
 
 class DeviceBusy(RuntimeError):
-    """Another process holds the device's lock, and did not let go of it in time."""
+    """Another process holds the device's lock, and did not release it in time."""
 
 
 def device_files() -> tuple[str, ...]:
@@ -45,36 +45,29 @@ def lock_file(uuid: str) -> str:
 def lock_device(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Hold the lock of the device with this UUID, alone on this machine. Raises DeviceBusy after a while.
 
-    It is a lock on a file: its holder's end releases it, and the kernel knows who holds it.
+    It is a lock on a file, which every user of this machine can lock, made where it is not there: its holder's end
+    releases it, and the kernel knows who holds it.
     """
     file = lock_file(uuid)
-    with _opened(file) as lock:
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(lock, 0o666)
+    try:
         end = time.monotonic() + patience_s
         while not _locked(lock):
             if time.monotonic() > end:
                 raise DeviceBusy(f"another process holds {file} for {patience_s:g} s: end it (fuser -v {file})")
             time.sleep(_LOOK_S)
         yield
-
-
-@contextlib.contextmanager
-def _opened(file: str) -> Iterator[int]:
-    """A file that every user of this machine can lock, made where it is not there."""
-    try:
-        found = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        found = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-        with contextlib.suppress(OSError):
-            os.fchmod(found, 0o666)
-    try:
-        yield found
     finally:
-        os.close(found)
+        os.close(lock)
 
 
 def _locked(file: int) -> bool:
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False

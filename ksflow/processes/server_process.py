@@ -7,11 +7,13 @@ import sys
 import weakref
 from collections.abc import Mapping
 
-from ksflow.processes import core_pinning, scratch
+from ksflow.processes import scratch
 from ksflow.processes.child_environment import child_environment
+from ksflow.processes.core_pinning import CORES
 from ksflow.processes.wire import Closed, Message, receive, send
 
-_CORES = core_pinning.everywhere()
+_ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+"""Those of this process, before it keeps off any."""
 _TIMELY_END_S = 2.0
 _TAIL = 2000
 
@@ -21,9 +23,26 @@ class ServerProcess:
 
     def __init__(self, module: str, extra_environment: Mapping[str, str], *arguments: str) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
-        self._environment = {**child_environment(extra_environment), core_pinning.CORES: _CORES}
+        self._environment = {**child_environment(extra_environment), CORES: _ALL_CORES}
         self._ids = 0
         self._start()
+
+    def _start(self) -> None:
+        self._words = os.memfd_create("errors", os.MFD_CLOEXEC)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            bufsize=0,
+            env=self._environment,
+            start_new_session=True,
+            cwd="/",
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._end = weakref.finalize(self, _end, self._process, self._words)
 
     def post(self, message: Message) -> None:
         """Send what needs no answer. A dead process does not mind."""
@@ -38,18 +57,14 @@ class ServerProcess:
             while (answer := receive(self._output, timeout_s)).get("id") != self._ids:
                 pass
         except Closed as error:
-            words = self._last_words()
+            start = max(os.fstat(self._words).st_size - _TAIL, 0)
+            words = os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
             self.close()
             raise Closed(f"{error}\n{words}") from error
         except BaseException:  # half a frame may be left in the pipe: this process cannot be asked again
             self.close()
             raise
         return answer
-
-    def _last_words(self) -> str:
-        """What it said on its error stream."""
-        start = max(os.fstat(self._words).st_size - _TAIL, 0)
-        return os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
 
     @property
     def alive(self) -> bool:
@@ -69,23 +84,6 @@ class ServerProcess:
     def close(self) -> None:
         """End it."""
         self._end()
-
-    def _start(self) -> None:
-        self._words = os.memfd_create("errors", os.MFD_CLOEXEC)
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            bufsize=0,
-            env=self._environment,
-            start_new_session=True,
-            cwd="/",
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self._end = weakref.finalize(self, _end, self._process, self._words)
 
 
 class JudgeProcess(ServerProcess):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ksflow.compilers import BuildResult
 from ksflow.processes.device_lock import DeviceBusy, lock_device
 from ksflow.profiling import ncu, rocprof, sanitizer
-from ksflow.profiling.workload import Workload, jobs
+from ksflow.profiling.workload import Workload, workloads
 from ksflow.records import Json, Kernel, Problem
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
@@ -22,15 +22,13 @@ class AcceptedKernel:
     kernel: Kernel
     made: BuildResult
 
-    def jobs(self) -> tuple[Workload, ...]:
+    def workloads(self) -> tuple[Workload, ...]:
         """What tools are to watch."""
-        if self.made.mode == "strong":
-            return jobs(self.problem, "launch", self.made.artefact)
         if self.made.artefact:
-            return jobs(self.problem, "native", self.made.artefact)
-        names = self.problem.files.items()
-        others = {name: text for name, text in names if name not in self.kernel.files}
-        return jobs(self.problem, "torch", next(iter(self.kernel.files)), {**self.kernel.files, **others})
+            mode = "launch" if self.made.mode == "strong" else "native"
+            return workloads(self.problem, mode, self.made.artefact)
+        main = next(iter(self.kernel.files))
+        return workloads(self.problem, "torch", main, {**self.problem.files, **self.kernel.files})
 
 
 @dataclass(frozen=True)
@@ -56,39 +54,30 @@ class Inspector:
         winner = self.sanitize and self.platform == "cuda" and bool(evidence.get("claim", {}).get("faster"))
         if self.platform not in ("cuda", "hip") or not (self.profile or winner):
             return {}
+        found: Json = {}
         key = accepted.problem.digest, accepted.kernel.digest
-        if winner and not self.profile and key in self._sanitized:
-            return self._told(accepted, self._sanitized[key])
         try:
-            with lock_device(device_uuid, _LOCK_S):
-                return self._look(accepted, winner, environment)
+            if self.profile or key not in self._sanitized:
+                with lock_device(device_uuid, _LOCK_S):
+                    watched = accepted.workloads()
+                    if self.profile:
+                        tool = rocprof if self.platform == "hip" else ncu
+                        found["profile"] = tool.profile(watched[0], _PATIENCE_S, environment)
+                    if winner and key not in self._sanitized:
+                        chosen = sanitizer.TOOLS[:3]
+                        self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, chosen, environment)
         except DeviceBusy as error:
             row = {"tool": "lock", "refused": str(error)}
             return ({"profile": row} if self.profile else {}) | ({"sanitizer": [row]} if winner else {})
-
-    def _look(self, accepted: AcceptedKernel, winner: bool, environment: Mapping[str, str]) -> Json:
-        wanted = accepted.jobs()
-        found: Json = {}
-        if self.profile:
-            tool = rocprof if self.platform == "hip" else ncu
-            found["profile"] = tool.profile(wanted[0], _PATIENCE_S, environment)
-        if winner:
-            key = accepted.problem.digest, accepted.kernel.digest
-            if key not in self._sanitized:
-                self._sanitized[key] = sanitizer.sanitize(wanted, _SANITIZER_S, sanitizer.TOOLS[:3], environment)
-            found |= self._told(accepted, self._sanitized[key])
-        return found
-
-    @staticmethod
-    def _told(accepted: AcceptedKernel, rows: list[Json]) -> Json:
-        """In strong mode all device code is the kernel's, and a finding is its fault. In host mode the libraries that
-        it calls launch kernels, too, so findings are told only."""
-        return {"sanitizer": rows, **(_fault(rows) if accepted.made.mode == "strong" else {})}
+        return {**found, **_tell(accepted, self._sanitized[key])} if winner else found
 
 
-def _fault(rows: list[Json]) -> Json:
-    """An access out of bounds is a wrong kernel; a race or an unset value may be meant, and is told."""
+def _tell(accepted: AcceptedKernel, rows: list[Json]) -> Json:
+    """In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; a race or an unset
+    value may be meant, and is told. In host mode the libraries that it calls launch kernels, too: all is told only.
+    """
     for row in rows:
-        if row["tool"] == "memcheck" and row.get("errors"):
-            return {"fault": f"memcheck: {row['errors']} errors, the first: {row.get('finding', '')}"}
-    return {}
+        if accepted.made.mode == "strong" and row["tool"] == "memcheck" and row.get("errors"):
+            fault = f"memcheck: {row['errors']} errors, the first: {row.get('finding', '')}"
+            return {"sanitizer": rows, "fault": fault}
+    return {"sanitizer": rows}

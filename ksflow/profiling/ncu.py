@@ -5,11 +5,11 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ksflow.hardware import executables
-from ksflow.profiling.summary import Block, limit, page
-from ksflow.profiling.tool_sandbox import ToolResult, program, run
+from ksflow.profiling.summary import KernelSummary, busy, limit, page, size
+from ksflow.profiling.tool_sandbox import ToolResult, program, refusal, run
 from ksflow.profiling.workload import Workload
 from ksflow.records import Json
 
@@ -60,41 +60,26 @@ _MEANINGS = {
 _US = {"ns": 1e-3, "nsecond": 1e-3, "us": 1.0, "usecond": 1.0, "ms": 1e3, "msecond": 1e3}
 _TOP = 3
 _REPORT = "report"
-_REFUSALS = (
-    (
-        "ERR_NVGPUCTRPERM",
-        "counters are for administrators only here, and kernels never run as one: load the driver with "
-        "NVreg_RestrictProfilingToAdminUsers=0",
-    ),
-    (
-        "LibraryNotLoaded",
-        "ncu cannot load its library into the driver, as in many containers and virtual machines: start the container "
-        "with NVIDIA_DRIVER_CAPABILITIES=all, or profile on the host",
-    ),
-    (
-        "driver is not compatible",
-        "this ncu does not fit the driver: install the Nsight Compute of the driver's CUDA version",
-    ),
-    (
-        "Failed to load Nsight Compute CUDA modules",
-        "ncu does not know this chip or driver: install a newer Nsight Compute",
-    ),
-    (
-        "Profiling is not supported on",
-        "counters of this device cannot be read, as in most virtual machines: profile on bare metal",
-    ),
-    (
-        "driver resource was unavailable",
-        "another profiler holds the counters (such as DCGM: `dcgmi profile --pause`): stop it",
-    ),
-    ("Failed to find metric", "this ncu lacks a metric that is asked for: install a newer Nsight Compute"),
-    ("No kernels were profiled", "no kernel was launched while ncu watched"),
-)
+_REFUSALS = {
+    "ERR_NVGPUCTRPERM": "counters are for administrators only here, and kernels never run as one: load the driver with "
+    "NVreg_RestrictProfilingToAdminUsers=0",
+    "LibraryNotLoaded": "ncu cannot load its library into the driver, as in many containers and virtual machines: "
+    "start the container with NVIDIA_DRIVER_CAPABILITIES=all, or profile on the host",
+    "driver is not compatible": "this ncu does not fit the driver: install the Nsight Compute of the driver's CUDA "
+    "version",
+    "Failed to load Nsight Compute CUDA modules": "ncu does not know this chip or driver: install a newer "
+    "Nsight Compute",
+    "Profiling is not supported on": "counters of this device cannot be read, as in most virtual machines: profile on "
+    "bare metal",
+    "driver resource was unavailable": "another profiler holds the counters (such as DCGM: `dcgmi profile --pause`): "
+    "stop it",
+    "Failed to find metric": "this ncu lacks a metric that is asked for: install a newer Nsight Compute",
+    "No kernels were profiled": "no kernel was launched while ncu watched",
+}
 """What ncu says -> what that means, and what to do."""
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One launch as ncu saw it; metrics in base units, durations in µs."""
 
     kernel: str
@@ -113,14 +98,14 @@ def command(watched: Sequence[str], report: str, ncu: str = "ncu") -> list[str]:
     ]
 
 
-def profile(job: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
+def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
     """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. environment: what the kernel needs."""
     found = executables.find("ncu")
     if not found:
         return {"tool": "ncu", "refused": "ncu is not installed: install Nsight Compute, of the CUDA toolkit"}
-    ran = run(command(program(), _REPORT, found), job, timeout_s, environment, [_REPORT])
+    ran = run(command(program(), _REPORT, found), workload, timeout_s, environment, [_REPORT])
     text = ran.files.get(_REPORT, "")
-    return {"tool": executables.version("ncu") or "ncu", "case": job.case, **outcome(text, ran, timeout_s)}
+    return {"tool": executables.version("ncu") or "ncu", "case": workload.case, **outcome(text, ran, timeout_s)}
 
 
 def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
@@ -128,13 +113,9 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
     if ran.timed_out:
         return {"refused": f"ncu took longer than {timeout_s:g} s"}
     if found := launches(report):
-        return {"page": page(_blocks(found))}
-    return {"refused": refusal(f"{ran.output}\n{report}") or f"ncu brought no counters: {ran.last_words}"}
-
-
-def refusal(output: str) -> str:
-    """Why ncu brought nothing, with the remedy; empty where it does not say."""
-    return next((words for said, words in _REFUSALS if said in output), "")
+        return {"page": page(_summaries(found))}
+    why = refusal(f"{ran.output}\n{report}", _REFUSALS)
+    return {"refused": why or f"ncu brought no counters: {ran.last_words}"}
 
 
 def launches(report: str) -> list[Launch]:
@@ -153,8 +134,8 @@ def launches(report: str) -> list[Launch]:
     return [
         Launch(
             kernel=row.get("Kernel Name", "?"),
-            grid=_size(row.get("Grid Size", "")),
-            block=_size(row.get("Block Size", "")),
+            grid=size(re.findall(r"\d+", row.get("Grid Size", ""))),
+            block=size(re.findall(r"\d+", row.get("Block Size", ""))),
             metrics=_metrics(row, unit),
         )
         for row in found
@@ -173,27 +154,21 @@ def _metrics(row: Mapping[str, str], unit: Mapping[str, str]) -> dict[str, float
     return found
 
 
-def _size(text: str) -> str:
-    """`(132, 1, 1)` -> `132`, `(8, 16, 1)` -> `8x16`."""
-    numbers = re.findall(r"\d+", text)
-    while len(numbers) > 1 and numbers[-1] == "1":
-        numbers.pop()
-    return "x".join(numbers)
-
-
-def _blocks(found: Sequence[Launch]) -> list[Block]:
+def _summaries(found: Sequence[Launch]) -> list[KernelSummary]:
     kernels: dict[str, list[Launch]] = {}
     for launch in found:
         kernels.setdefault(launch.kernel, []).append(launch)
-    return [_block(name, same) for name, same in kernels.items()]
+    return [_summary(name, same) for name, same in kernels.items()]
 
 
-def _block(name: str, same: Sequence[Launch]) -> Block:
+def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
     means = _means(same)
-    whole = sum(launch.metrics.get(_DURATION, 0.0) for launch in same)
-    busy = {unit: means[metric] for unit, metric in _UNITS.items() if metric in means}
-    lines = (limit(busy), _busy(busy, means), _stalls(means), _memory(means))
-    return Block(name, len(same), whole, _shape(same, means), tuple(filter(None, lines)))
+    us = sum(launch.metrics.get(_DURATION, 0.0) for launch in same)
+    shares = {unit: means[metric] for unit, metric in _UNITS.items() if metric in means}
+    busy_line = busy(shares, means.get(_OCCUPANCY), means.get(_ALLOWED))
+    return KernelSummary(
+        name, len(same), us, _shape(same, means), (limit(shares), busy_line, _stalls(means), _memory(means))
+    )
 
 
 def _means(same: Sequence[Launch]) -> dict[str, float]:
@@ -210,21 +185,9 @@ def _means(same: Sequence[Launch]) -> dict[str, float]:
 def _shape(same: Sequence[Launch], means: Mapping[str, float]) -> str:
     sizes = list(dict.fromkeys(f"grid {launch.grid}, block {launch.block}" for launch in same))
     parts = [sizes[0] + (f" (and {len(sizes) - 1} other sizes)" if sizes[1:] else "")]
-    if _REGISTERS in means:
-        parts.append(f"{means[_REGISTERS]:.0f} registers")
-    if _SHARED in means:
-        parts.append(f"{means[_SHARED] / 1024:.3g} KiB shared")
-    if _WAVES in means:
-        parts.append(f"{means[_WAVES]:.3g} waves")
+    more = ((_REGISTERS, 1, ".0f", "registers"), (_SHARED, 1024, ".3g", "KiB shared"), (_WAVES, 1, ".3g", "waves"))
+    parts += [f"{means[name] / unit:{form}} {word}" for name, unit, form, word in more if name in means]
     return ", ".join(parts)
-
-
-def _busy(busy: Mapping[str, float], means: Mapping[str, float]) -> str:
-    parts = [f"{unit} {share:.0f} %" for unit, share in busy.items()]
-    if _OCCUPANCY in means:
-        allowed = f" of {means[_ALLOWED]:.0f} % that its resources allow" if _ALLOWED in means else ""
-        parts.append(f"occupancy {means[_OCCUPANCY]:.0f} %{allowed}")
-    return f"busy: {', '.join(parts)}" if parts else ""
 
 
 def _stalls(means: Mapping[str, float]) -> str:

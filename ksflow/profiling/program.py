@@ -1,4 +1,4 @@
-"""What runs under a tool, in its box: `python -m ksflow.profiling.program JOB` calls one kernel.
+"""What runs under a tool, in its sandbox: `python -m ksflow.profiling.program WORKLOAD` calls one kernel.
 
 Inputs are drawn by the problem's reference, every tensor in memory of its own. The last call is marked for profilers
 (cudaProfilerStart, roctxProfilerResume). What the kernel computes is not looked at.
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,60 +27,45 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 
 
 def main(path: str) -> None:
-    """Run a job (see `job.Workload`), in the folder that has its files."""
+    """Run a workload (see `workload.Workload`), in the folder that has its files."""
     job = json.loads(Path(path).read_text())
-    data = _inputs(job)
-    call = _call(job, data)
-    for _ in range(job["calls"] - 1):
-        call()
-    _wait(job)
-    with _marked(job):
-        call()
-        _wait(job)
-
-
-def _inputs(job: Json) -> Tensors:
-    """The case's tensors, on the device, each an allocation of its own."""
     spec = importlib.util.spec_from_file_location("reference", job["reference"])
     assert spec is not None
     assert spec.loader is not None
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
-    data = reference.generate_input(**job["params"], seed=job["seed"])
-    return tuple(tensor.to(job["device"]) for tensor in data)
+    drawn = reference.generate_input(**job["params"], seed=job["seed"])
+    call = _call(job, tuple(tensor.to(job["device"]) for tensor in drawn))
+    on_device = job["device"].startswith("cuda")
+    for _ in range(job["calls"] - 1):
+        call()
+    if on_device:
+        torch.cuda.synchronize()
+    with _marked() if on_device else nullcontext():
+        call()
+        if on_device:
+            torch.cuda.synchronize()
 
 
 def _call(job: Json, data: Tensors) -> Callable[[], object]:
     if job["mode"] == "torch":
         function = TorchRunner(job["file"]).function
         return lambda: function(data)
-    case = _message(job, data)
+    pieces = [
+        {"offset": tensor.data_ptr(), "strides": tensor.stride(), "out": int(index >= len(data) - job["outputs"])}
+        for index, tensor in enumerate(data)
+    ]  # as a sandbox is told of a case: one slot, whose tensors lie at their own addresses
+    case = {"name": job["case"], "dims": job["dims"], "slots": 1, "pitch": [0, 0], "pieces": pieces}
     if job["mode"] == "native":
         return Native(os.path.abspath(job["file"]), None).stage(case, 0, 0)[0]
     driver = open_driver("hip" if torch.version.hip else "cuda")
     return Launcher(driver, json.loads(Path(job["file"]).read_text())).stage(case, 0, 0)[0]
 
 
-def _message(job: Json, data: Tensors) -> Json:
-    """The case as a box is told of it: one slot, whose tensors lie at their own addresses."""
-    pieces = [
-        {"offset": tensor.data_ptr(), "strides": tensor.stride(), "out": int(index >= len(data) - job["outputs"])}
-        for index, tensor in enumerate(data)
-    ]
-    return {"name": job["case"], "dims": job["dims"], "slots": 1, "pitch": [0, 0], "pieces": pieces}
-
-
-def _wait(job: Json) -> None:
-    if job["device"].startswith("cuda"):
-        torch.cuda.synchronize()
-
-
 @contextmanager
-def _marked(job: Json) -> Iterator[None]:
+def _marked() -> Iterator[None]:
     """Tell a profiler that this is what to look at."""
-    if not job["device"].startswith("cuda"):
-        yield
-    elif torch.version.hip:
+    if torch.version.hip:
         roctx = _roctx()
         roctx.roctxProfilerResume(ctypes.c_uint64(0))
         yield

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ksflow.hardware import executables
-from ksflow.profiling.summary import LINES, Block, limit, page
-from ksflow.profiling.tool_sandbox import program, run
+from ksflow.profiling.summary import LINES, KernelSummary, busy, limit, page, size
+from ksflow.profiling.tool_sandbox import program, refusal, run
 from ksflow.profiling.workload import Workload
 from ksflow.records import Json
 
@@ -31,16 +31,23 @@ _SHARES = {
     "LDSBankConflict": "LDS bank conflicts",
     "L2CacheHit": "L2 hits",
 }
+_TAKEN = {
+    "vgpr_count": "VGPR",
+    "accum_vgpr_count": "AGPR",
+    "sgpr_count": "SGPR",
+    "lds_block_size": "B LDS",
+    "scratch_size": "B scratch",
+}
 _KILOBYTES = {"FETCH_SIZE": "read", "WRITE_SIZE": "written"}
 _NOT_OURS = ("__amd_rocclr", "at::native", "void at::native", "Cijk_")
 """Kernels of the runtime and of torch, which fill and copy."""
 _TRACES, _COUNTS = "kernel_trace.csv", "counter_collection.csv"
 _LONGEST = 200
-_REFUSALS = (
-    ("/dev/kfd", "the program may not open /dev/kfd: add the user to the groups render and video"),
-    ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "the runtime finds no device it may use: see rocminfo"),
-    ("Counter collection is not supported", "counters of this device cannot be read here, as in many virtual machines"),
-)
+_REFUSALS = {
+    "/dev/kfd": "the program may not open /dev/kfd: add the user to the groups render and video",
+    "HSA_STATUS_ERROR_OUT_OF_RESOURCES": "the runtime finds no device it may use: see rocminfo",
+    "Counter collection is not supported": "counters of this device cannot be read here, as in many virtual machines",
+}
 """What it says -> what that means, and what to do."""
 
 
@@ -64,7 +71,7 @@ def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocpro
     ]
 
 
-def profile(job: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
+def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
     """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. timeout_s: for each of the runs.
 
     environment: what the kernel needs.
@@ -72,13 +79,13 @@ def profile(job: Workload, timeout_s: float, environment: Mapping[str, str] | No
     found = executables.find("rocprofv3")
     if not found:
         return {"tool": "rocprofv3", "refused": "rocprofv3 is not installed: install rocprofiler-sdk, of ROCm"}
-    name = {"tool": executables.version("rocprofv3") or "rocprofv3", "case": job.case}
+    name = {"tool": executables.version("rocprofv3") or "rocprofv3", "case": workload.case}
     files: dict[str, str] = {}
     for index, counters in enumerate(PASSES):
-        ran = run(command(counters, str(index), program(), found), job, timeout_s, environment, ["**/*.csv"])
+        ran = run(command(counters, str(index), program(), found), workload, timeout_s, environment, ["**/*.csv"])
         if ran.timed_out:
             return {**name, "refused": f"rocprofv3 took longer than {timeout_s:g} s"}
-        if why := ran.fault or refusal(ran.output):
+        if why := ran.fault or refusal(ran.output, _REFUSALS):
             return {**name, "refused": why}
         files |= ran.files
     try:
@@ -86,11 +93,6 @@ def profile(job: Workload, timeout_s: float, environment: Mapping[str, str] | No
     except (ValueError, KeyError, csv.Error) as error:
         return {**name, "refused": f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST]}
     return {**name, "page": text} if text else {**name, "refused": f"rocprofv3 brought no kernels: {ran.last_words}"}
-
-
-def refusal(output: str) -> str:
-    """Why it brought nothing, with the remedy; empty where it does not say."""
-    return next((words for said, words in _REFUSALS if said in output), "")
 
 
 def read(files: Mapping[str, str]) -> str:
@@ -110,7 +112,7 @@ def read(files: Mapping[str, str]) -> str:
         return ""
     counted = {name for kernel in kernels.values() for name in kernel.counters}
     missing = [name for counters in PASSES for name in counters if name not in counted]
-    text = page([_block(name, kernel) for name, kernel in kernels.items()], LINES - bool(missing))
+    text = page([_summary(name, kernel) for name, kernel in kernels.items()], LINES - bool(missing))
     return f"{text}\n(not counted here: {', '.join(missing)})" if missing else text
 
 
@@ -125,37 +127,22 @@ def _rows(files: Iterable[str]) -> Iterator[dict[str, str]]:
 
 def _shape(row: Mapping[str, str]) -> str:
     """Grid (in work-items, as AMD counts), block, registers and memory of a launch."""
-    sizes = (_size(row, f"{what}_size") for what in ("grid", "workgroup"))
-    parts = [f"{word} {size}" for word, size in zip(("grid", "block"), sizes, strict=True) if size]
-    for column, word in (("vgpr_count", "VGPR"), ("accum_vgpr_count", "AGPR"), ("sgpr_count", "SGPR")):
+    parts = []
+    for what, word in (("grid", "grid"), ("workgroup", "block")):
+        if sizes := size([row.get(f"{what}_size_{axis}", "") for axis in "xyz"]):
+            parts.append(f"{word} {sizes}")
+    for column, word in _TAKEN.items():
         if row.get(column, "0") != "0":
             parts.append(f"{row[column]} {word}")
-    for column, word in (("lds_block_size", "LDS"), ("scratch_size", "scratch")):
-        if row.get(column, "0") != "0":
-            parts.append(f"{row[column]} B {word}")
     return ", ".join(parts)
 
 
-def _size(row: Mapping[str, str], name: str) -> str:
-    numbers = [row.get(f"{name}_{axis}", "") for axis in "xyz"]
-    while len(numbers) > 1 and numbers[-1] in ("1", ""):
-        numbers.pop()
-    return "x".join(numbers)
-
-
-def _block(name: str, kernel: Kernel) -> Block:
+def _summary(name: str, kernel: Kernel) -> KernelSummary:
     found = {counter: sum(values) / len(values) for counter, values in kernel.counters.items()}
-    busy = {words: found[counter] for counter, words in _BUSY.items() if counter in found}
+    shares = {words: found[counter] for counter, words in _BUSY.items() if counter in found}
     us = sum(kernel.ns) * 1e-3
-    lines = (limit(busy), _busy(busy, found), _memory(found, us / len(kernel.ns)))
-    return Block(name, len(kernel.ns), us, kernel.shape, tuple(filter(None, lines)))
-
-
-def _busy(busy: Mapping[str, float], found: Mapping[str, float]) -> str:
-    parts = [f"{unit} {share:.0f} %" for unit, share in busy.items()]
-    if "OccupancyPercent" in found:
-        parts.append(f"occupancy {found['OccupancyPercent']:.0f} %")
-    return f"busy: {', '.join(parts)}" if parts else ""
+    lines = (limit(shares), busy(shares, found.get("OccupancyPercent")), _memory(found, us / len(kernel.ns)))
+    return KernelSummary(name, len(kernel.ns), us, kernel.shape, lines)
 
 
 def _memory(found: Mapping[str, float], us: float) -> str:

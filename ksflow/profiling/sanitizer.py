@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ksflow.hardware import executables
-from ksflow.profiling.tool_sandbox import ToolResult, program, run
+from ksflow.profiling.tool_sandbox import ToolResult, program, refusal, run
 from ksflow.profiling.workload import Workload
 from ksflow.records import Json
 
@@ -18,24 +18,16 @@ _MARK = "========="
 _HEAD = ("COMPUTE-SANITIZER", "ERROR SUMMARY", "RACECHECK SUMMARY", "LEAK SUMMARY", "Program hit")
 _FRAMES = ("Saved host backtrace", "Host Frame", "Device Frame")
 _LONG = 500
-_REFUSALS = (
-    (
-        "Device not supported",
-        "compute-sanitizer cannot debug this device here, as in many virtual machines: run it on bare metal",
-    ),
-    (
-        "Failed to initialize",
-        "compute-sanitizer cannot debug this device here: it needs the debugger interface of the driver",
-    ),
-    (
-        "terminated before first instrumented API call",
-        "the program ended before it reached the device: see whether CUDA works here (python -m ksflow doctor)",
-    ),
-    (
-        "Unable to find injection library",
-        "compute-sanitizer is not whole: install the CUDA toolkit's compute-sanitizer package again",
-    ),
-)
+_REFUSALS = {
+    "Device not supported": "compute-sanitizer cannot debug this device here, as in many virtual machines: run it on "
+    "bare metal",
+    "Failed to initialize": "compute-sanitizer cannot debug this device here: it needs the debugger interface of the "
+    "driver",
+    "terminated before first instrumented API call": "the program ended before it reached the device: see whether CUDA "
+    "works here (python -m ksflow doctor)",
+    "Unable to find injection library": "compute-sanitizer is not whole: install the CUDA toolkit's compute-sanitizer "
+    "package again",
+}
 """What it says -> what that means, and what to do."""
 
 
@@ -72,24 +64,19 @@ def sanitize(
 
     with ThreadPoolExecutor(len(chosen)) as pool:
         rows = list(pool.map(look, chosen))
-    return rows[:1] if rows[0].get("refused") in dict(_REFUSALS).values() else rows
+    return rows[:1] if rows[0].get("refused") in _REFUSALS.values() else rows
 
 
 def outcome(tool: str, ran: ToolResult, timeout_s: float) -> Json:
     """What one tool found."""
     if ran.timed_out:
         return {"tool": tool, "refused": f"it took longer than {timeout_s:g} s"}
-    if why := refusal(ran.output):
+    if why := refusal(ran.output, _REFUSALS):
         return {"tool": tool, "refused": why}
     summary = _SUMMARY.search(ran.output)
     if not summary:
         return {"tool": tool, "refused": f"it gave no summary: {ran.last_words}"}
     return {"tool": tool, "errors": int(summary[1]), **_first(ran.output)}
-
-
-def refusal(output: str) -> str:
-    """Why it could not look, with the remedy; empty where it does not say."""
-    return next((words for said, words in _REFUSALS if said in output), "")
 
 
 def _first(output: str) -> Json:

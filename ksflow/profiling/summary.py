@@ -1,7 +1,7 @@
 """A page of counters that a person or a model can read: a block for each kernel, the longest first, never long."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LINES = 40
 """The most a page has."""
@@ -11,33 +11,33 @@ _BUSY = 60.0
 """Percent of its peak below which nobody calls a unit the limit."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """What is said of one kernel."""
+class KernelSummary(NamedTuple):
+    """What is said of all launches of one kernel."""
 
     kernel: str
     launches: int
     us: float
-    """Of all launches together."""
     shape: str
     """Grid, block and what a block takes."""
-    lines: tuple[str, ...]
+    lines: Sequence[str]
+    """Empty ones are left out."""
 
 
-def page(blocks: Sequence[Block], room: int = LINES) -> str:
+def page(summaries: Sequence[KernelSummary], lines_left: int = LINES) -> str:
     """At most so many lines. Kernels that have no room are counted."""
-    whole = sum(block.us for block in blocks) or 1.0
+    whole = sum(one.us for one in summaries) or 1.0
     lines: list[str] = []
-    order = sorted(blocks, key=lambda block: -block.us)
-    for index, block in enumerate(order):
-        times = f"{block.launches} launches, " if block.launches > 1 else ""
-        each = f"{block.us / block.launches:.4g} us{' each' if times else ''}"
-        head = f"{block.kernel}: {times}{each}, {block.us / whole:.0%} of the time; {block.shape}"
-        if len(lines) + 1 + len(block.lines) > room - 1:
+    order = sorted(summaries, key=lambda one: -one.us)
+    for index, one in enumerate(order):
+        times = f"{one.launches} launches, " if one.launches > 1 else ""
+        each = f"{one.us / one.launches:.4g} us{' each' if times else ''}"
+        block = [f"{one.kernel}: {times}{each}, {one.us / whole:.0%} of the time; {one.shape}"]
+        block += [f"  {line}" for line in one.lines if line]
+        if len(lines) + len(block) > lines_left - 1:
             rest = sum(other.us for other in order[index:]) / whole
             lines.append(f"({len(order) - index} more kernels, {rest:.0%} of the time)")
             break
-        lines += [head, *(f"  {line}" for line in block.lines)]
+        lines += block
     return "\n".join(line[:_WIDTH] for line in lines)
 
 
@@ -49,3 +49,20 @@ def limit(shares: dict[str, float]) -> str:
     if most >= _BUSY:
         return f"bound by {unit}: {most:.0f} % of its peak"
     return f"bound by latency: no unit reaches {_BUSY:.0f} % of its peak, the busiest is {unit} with {most:.0f} %"
+
+
+def busy(shares: dict[str, float], occupancy: float | None, allowed: float | None = None) -> str:
+    """How busy each unit is, and how many of its warps or waves a processor has, in percent."""
+    parts = [f"{unit} {share:.0f} %" for unit, share in shares.items()]
+    if occupancy is not None:
+        most = f" of {allowed:.0f} % that its resources allow" if allowed is not None else ""
+        parts.append(f"occupancy {occupancy:.0f} %{most}")
+    return f"busy: {', '.join(parts)}" if parts else ""
+
+
+def size(numbers: Sequence[str]) -> str:
+    """A grid's or block's: `132`, `8x16`, without the ones at its end."""
+    kept = list(numbers)
+    while len(kept) > 1 and kept[-1] in ("1", ""):
+        kept.pop()
+    return "x".join(kept)

@@ -1,6 +1,6 @@
-"""Run a vendor's tool, and the kernel that it watches, in a box of their own (see `box`).
+"""Run a vendor's tool, and the kernel that it watches, in a sandbox of their own.
 
-The box has the kernel, the reference, the tool's own folder and ksflow's package to read, the GPU's files, an
+The sandbox has the kernel, the reference, the tool's own folder and ksflow's package to read, the GPU's files, an
 environment without keys, and limits on time, memory, disk and processes. Nothing of it is left afterwards. What comes
 out is untrusted: the tool's words, and the text of the files that it was to write, both limited in length.
 """
@@ -23,7 +23,7 @@ from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.device_lock import device_files, runtime_folders
-from ksflow.profiling.workload import JOB, Workload
+from ksflow.profiling.workload import WORKLOAD, Workload
 from ksflow.records import Json
 from ksflow.sandbox.levels import probe
 
@@ -34,16 +34,14 @@ _DRIVER_MB = 12 << 10
 """What a GPU's driver, torch and a tool take of the host's memory beside the kernel."""
 _DISK_MB, _FILE_MB, _PROCESSES, _OPEN_FILES = 2048, 192, 512, 1024
 _THREADS = 8
-"""So many may compute all the time before the limit on CPU time ends a box before the limit on wall time."""
+"""So many may compute all the time before the limit on CPU time ends a sandbox before the limit on wall time."""
 _BESIDE_BIN = ("nsight-compute*", "compute-sanitizer*", "extras", "lib64", "targets")
 """Where NVIDIA's tools keep their parts, in the folder that their `bin` is in."""
 _INSTALLED = ("/opt/nvidia",)
 _IDLE: "queue.SimpleQueue[CompileServer]" = queue.SimpleQueue()
-"""Processes that start boxes and have nothing to do: tools that look at once need one each."""
-
-
+"""Processes that start sandboxes and have nothing to do: tools that look at once need one each."""
 _NOT_STARTED = re.compile(r"\[Errno \d+\] ")
-_CLOSED = f"boxes cannot run {sys.executable}: use a Python that every user may read and run"
+_CLOSED = f"sandboxes cannot run {sys.executable}: use a Python that every user may read and run"
 
 
 @dataclass(frozen=True)
@@ -68,25 +66,30 @@ class ToolResult:
 
 
 def program() -> list[str]:
-    """The command of the program that the tools watch, as it is called in the box."""
-    return [sys.executable, "-P", "-m", "ksflow.profiling.program", JOB]
+    """The command of the program that the tools watch, as it is called in the sandbox."""
+    return [sys.executable, "-P", "-m", "ksflow.profiling.program", WORKLOAD]
+
+
+def refusal(output: str, reasons: Mapping[str, str]) -> str:
+    """Why a tool brought nothing, with the remedy, by what it says; empty where it does not say."""
+    return next((words for said, words in reasons.items() if said in output), "")
 
 
 def run(
     command: Sequence[str],
-    job: Workload,
+    workload: Workload,
     timeout_s: float,
     extra: Mapping[str, str] | None = None,
     collect: Sequence[str] = (),
 ) -> ToolResult:
-    """Run a command in a box that has the job's files; after the time-out the whole box is killed.
+    """Run a command in a sandbox that has the workload's files; after the time-out the whole sandbox is killed.
 
-    extra: more of the environment. collect: patterns of files below the box's folder whose text is returned. Raises
-    nothing for what a tool or a kernel does; where no box can be had, that is the `fault`.
+    extra: more of the environment. collect: patterns of files below the sandbox's folder whose text is returned.
+    Raises nothing for what a tool or a kernel does; where no sandbox can be had, that is the `fault`.
     """
-    order = _order(command, job, timeout_s, extra or {})
+    order = _order(command, workload, timeout_s, extra or {})
     files = {
-        **job.texts(),
+        **workload.texts(),
         _SCRIPT: Path(__file__).with_name("tool_wrapper.py").read_text(),
         _ORDER: json.dumps({"command": list(command), "collect": list(collect)}),
     }
@@ -100,7 +103,7 @@ def run(
         return _ran(answer, made, int(order["memory_mb"]))
 
 
-def _order(command: Sequence[str], job: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
+def _order(command: Sequence[str], workload: Workload, timeout_s: float, extra: Mapping[str, str]) -> Json:
     passed = {name: value for name, value in child_environment(extra).items() if name != "TMPDIR"}
     order: dict[str, Any] = {
         "level": probe().level,
@@ -109,8 +112,8 @@ def _order(command: Sequence[str], job: Workload, timeout_s: float, extra: Mappi
         "makes": _MADE,
         "kind": "json",
         "environment": passed,
-        "copies": job.copies(),
-        "memory_mb": job.memory_mb + _DRIVER_MB,
+        "copies": workload.copies(),
+        "memory_mb": workload.memory_mb + _DRIVER_MB,
         "cpu_s": int(timeout_s * _THREADS) + 5,
         "file_mb": _FILE_MB,
         "disk_mb": _DISK_MB,
@@ -118,15 +121,15 @@ def _order(command: Sequence[str], job: Workload, timeout_s: float, extra: Mappi
         "open_files": _OPEN_FILES,
         "extra": _readable(command[0]),
     }
-    if job.device != "cpu":
-        order["device"] = {"platform": job.device}
+    if workload.device != "cpu":
+        order["device"] = {"platform": workload.device}
         order["devices"] = list(device_files())
         order["extra"] += runtime_folders()
     return order
 
 
 def _readable(tool: str) -> list[str]:
-    """What the box may read beside what every box may: ksflow's package, and where the tool is installed."""
+    """What the sandbox may read beside what every sandbox may: ksflow's package, and where the tool is installed."""
     found = [PACKAGE, Path(PACKAGE, "stages").resolve(), *map(Path, _INSTALLED)]
     for file in dict.fromkeys((Path(tool), Path(tool).resolve())):
         folder = file.parent
@@ -141,7 +144,7 @@ def _readable(tool: str) -> list[str]:
 
 @contextmanager
 def _idle_server() -> Iterator[CompileServer]:
-    """A process that starts boxes, for one box at a time."""
+    """A process that starts sandboxes, one at a time."""
     try:
         server = _IDLE.get_nowait()
     except queue.Empty:
@@ -151,12 +154,15 @@ def _idle_server() -> Iterator[CompileServer]:
 
 
 def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> ToolResult:
-    """What came of a box."""
+    """What came of a sandbox."""
     words, output = answer["words"], answer["log"]
     if answer["timed_out"]:
         return ToolResult(-signal.SIGKILL, output, timed_out=True)
-    if fault := _fault(words, memory_mb):
+    ends = {"memory": f"it used up its memory ({memory_mb} MB)", "disk": f"it filled its disk ({_DISK_MB} MB)"}
+    if fault := next((text for word, text in ends.items() if word in words), ""):
         return ToolResult(-1, output, fault=fault)
+    if "exit" not in words:
+        return ToolResult(-1, output, fault=f"its sandbox does not start: {words.get('fault', 'its supervisor ended')}")
     if words["exit"] != "0":
         return ToolResult(int(words["exit"]), output, fault=_CLOSED if _NOT_STARTED.match(output) else "")
     try:
@@ -164,14 +170,6 @@ def _ran(answer: Mapping[str, Any], made: Path, memory_mb: int) -> ToolResult:
         files = {str(name): text for name, text in found["files"].items() if isinstance(text, str)}
         return ToolResult(int(found["status"]), output, files=files)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return ToolResult(-1, output, fault="what came out of its box cannot be read: the kernel may have written it")
-
-
-def _fault(words: Mapping[str, str], memory_mb: int) -> str:
-    if "memory" in words:
-        return f"it used up its memory ({memory_mb} MB)"
-    if "disk" in words:
-        return f"it filled its disk ({_DISK_MB} MB)"
-    if "exit" not in words:
-        return f"its box does not start: {words.get('fault', 'its supervisor ended')}"
-    return ""
+        return ToolResult(
+            -1, output, fault="what came out of its sandbox cannot be read: the kernel may have written it"
+        )

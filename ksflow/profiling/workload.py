@@ -1,17 +1,16 @@
-"""What a tool's program is to run: one kernel on one case, as files of the box that both are in."""
+"""What a tool's program is to run: one kernel on one case, as files of the sandbox that both are in."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import work
 from ksflow.records import Case, Problem, Scalar
 
-JOB = ".job.json"
-"""In the box, the file that the program reads."""
+WORKLOAD = ".workload.json"
+"""In the sandbox, the file that the program reads."""
 _REFERENCE, _ARTEFACT = ".reference.py", ".artefact"
 
 
@@ -31,54 +30,43 @@ class Workload:
     dims: tuple[int, ...]
     outputs: int
     """How many of the tensors, the last ones, are outputs."""
+    memory_mb: int
+    """What the kernel may take of the host's memory."""
     device: str = "cuda"
     """As torch names it, on AMD too."""
     calls: int = 3
     """The last one is what counters are of."""
-
     files: Mapping[str, str] = field(default_factory=dict)
     """Of a Python kernel: name -> text."""
-    memory_mb: int = 4096
-    """What the kernel may take of the host's memory."""
 
     def texts(self) -> dict[str, str]:
-        """The files of the box that are text: name -> text."""
-        order = {
-            "mode": self.mode,
-            "file": self.file if self.mode == "torch" else _ARTEFACT,
-            "reference": _REFERENCE,
-            "case": self.case,
-            "params": dict(self.params),
-            "seed": self.seed,
-            "dims": self.dims,
-            "outputs": self.outputs,
-            "device": self.device,
-            "calls": self.calls,
-        }
-        return {**self.files, JOB: json.dumps(order), _REFERENCE: Path(self.reference).read_text()}
+        """The files of the sandbox that are text: name -> text."""
+        order = asdict(self) | {"file": self.file if self.mode == "torch" else _ARTEFACT, "reference": _REFERENCE}
+        del order["files"]
+        return {**self.files, WORKLOAD: json.dumps(order), _REFERENCE: Path(self.reference).read_text()}
 
     def copies(self) -> dict[str, str]:
-        """The files of the box that are copied as they are: name -> path."""
+        """The files of the sandbox that are copied as they are: name -> path."""
         return {} if self.mode == "torch" else {_ARTEFACT: self.file}
 
 
-def job(problem: Problem, mode: str, file: str, case: str = "") -> Workload:
-    """The job for a benchmark by its name, or else for the smallest. Raises ConfigError for a name that is none."""
-    return _job(problem, mode, file, _named(problem, case) if case else smallest(problem, problem.benchmarks))
-
-
-def jobs(problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None) -> tuple[Workload, ...]:
-    """For the smallest benchmark, then for the smallest test, where tools are too slow for that."""
-    cases = [smallest(problem, some) for some in (problem.benchmarks, problem.tests) if some]
-    return tuple(replace(_job(problem, mode, file, case), files=files or {}) for case in cases)
-
-
-def _job(problem: Problem, mode: str, file: str, found: Case) -> Workload:
-    dims = tuple(int(found.params[name]) for name in problem.dims)
-    outputs = sum(arg.role == "out" for arg in problem.args)
-    reference = str(Path(problem.root, "reference.py"))
-    fixed = Workload(mode, file, reference, found.name, dict(found.params), found.seed, dims, outputs)
-    return replace(fixed, memory_mb=problem.limits.memory_mb)
+def workloads(problem: Problem, mode: str, file: str, files: Mapping[str, str] | None = None) -> tuple[Workload, ...]:
+    """A kernel on the smallest benchmark, then on the smallest test, where tools are too slow for that."""
+    return tuple(
+        Workload(
+            mode=mode,
+            file=file,
+            reference=str(Path(problem.root, "reference.py")),
+            case=case.name,
+            params=dict(case.params),
+            seed=case.seed,
+            dims=tuple(int(case.params[name]) for name in problem.dims),
+            outputs=sum(arg.role == "out" for arg in problem.args),
+            memory_mb=problem.limits.memory_mb,
+            files=files or {},
+        )
+        for case in (smallest(problem, cases) for cases in (problem.benchmarks, problem.tests) if cases)
+    )
 
 
 def smallest(problem: Problem, cases: Sequence[Case]) -> Case:
@@ -90,10 +78,3 @@ def smallest(problem: Problem, cases: Sequence[Case]) -> Case:
         return need.flops or need.bytes or math.prod(numbers)
 
     return min(cases, key=size)
-
-
-def _named(problem: Problem, name: str) -> Case:
-    for case in problem.benchmarks:
-        if case.name == name:
-            return case
-    raise ConfigError(f"no benchmark {name!r}; those are: {', '.join(case.name for case in problem.benchmarks)}")

@@ -19,13 +19,12 @@ from pathlib import Path
 import pytest
 
 from ksflow.compilers import BuildResult
-from ksflow.errors import ConfigError
 from ksflow.processes.device_lock import DeviceBusy, lock_device, lock_file
 from ksflow.profiling import ncu, rocprof, sanitizer
 from ksflow.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.profiling.summary import LINES
 from ksflow.profiling.tool_sandbox import ToolResult, program, run
-from ksflow.profiling.workload import JOB, Workload, job, smallest
+from ksflow.profiling.workload import WORKLOAD, Workload, smallest, workloads
 from ksflow.records import Kernel, Problem
 from ksflow.sandbox.levels import PRIVATE, probe
 
@@ -57,7 +56,7 @@ def add(problem: Problem) -> Workload:
 def python_kernel(problem: Problem, line: str) -> Workload:
     """One that does something beside, on the CPU."""
     text = f"import torch\ndef custom_kernel(data):\n    {line}\n    return torch.add(data[0], data[1], out=data[2])\n"
-    return replace(job(problem, "torch", "kernel.py"), device="cpu", files={"kernel.py": text})
+    return replace(workloads(problem, "torch", "kernel.py", {"kernel.py": text})[0], device="cpu")
 
 
 def report(*launches: tuple[str, float, dict[str, float]]) -> str:
@@ -183,17 +182,16 @@ def test_a_shared_object_gets_pointers_sizes_strides_and_a_stream(problem: Probl
         'printf("%ld %d\\n", (long)n, out[7] == a[7] + b[7]); fflush(stdout); }\n'
     )
     subprocess.run(["g++", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    asked = replace(job(problem, "native", str(library), "n65536"), device="cpu", calls=2)
+    largest = replace(problem, benchmarks=problem.benchmarks[-1:])
+    asked = replace(workloads(largest, "native", str(library))[0], device="cpu", calls=2)
     assert run(program(), asked, 60) == ToolResult(0, "65536 1\n" * 2)
 
 
-def test_the_smallest_benchmark_is_taken_unless_one_is_named(problem: Problem) -> None:
+def test_the_smallest_benchmark_and_then_the_smallest_test_are_taken(problem: Problem) -> None:
     assert smallest(problem, problem.benchmarks).name == "n30000"
-    assert job(problem, "launch", "x").case == "n30000"
+    assert [one.case for one in workloads(problem, "launch", "x")] == ["n30000", smallest(problem, problem.tests).name]
     by_work = replace(problem, work={"flops": "1e9 - n"})
     assert smallest(by_work, by_work.benchmarks).name == "n65536"
-    with pytest.raises(ConfigError, match="no benchmark 'n1'; those are: n30000, n65536"):
-        job(problem, "launch", "x", "n1")
 
 
 # -- the box ---------------------------------------------------------------------------------------
@@ -298,7 +296,7 @@ except OSError as error:
 
 def test_files_that_a_tool_writes_come_out_as_text(add: Workload) -> None:
     done = run(
-        ["/bin/sh", "-c", f"mkdir a; echo b > a/c.csv; ln -s {JOB} d.csv; exit 3"], add, 60, collect=["**/*.csv"]
+        ["/bin/sh", "-c", f"mkdir a; echo b > a/c.csv; ln -s {WORKLOAD} d.csv; exit 3"], add, 60, collect=["**/*.csv"]
     )
     assert done == ToolResult(3, "", files={"a/c.csv": "b\n"})
 
@@ -387,7 +385,7 @@ def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Wo
 @pytest.mark.slow
 def test_a_check_that_takes_too_long_looks_at_a_smaller_case(install: Install, add: Workload, tmp_path: Path) -> None:
     (tmp_path / "bin/says").write_text(CLEAN)
-    install("compute-sanitizer", f"if grep -q tiny {JOB}; then cat {tmp_path}/bin/says; else sleep 600; fi")
+    install("compute-sanitizer", f"if grep -q tiny {WORKLOAD}; then cat {tmp_path}/bin/says; else sleep 600; fi")
     (row,) = sanitizer.sanitize([add, replace(add, case="tiny")], 5, ["memcheck"])
     assert row == {"tool": "memcheck", "errors": 0, "case": "tiny"}
 
@@ -528,7 +526,7 @@ def test_rocprofv3_that_may_not_says_so(install: Install, add: Workload, tmp_pat
 
 
 def test_a_job_is_plain_json(add: Workload) -> None:
-    found = json.loads(add.texts()[JOB])
+    found = json.loads(add.texts()[WORKLOAD])
     assert (found["case"], found["params"], found["outputs"], found["dims"]) == ("n30000", {"n": 30000}, 1, [30000])
     assert "kernel.py" in add.texts()
 
