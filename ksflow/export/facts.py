@@ -8,9 +8,7 @@ returned], numbers, plan], and `sources`: where `source` has launch lines, its t
 row; else nothing and null. Where the device is not here, cases are made on the CPU.
 """
 
-import contextlib
 import inspect
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -19,20 +17,12 @@ from typing import Any
 
 import torch
 
+from ksflow.formats.isolated import answer_order
 from ksflow.judge.cases import loaded
 from ksflow.sandbox.runners.pytree import Flat, Tensors
 from ksflow.source.launches import CasePlan, parse, plan_cases, with_constants
 
 Json = dict[str, Any]
-
-
-def main() -> None:
-    """Read the order, print what was found."""
-    order, answer = json.load(sys.stdin), sys.stdout
-    torch.set_grad_enabled(False)
-    with contextlib.redirect_stdout(sys.stderr):
-        found = _facts(order)
-    answer.write(json.dumps(found) + "\n")
 
 
 def _facts(order: Json) -> Json:
@@ -74,4 +64,5 @@ def _strides(tensor: torch.Tensor) -> list[int]:
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_grad_enabled(False)
+    answer_order(_facts)

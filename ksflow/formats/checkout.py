@@ -1,6 +1,8 @@
-"""What every importer asks of a user's own files: their text, a name for the lineage, and the checkout they lie in."""
+"""What every importer asks of a user's own files: a name for the lineage, what they define, where they lie."""
 
+import ast
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ksflow.errors import ConfigError
@@ -12,12 +14,16 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-.") or "problem"
 
 
-def read_text(file: Path) -> str:
-    """A file's text. Raises ConfigError."""
+def parse_python(file: Path, source: str, needed: Sequence[str], has: str) -> ast.Module:
+    """A file's module. Raises ConfigError where it does not define the needed names; `has` says which those are."""
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {file}: {error}") from error
+        module = ast.parse(source)
+    except SyntaxError as error:
+        raise ConfigError(f"{file}:{error.lineno} is not Python: {error.msg}") from error
+    names = {node.name for node in module.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    if missing := [name for name in needed if name not in names]:
+        raise ConfigError(f"{file} defines no {' and no '.join(missing)}; {has}")
+    return module
 
 
 def path_in_checkout(path: Path) -> str:

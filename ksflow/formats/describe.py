@@ -9,20 +9,17 @@ JSON: `step` (which set), `cases` (for each the tensors) and `tried` (of sets th
 whether a `limit` was met, an `error` came up, or one that comes up `always`).
 """
 
-import contextlib
-import json
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ksflow.formats.isolated import answer_order
 from ksflow.judge.cases import loaded
 
 Json = dict[str, Any]
-_FAILURES = (Exception, SystemExit)
 _ALWAYS = (ArithmeticError, AttributeError, ImportError, NameError, NotImplementedError, SystemExit, TypeError)
 """Failures that have nothing to do with how large a case is."""
 _MAKING = 10
@@ -37,19 +34,8 @@ class Unfit(Exception):
         self.kind = kind
 
 
-def main() -> None:
-    """Read the order, print what was found."""
-    order = json.load(sys.stdin)
-    answer = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        found = describe(order)
-    answer.write(json.dumps(found) + "\n")
-
-
 def describe(order: Json) -> Json:
     """The largest set that runs within the limits."""
-    torch.set_num_threads(1)
-    torch.set_grad_enabled(False)
     if order["device"] == "cpu" and order["memory"]:
         resource.setrlimit(resource.RLIMIT_AS, (order["memory"] + (8 << 30), resource.RLIM_INFINITY))
     module = loaded("ksflow_described", Path(order["reference"]))
@@ -78,26 +64,24 @@ def _patiently(module: Any, cases: list[Json], order: Json, first: bool) -> list
 
 def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
     rows: list[Json] = []
+    spent = 0.0
     for case in cases:
         try:
             row = _row(module, case, order["device"])
         except MemoryError as error:
             raise Unfit("limit", f"{case['name']}: not enough memory") from error
-        except _FAILURES as error:
-            raise _unfit(case["name"], error) from error
+        except (Exception, SystemExit) as error:  # foreign code
+            text = f"{case['name']}: {type(error).__name__}: {error}".splitlines()[0][:300]
+            short = "alloc" in text or "memory" in text
+            kind = "limit" if short else "always" if isinstance(error, _ALWAYS) else "error"
+            raise Unfit(kind, text) from error
         if said := _beyond(row, order):
             raise Unfit("limit", f"{case['name']}: {said}")
         rows.append(row)
-        spent = sum(row["generate_s"] + row["run_s"] for row in rows)
+        spent += row["generate_s"] + row["run_s"]
         if len(order["ladder"]) > 1 and spent > order["total_s"]:
             raise Unfit("limit", f"all {len(cases)} cases together take more than the {order['total_s']:g} s they may")
     return rows
-
-
-def _unfit(name: str, error: BaseException) -> Unfit:
-    text = f"{name}: {type(error).__name__}: {error}".splitlines()[0][:300]
-    short = "alloc" in text or "memory" in text
-    return Unfit("limit" if short else "always" if isinstance(error, _ALWAYS) else "error", text)
 
 
 def _beyond(row: Json, order: Json) -> str:
@@ -114,15 +98,15 @@ def _beyond(row: Json, order: Json) -> str:
 
 
 def _row(module: Any, case: Json, device: str) -> Json:
-    started = time.perf_counter()
-    data = module.generate_input(**case["params"], seed=case["seed"], device=device)
-    made = time.perf_counter()
-    data = module.generate_input(**case["params"], seed=case["seed"] + 1, device=device)
-    again = time.perf_counter()
+    times = [time.perf_counter()]
+    for seed in (case["seed"], case["seed"] + 1):
+        data = module.generate_input(**case["params"], seed=seed, device=device)
+        times.append(time.perf_counter())
     module.ref_kernel(data)
     if device != "cpu":
         torch.cuda.synchronize()
-    ran = time.perf_counter()
+    first_s, second_s = times[1] - times[0], times[2] - times[1]
+    run_s = time.perf_counter() - times[2]
     first = min(data.binding["outputs"])
     tensors = [
         {
@@ -137,13 +121,15 @@ def _row(module: Any, case: Json, device: str) -> Json:
         "name": case["name"],
         "tensors": tensors,
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in data),
-        "first_s": made - started,
-        "generate_s": min(made - started, again - made),
-        "run_s": ran - again,
+        "first_s": first_s,
+        "generate_s": min(first_s, second_s),
+        "run_s": run_s,
         "plain": bool(data.binding["plain"]),
         "inout": len(data.binding["inout"]),
     }
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    answer_order(describe)

@@ -1,9 +1,11 @@
 """A process of its own that runs foreign files: without this one's keys, and never longer than this one."""
 
+import contextlib
 import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ksflow.processes.child_environment import base_environment, end_with_this_process
@@ -32,3 +34,11 @@ def run_isolated(module: str, order: Json, timeout_s: float, home: str | None = 
     if done.returncode or not done.stdout.strip():
         raise IsolatedFailure((done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1])
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def answer_order(answer: Callable[[Json], Any]) -> None:
+    """What such a module does: read the order, print the answer. All else that is printed goes to stderr."""
+    order, out = json.load(sys.stdin), sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        found = answer(order)
+    out.write(json.dumps(found) + "\n")

@@ -3,7 +3,6 @@
 Only shapes and types are checked here; what the words mean (expressions, dtypes, files) is `problem`'s.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,36 +90,18 @@ def read(file: Path, text: str) -> dict[str, Any]:
     try:
         ProblemFile.model_validate(given)
     except ValidationError as error:
-        raise ConfigError(f"{file}: {_told(error)}") from error
+        raise ConfigError(f"{file}: {_first_mistake(error)}") from error
     if given.get("score", "geomean") not in _SCORES:
         raise ConfigError(f"{file}: score {given['score']!r} is not one of {', '.join(_SCORES)}")
-    return {**_DEFAULTS, **given}
+    return {name: field.default for name, field in fields.items() if not field.is_required()} | given
 
 
-_DEFAULTS: dict[str, Any] = {
-    "description": "",
-    "languages": ["python", "cpp"],
-    "variants": {},
-    "variant": "",
-    "check": {},
-    "score": "geomean",
-    "baselines": [],
-    "limits": {},
-    "work": {},
-}
-"""As a problem's digest has them."""
-
-
-def _told(error: ValidationError) -> str:
-    """The first mistake: its place, and what is wrong there."""
+def _first_mistake(error: ValidationError) -> str:
+    """Its place, such as `cases.cpu.tests[2].rows`, and what is wrong there."""
     first = error.errors(include_url=False)[0]
+    named = [part for part in first["loc"] if part not in (_LIST, _BOTH)]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")
     what = "unknown key" if first["type"] in ("extra_forbidden", "unexpected_keyword_argument") else first["msg"]
     value = repr(first["input"])
     seen = f", not {value[:60]}" if first["type"] != "missing" and what == first["msg"] else ""
-    return f"{_place(first['loc'])}: {what[:1].lower()}{what[1:]}{seen}"
-
-
-def _place(parts: Sequence[int | str]) -> str:
-    """`cases.cpu.tests[2].rows`."""
-    named = [part for part in parts if part not in (_LIST, _BOTH)]
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named).lstrip(".")
+    return f"{place}: {what[:1].lower()}{what[1:]}{seen}"

@@ -47,21 +47,23 @@ def load(
     seeds: list[str] | str | None = None,
     target: Target | None = None,
 ) -> Problem:
-    """The problem in a folder, or a shipped one by its name.
+    """The problem in a folder, or a shipped one by its name. Raises ConfigError.
 
     cases: `tests`, `leaderboard`, `cpu`, or `auto` (the small CPU set unless `target` is a GPU). variant: one of
     those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
-    all where none are named; one needs no brackets. Raises ConfigError.
+    all where none are named; one needs no brackets.
     """
     root = _find(path)
-    spec = problem_file.read(root / "problem.yaml", _text(root / "problem.yaml"))
+    spec = problem_file.read(root / "problem.yaml", read_text(root / "problem.yaml"))
     variants = spec["variants"]
-    chosen = variant or _for_target(variants, target) or spec["variant"] or next(iter(variants), "")
+    march = target.march if target else ""
+    fitting = (name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ()))))
+    chosen = variant or next(fitting, "") or spec["variant"] or next(iter(variants), "")
     if chosen and chosen not in variants:
         raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join(variants)}")
     extra = variants.get(chosen, {})
     tests, benchmarks = _cases(spec, cases, extra.get("params", {}), target, root)
-    reference, statement = _text(root / "reference.py"), _text(root / "statement.md")
+    reference, statement = read_text(root / "reference.py"), read_text(root / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
     languages = _languages(spec["languages"], target)
     identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
@@ -78,9 +80,7 @@ def load(
         tests=tests,
         benchmarks=benchmarks,
         small=_small(spec, extra.get("params", {}), tests),
-        seeds=_seeds(
-            root, spec, languages, target.kind if target else "cpu", [seeds] if isinstance(seeds, str) else seeds
-        ),
+        seeds=_seeds(root, spec["baselines"], languages, target, [seeds] if isinstance(seeds, str) else seeds),
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
@@ -96,7 +96,7 @@ def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "tri
     file = Path(path).expanduser()
     if file.suffix not in LANGUAGES:
         raise ConfigError(f"{path}: a kernel's file ends in one of {' '.join(LANGUAGES)}")
-    text = _text(file)
+    text = read_text(file)
     if (found := language(file.name, text)) not in languages:
         takes = f"{path} is {found}; this problem takes {', '.join(languages)} on this target"
         raise ConfigError(f"{takes}; {found} is {for_gpus(found)}" if found in _GPUS else takes)
@@ -121,9 +121,10 @@ def _find(path: str) -> Path:
     return folder.resolve()
 
 
-def _text(file: Path) -> str:
+def read_text(file: Path) -> str:
+    """A file's text. Raises ConfigError."""
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from error
 
@@ -149,8 +150,6 @@ def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
 
 def _work(spec: Mapping[str, Any], cases: tuple[Case, ...], where: str) -> dict[str, str]:
     """The expressions, tried on every case."""
-    if not isinstance(spec, dict):
-        raise ConfigError(f"{where}: work: {spec!r} is not a mapping of flops, bytes and dtype")
     found = {str(key): str(value) for key, value in spec.items()}
     try:
         cost_model.check(found, cases)
@@ -179,11 +178,8 @@ def _cases(
         tests, benchmarks = sets.get("tests", picked), picked
     if not benchmarks:
         raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
-    dims = spec["dims"]
-    return (
-        tuple(_case(case, params, dims) for case in tests),
-        tuple(_case(case, params, dims) for case in benchmarks),
-    )
+    made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks)]
+    return made[0], made[1]
 
 
 def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
@@ -203,17 +199,11 @@ def _languages(declared: list[str], target: Target | None) -> tuple[str, ...]:
     march = target.march if target else ""
 
     def fits(name: str) -> bool:
-        return name == "python" or (
-            gpu and march.startswith(DEVICE_LANGUAGES[name]) if name in DEVICE_LANGUAGES else not gpu
-        )
+        if name == "python" or name not in DEVICE_LANGUAGES:
+            return name == "python" or not gpu
+        return gpu and march.startswith(DEVICE_LANGUAGES[name])
 
     return tuple(filter(fits, declared))
-
-
-def _for_target(variants: Mapping[str, Any], target: Target | None) -> str:
-    """The variant that says it is for such a target; empty where none does."""
-    march = target.march if target else ""
-    return next((name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ())))), "")
 
 
 def _small(spec: Mapping[str, Any], params: Mapping[str, Scalar], tests: tuple[Case, ...]) -> tuple[Case, ...]:
@@ -225,28 +215,25 @@ def _small(spec: Mapping[str, Any], params: Mapping[str, Scalar], tests: tuple[C
 
 
 def _seeds(
-    root: Path, spec: Mapping[str, Any], languages: tuple[str, ...], kind: str, wanted: list[str] | None
+    root: Path, baselines: list[str], languages: tuple[str, ...], target: Target | None, wanted: list[str] | None
 ) -> tuple[Seed, ...]:
     """Kernels beside the problem, and those in the folder `cpu` or `gpu` for such a target."""
     folder = root / "seeds"
     if not folder.is_dir() and root.parent == shipped("problems").resolve():
         folder = shipped("seeds", root.name)
-    files = sorted((file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file()), key=_by_name)
-    baselines = spec["baselines"]
+    found = (file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file())
+    files = sorted(found, key=lambda file: file.name)
     if lost := set(baselines) - {file.name for file in files}:
         ours = shipped("seeds", "NAME")
         raise ConfigError(
             f"{root}/problem.yaml: baselines {sorted(lost)} are not in {folder}; put them there "
             f"(for a copy of a shipped problem: cp -r {ours}/. {folder})"
         )
+    kind = target.kind if target else "cpu"
     fit = [file for file in files if file.suffix in LANGUAGES and file.parent.name in (folder.name, kind)]
-    kernels = [file for file in fit if language(file.name, _text(file)) in languages]
+    kernels = [file for file in fit if language(file.name, read_text(file)) in languages]
     if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
         valid = ", ".join(file.name for file in kernels)
         raise ConfigError(f"problem.seeds={unknown}: {root.name} has for this target: {valid}")
     chosen = [file for file in kernels if wanted is None or file.name in (*wanted, *baselines)]
     return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in chosen)
-
-
-def _by_name(file: Path) -> str:
-    return file.name

@@ -14,7 +14,8 @@ import re
 from pathlib import Path
 
 from ksflow.errors import ConfigError, suggest
-from ksflow.formats.checkout import path_in_checkout, provenance, read_text, slug
+from ksflow.formats.checkout import path_in_checkout, provenance, slug
+from ksflow.problem.loader import read_text
 from ksflow.records import LANGUAGES, Case, Json, Kernel, Limits, Problem, Seed, language
 
 _UNITS = ("ns", "us", "ms", "s")

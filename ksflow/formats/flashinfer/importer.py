@@ -16,9 +16,10 @@ from typing import Any
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
-from ksflow.formats.checkout import provenance, read_text, slug
+from ksflow.formats.checkout import provenance, slug
 from ksflow.formats.flashinfer.solutions import adapted, params
 from ksflow.formats.gpumode.importer import reference_seed
+from ksflow.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target, language
 
 _MOST = 8

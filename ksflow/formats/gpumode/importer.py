@@ -20,7 +20,8 @@ import yaml
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams, check_user_cases
-from ksflow.formats.checkout import provenance, read_text, slug
+from ksflow.formats.checkout import provenance, slug
+from ksflow.problem.loader import read_text
 from ksflow.records import FILE_NAME, Json, Kernel, Limits, Problem, Seed, Target, language
 
 _FIDELITIES = ("upstream", "typed")

@@ -16,13 +16,12 @@ from typing import Any
 from ksflow.errors import ConfigError
 from ksflow.formats.assembly import CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams, parameters
-from ksflow.formats.checkout import provenance, read_text, slug
+from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.sizes import constants
-from ksflow.problem.loader import for_gpus, kernel_file
+from ksflow.problem.loader import for_gpus, kernel_file, read_text
 from ksflow.records import DEVICE_LANGUAGES, Json, Problem, Seed, Target
 from ksflow.source.contract import device_signature
 
-_NEEDED = ("generate_input", "ref_kernel")
 _CHECKS = ("check_implementation", "oracle")
 _BUDGET = CaseBudget(memory_mb=8192, generate_s=60.0, run_s=60.0)
 _ENTRY = re.compile(r"\bcustom_kernel\s*\(([^)]*)\)\s*\{", re.DOTALL)
@@ -49,12 +48,7 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
         raise ConfigError("problem=kernel needs problem.kernel=FILE and problem.reference=FILE.py")
     file, beside = Path(kernel).expanduser().resolve(), Path(reference).expanduser().resolve()
     body = read_text(beside)
-    try:
-        module = ast.parse(body)
-    except SyntaxError as error:
-        raise ConfigError(f"{beside} is not Python: {error.msg} (line {error.lineno})") from error
-    if lost := [name for name in _NEEDED if name not in _functions(module)]:
-        raise ConfigError(f"{beside} defines no {' and no '.join(lost)}; a reference has both")
+    module = parse_python(beside, body, ("generate_input", "ref_kernel"), "a reference has both")
     usual = _defaults(module)
     timed = [_case(case, usual) for case in (cases if cases is not None else _listed_cases(beside, module))]
     if not timed:

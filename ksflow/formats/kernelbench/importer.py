@@ -19,7 +19,8 @@ from ksflow.errors import ConfigError, suggest
 from ksflow.formats import sizes
 from ksflow.formats.assembly import CUT, CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import case_name
-from ksflow.formats.checkout import provenance, read_text, slug
+from ksflow.formats.checkout import parse_python, provenance, slug
+from ksflow.problem.loader import read_text
 from ksflow.records import Case, Json, Kernel, Problem, Seed, Target
 
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -27,6 +28,7 @@ TOLERANCES = {"fp32": (1e-4, 1e-5), "fp16": (1e-2, 1e-3), "bf16": (1e-2, 1e-3)}
 """Upstream's, relative and absolute; and how far the judge may narrow it where answers hardly differ."""
 _BUDGET = CaseBudget(memory_mb=64, generate_s=0.3, run_s=0.15)
 _PUBLIC_SEED = 1
+_NEEDED = ("Model", "get_inputs", "get_init_inputs")
 _NUMBER = re.compile(r"(\d+)_")
 _PLAIN_CALLS = {"super", "int", "float", "bool", "tuple", "len"}
 _CALLED = (
@@ -71,7 +73,7 @@ def load(  # noqa: PLR0913 - what a user may say of a file
         raise ConfigError(f"problem.precision={precision}; {suggest(precision, PRECISIONS)}")
     file = _file(path, root, level, id)
     source = read_text(file)
-    module = _module(file, source)
+    module = parse_python(file, source, _NEEDED, "a KernelBench file has all three")
     given = _given(file, module, overrides or {})
     spec: Json = {
         "file": "model.py",
@@ -109,17 +111,6 @@ def _numbered(root: str, level: int) -> dict[int, Path]:
     raise ConfigError(
         f"no level{level} with numbered files in {base} or {base}/KernelBench; problem.root is a checkout"
     )
-
-
-def _module(file: Path, source: str) -> ast.Module:
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        raise ConfigError(f"{file}:{error.lineno} is not Python: {error.msg}") from error
-    names = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    if missing := [name for name in ("Model", "get_inputs", "get_init_inputs") if name not in names]:
-        raise ConfigError(f"{file} defines no {' and no '.join(missing)}; a KernelBench file has all three")
-    return tree
 
 
 def _given(file: Path, module: ast.Module, overrides: Mapping[str, Any]) -> Json:

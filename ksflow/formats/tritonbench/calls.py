@@ -7,11 +7,8 @@ as one line of JSON: `call`, `function`, `fixed` (contents that do not follow fr
 `why` it cannot be a case (empty: it can).
 """
 
-import contextlib
-import json
 import pickle
 import re
-import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -19,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
 from ksflow.formats.tritonbench.runtime import Call, TritonBench, same
 from ksflow.judge.cases import Reference
@@ -30,17 +28,6 @@ from ksflow.sandbox.runners.pytree import Flat, flatten
 _WHERE = re.compile(r"^(?:accepted on )?case [^:]*: ")
 _PATIENCE = 4
 """How much longer than it may a call may take in the tests, where it is the first."""
-
-
-def main() -> None:
-    """Read the order, print what was found."""
-    order = json.load(sys.stdin)
-    answer = sys.stdout
-    torch.set_num_threads(1)
-    torch.set_grad_enabled(False)
-    with contextlib.redirect_stdout(sys.stderr):
-        rows = classify_calls(order)
-    answer.write(json.dumps(rows) + "\n")
 
 
 def classify_calls(order: Json) -> list[Json]:
@@ -150,4 +137,6 @@ class LoadedReference(Reference):
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    answer_order(classify_calls)

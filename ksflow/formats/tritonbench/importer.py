@@ -18,9 +18,10 @@ from pathlib import Path
 from ksflow import home
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.assembly import CaseBudget, ParsedProblem, assemble
-from ksflow.formats.checkout import provenance, read_text, slug
+from ksflow.formats.checkout import provenance, slug
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
+from ksflow.problem.loader import read_text
 from ksflow.records import Json, Kernel, Problem, Seed, Target, language
 
 _LINE = re.compile(r"^#{100,}[ \t]*$", re.MULTILINE)

@@ -79,7 +79,11 @@ class TritonBench(Task):
 
     def recorded(self, most_s: float = 0.0) -> list[Call]:
         """All calls that the tests make, within that time where it is not 0. For the main thread."""
-        kept = signal.signal(signal.SIGALRM, _stop)
+
+        def stop(*_: object) -> None:
+            raise _Stop
+
+        kept = signal.signal(signal.SIGALRM, stop)
         signal.setitimer(signal.ITIMER_REAL, most_s)
         try:
             return self._recorded(0, _MOST)
@@ -123,10 +127,8 @@ class TritonBench(Task):
             if not calls:
                 raise
         finally:
-            if kept is None:
-                sys.modules.pop(self._name, None)
-            else:
-                sys.modules[self._name] = kept
+            sys.modules.pop(self._name, None)
+            sys.modules.update({self._name: kept} if kept else {})
         return calls
 
 
@@ -136,10 +138,6 @@ create = TritonBench
 def same(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
     """Whether two tensors have one shape, and one content."""
     return mine.shape == theirs.shape and torch.equal(mine.nan_to_num(), theirs.nan_to_num())
-
-
-def _stop(*_: object) -> None:
-    raise _Stop
 
 
 def _recording(name: str, function: Callable[..., Any], calls: list[Call], last: int) -> Callable[..., Any]:
@@ -176,24 +174,23 @@ def _noted(name: str, bound: inspect.BoundArguments) -> Call:
         else:
             given.append(bound.arguments.get(key, parameter.default))
     shape, leaves = flatten([*given, *named.values()])
-    return Call(name, build(copy.copy(shape), [_copied(leaf) for leaf in leaves]), tuple(named))
+    copies = [leaf.detach().contiguous() if _repeats(leaf) else leaf.detach().clone() for leaf in leaves]
+    return Call(name, build(copy.copy(shape), copies), tuple(named))
 
 
-def _copied(leaf: torch.Tensor) -> torch.Tensor:
-    """Of its own memory, with the same strides where they are not of one element seen often."""
-    if any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True)):
-        return leaf.detach().contiguous()
-    return leaf.detach().clone()
+def _repeats(leaf: torch.Tensor) -> bool:
+    """Whether one element is seen often, so that a copy cannot have the same strides."""
+    return any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
 
 
 def _varied(leaf: torch.Tensor) -> torch.Tensor:
     """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
     if not leaf.is_floating_point():
         return _drawn(leaf)
-    if leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(leaf, leaf.mT):
-        share = (_SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1], device=leaf.device)).sqrt()
-        return (leaf * (share.unsqueeze(-1) * share.unsqueeze(-2)).to(leaf.dtype)).to(leaf.dtype)
-    share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape, device=leaf.device)
+    symmetric = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(leaf, leaf.mT)
+    share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1] if symmetric else leaf.shape, device=leaf.device)
+    if symmetric:
+        share = share.sqrt().unsqueeze(-1) * share.sqrt().unsqueeze(-2)
     return (leaf * share.to(leaf.dtype)).to(leaf.dtype)
 
 
