@@ -52,13 +52,10 @@ class ReadingBudget:
     piece: int
     """Characters of documents in one prompt."""
 
-    def cost(self, parts: Sequence[tuple[ShownPassage, ...]]) -> int:
-        """Tokens of reading these pieces."""
-        return sum(self.fixed + sum(item.tokens for item in part) for part in parts)
-
     def fits(self, shown: Sequence[ShownPassage], before: int = 0) -> bool:
         """Whether all of it can be read, after `before` tokens."""
-        return before + self.cost(batches(shown, self.piece)) <= self.tokens
+        parts = batches(shown, self.piece)
+        return before + sum(self.fixed + sum(item.tokens for item in part) for part in parts) <= self.tokens
 
 
 def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:

@@ -72,7 +72,8 @@ class _List:
 
 
 def _ranked(notes: Sequence[Note], about: str) -> list[_Ranked]:
-    scores = relevance([" ".join([n.title, n.text, *n.targets, *n.problems]) for n in notes], about)
+    own = [_note_words(" ".join([n.title, n.text, *n.targets, *n.problems])) for n in notes]
+    scores = relevance(own, about)
     most = max(scores, default=0.0)
     levels = [round((_LEVELS - 1) * score / most) if most else 1 for score in scores]
     order = sorted(range(len(notes)), key=lambda i: (-levels[i], _doubt(notes[i]), -scores[i], i))
@@ -84,16 +85,15 @@ def _doubt(note: Note) -> float:
     return _TRUST.index(note.status) + (1.5 if note.challenge else 0.0)
 
 
-def relevance(texts: Sequence[str], about: str) -> list[float]:
-    """For each text the weight of the words that it shares with `about`, against that of all its words. Rare words
+def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
+    """For the words of each text the weight of those that it shares with `about`, against that of all its words. Rare words
     weigh most. The prompts' notes and a digestion's passages are both ranked by it.
     """
     if not about:
-        return [0.0] * len(texts)
+        return [0.0] * len(own)
     sought = Counter(_words(about))
-    own = [_words_of(text) for text in texts]
     count = Counter(word for words in own for word in words)
-    weight = {word: math.log(1 + len(texts) / often) for word, often in count.items()}
+    weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
     found = []
     for words in own:
         shared = sorted(words & sought.keys())
@@ -102,9 +102,12 @@ def relevance(texts: Sequence[str], about: str) -> list[float]:
     return found
 
 
-@lru_cache(4096)
-def _words_of(note: str) -> frozenset[str]:
-    return frozenset(_words(note))
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, as `relevance` takes them."""
+    return frozenset(_words(text))
+
+
+_note_words = lru_cache(4096)(word_set)
 
 
 def _words(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ksflow.lm.findings import relevance
+from ksflow.lm.findings import relevance, word_set
 from ksflow.lm.render import CHARACTERS, short
 from ksflow.records import Document, Problem, Target
 
@@ -68,7 +68,7 @@ def question(problem: Problem, target: Target | None) -> str:
 def rank(shown: Sequence[ShownPassage], wanted: str) -> tuple[ShownPassage, ...]:
     """The passages that share words with the question, the most relevant first; of equals the earlier."""
     about = " ".join(word for word in wanted.split() if word.lower() not in _STOP)
-    scores = relevance([f"{item.source} {item.text}" for item in shown], about)
+    scores = relevance([word_set(f"{item.source} {item.text}") for item in shown], about)
     scored = sorted(zip(scores, shown, strict=True), key=lambda pair: (-pair[0], pair[1].order))
     return tuple(item for score, item in scored if score > 0)
 

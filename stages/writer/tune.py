@@ -1,6 +1,5 @@
 """Rewrites the values of tunables. It writes nothing that the base kernel does not declare."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ksflow.errors import StageError
@@ -39,14 +38,9 @@ class Tune:
             text = assign(base.main, experiment.changes)
         except ValueError as error:
             raise StageError(STAGE, f"{choice.base.id}: {error}") from error
-        return replace(base, files=with_main(base, text), report=_report(values(base.main), experiment.changes))
-
-
-def _report(before: Mapping[str, str], changes: Mapping[str, str]) -> str:
-    return "; ".join(_said(name, value, before) for name, value in changes.items())
-
-
-def _said(name: str, value: str, before: Mapping[str, str]) -> str:
-    if name in before:
-        return f"{name}: {before[name]} -> {value}"
-    return f"{name}: {value}" if value else f"no {name}"
+        before = values(base.main)
+        said = []
+        for name, value in experiment.changes.items():
+            now = f"{name}: {before[name]} -> {value}" if name in before else f"{name}: {value}"
+            said.append(now if value else f"no {name}")
+        return replace(base, files=with_main(base, text), report="; ".join(said))

@@ -23,7 +23,7 @@ HERE = "t"
 @pytest.fixture(scope="module")
 def lineage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lineage]:
     """Read by every test here, and changed by none."""
-    made = Lineage(tmp_path_factory.mktemp("heritage") / "lineage.git", "toy", clock=lambda: 1_700_000_000)
+    made = Lineage(tmp_path_factory.mktemp("start") / "lineage.git", "toy", clock=lambda: 1_700_000_000)
     yield made
     made.close()
 
@@ -55,12 +55,12 @@ def softmax() -> Problem:
 
 
 def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lineage, softmax, tmp_path: Path) -> None:
-    heritage = warm_start(opened, "toy/main", softmax, CPU, HERE)
-    (seed,) = heritage.seeds
+    start = warm_start(opened, "toy/main", softmax, CPU, HERE)
+    (seed,) = start.seeds
     commit = lineage.commit_of("00002")[:10]
     assert seed.name == f"toy/main/00002@{commit}, 50 µs on t"
     assert seed.kernel.main == "int b;\n"
-    assert heritage.said == (
+    assert start.said == (
         f"inherited as a seed: {seed.name}; it was not made for softmax: where the contracts differ, the judge "
         "rejects it",
         "notes of toy/main that come along: 3 of 5",
@@ -95,8 +95,8 @@ def test_on_the_same_target_notes_stay_and_trials_get_their_whole_names(opened, 
 
 def test_what_was_measured_elsewhere_is_assumed_and_says_where(opened, lineage) -> None:
     problem = load("softmax", target=H100)
-    heritage = warm_start(opened, "toy/main", problem, H100, "h100-1234")
-    notes = {note.title: note for note in heritage.notes}
+    start = warm_start(opened, "toy/main", problem, H100, "h100-1234")
+    notes = {note.title: note for note in start.notes}
     assert notes.keys() == {"Unrolling [toy/main]", "Dead [toy/main]", "Tiles"}
     unrolling = notes["Unrolling [toy/main]"]
     assert unrolling.status is Status.ASSUMED
@@ -104,9 +104,9 @@ def test_what_was_measured_elsewhere_is_assumed_and_says_where(opened, lineage) 
     assert unrolling.sources[0] == f"toy/main/00002@{lineage.commit_of('00002')[:10]}"
     assert unrolling.targets == ()
     assert notes["Tiles"].status is Status.DOCUMENTED
-    assert heritage.seeds == ()
-    assert "inherited no kernel: toy/main/00002@" in heritage.said[0]
-    assert "is cpp, and h100 takes" in heritage.said[0]
+    assert start.seeds == ()
+    assert "inherited no kernel: toy/main/00002@" in start.said[0]
+    assert "is cpp, and h100 takes" in start.said[0]
 
 
 @pytest.mark.parametrize(
