@@ -86,8 +86,9 @@ def _doubt(note: Note) -> float:
 
 
 def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
-    """For the words of each text the weight of those that it shares with `about`, against that of all its words. Rare words
-    weigh most. The prompts' notes and a digestion's passages are both ranked by it.
+    """The weight of the words that each text shares with `about`, against that of all its words; rare ones weigh most.
+
+    `own`: the words of each text. The notes of prompts and the passages of a digestion are both ranked by it.
     """
     if not about:
         return [0.0] * len(own)
