@@ -119,7 +119,7 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
 def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
     problem, lineage = lab.problem, lab.lineage
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
-    lineage.set_default_branch(outcome.best.id)
+    lineage.store.point_head(lineage.branch_of(outcome.best.id))
     folder = lineage.store.path.parent / "best" / problem.name / lineage.run
     commit = lineage.commit_of(outcome.best.id)
     target = compose.build(cfg.target)

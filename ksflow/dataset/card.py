@@ -46,7 +46,7 @@ class Files:
         """(configuration, split) -> rows."""
         self.told: dict[str, Counter[str]] = {name: Counter() for name in ("problem", "model", "judge", "licence")}
         self.splits: dict[str, str] = {}
-        """Problem -> split."""
+        """Problem -> the split that its rows are in."""
         self._open: dict[tuple[str, str], IO[str]] = {}
         self._stack = ExitStack()
 
@@ -57,7 +57,7 @@ class Files:
         self._stack.close()
 
     def write(self, configuration: str, split: str, row: Row) -> None:
-        """Add one row."""
+        """Add one row to the file of its configuration and split, and count it for the card."""
         place = configuration, split
         if place not in self._open:
             path = self.folder / configuration / f"{split}.jsonl"

@@ -28,7 +28,7 @@ Answer with every file of the new kernel, complete.
 
 
 def preference(source: Source) -> Iterator[Row]:
-    """All pairs of a run."""
+    """Yield the pairs of a run as rows: of all three kinds, where the writer is among the stages."""
     yield from _formats(source)
     yield from _answers(source)
     if "writer" in source.stages:

@@ -40,7 +40,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """A model call."""
+    """A model call, without its texts."""
 
     commit: str
     stage: str
@@ -67,7 +67,7 @@ class RecordedCall:
 
 @dataclass
 class RunIndex:
-    """The index of one run."""
+    """What became of the trials, rounds and model calls of one run."""
 
     problem: str
     name: str
@@ -117,7 +117,7 @@ class RunIndex:
 
 
 def digest(*texts: str) -> str:
-    """Names texts."""
+    """Twenty-four hexadecimal digits that name these texts."""
     return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:24]
 
 
@@ -149,7 +149,7 @@ class IndexReader:
         return made
 
     def call(self, commit: str) -> Call:
-        """A model call, cleaned."""
+        """A model call with its texts, cleaned. Raises LineageError."""
         call: Call = schema.load("call", self.store.read(f"{commit}:call.json"), Call)
         messages = tuple({key: self.clean(text) for key, text in message.items()} for message in call.messages)
         return replace(call, messages=messages, answer=self.clean(call.answer))

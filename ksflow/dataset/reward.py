@@ -27,11 +27,11 @@ REJECTED = {
 
 
 class Worth(NamedTuple):
-    """Of an answer."""
+    """What an answer is worth."""
 
     reward: float
     good: bool
-    """Faster beyond noise."""
+    """Whether it is faster beyond noise."""
 
 
 def comparable(one: Trial, other: Trial) -> bool:

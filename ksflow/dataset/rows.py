@@ -76,7 +76,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from."""
+    """What the rows of one run are made from."""
 
     run: RunIndex
     reader: IndexReader
@@ -85,7 +85,7 @@ class Source:
     licence: str
     """Of kernels and references that name none."""
     problem: Problem | None = None
-    """Where it is at hand."""
+    """None where it is not at hand."""
     reference: str = UNKNOWN
     """The licence of the problem's reference, which every prompt shows."""
 

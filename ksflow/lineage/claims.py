@@ -13,11 +13,11 @@ class Claims:
         self._store, self._prefix = store, prefix
 
     def acquire(self, name: str) -> bool:
-        """Claim it. False when another process has it."""
+        """Claim a name. False when another process has it."""
         return self._store.claim(f"{self._prefix}{name}")
 
     def release(self, name: str) -> None:
-        """Give it back."""
+        """Give the claim back, where this process has it."""
         self._store.release(f"{self._prefix}{name}")
 
     def held_here(self, name: str) -> bool:

@@ -38,7 +38,7 @@ class LiveOrder:
         self._clock = clock
         self.done = 0
         self.rounds: float = math.inf
-        """Rounds that may begin."""
+        """How many rounds may begin."""
 
     def next_step(self, tree: str, text: str, changed: threading.Condition) -> tuple[int, int]:
         """(number, date) for a commit that is about to be made."""

@@ -87,7 +87,7 @@ class GitProcesses:
         return None if answers and answers[-1] == b"commit: ok\n" else self._end("update-ref")
 
     def close(self) -> None:
-        """End them all."""
+        """End all helper processes."""
         for name in list(self._running):
             self._end(name)
         if self._scratch >= 0:

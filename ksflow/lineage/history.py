@@ -39,7 +39,7 @@ class Commit(NamedTuple):
 
     order: Order
     name: str
-    """The commit's id."""
+    """The id of the commit."""
     tree: str
     date: int
     """Seconds since 1970."""
@@ -54,7 +54,7 @@ class Commit(NamedTuple):
 
     @property
     def body(self) -> str:
-        """What a stage wrote."""
+        """The text that a stage wrote, without its indentation."""
         return "\n".join(line[4:] for line in self.text.split("\n") if line.startswith("    "))
 
 
@@ -79,14 +79,14 @@ class RoundSnapshot:
     notes: tuple[Note, ...] = ()
     """What was learnt until the selection."""
     selected: bool = False
-    """A choice is on record."""
+    """Whether a choice is on record."""
     choice: Choice | None = None
     """The choice, where its trials are still there."""
     plan: Plan | None = None
     trials: tuple[Trial, ...] = ()
     """The experiments that were dispatched, without their kernels."""
     learnt: bool = False
-    """Notes were written in it."""
+    """Whether notes were written in it."""
     before: tuple[Note, ...] = ()
     """What was learnt when it began."""
     began: int = 0

@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import update_wrapper
@@ -270,17 +270,12 @@ class Lineage:
         """Commit kernels that come from outside (each with no id yet); those with their ids, claimed."""
         planted = []
         for seed in seeds:
-            for _ in range(TRIES):
-                trial = replace(
-                    seed,
-                    id=self._claims.free(1, self._index.used)[0],
-                    form=fingerprint.source_fingerprint(seed.kernel) if seed.kernel else "",
-                )
+            form = fingerprint.source_fingerprint(seed.kernel) if seed.kernel else ""
+            for name in self._ids_to_try():
+                trial = replace(seed, id=name, form=form)
                 if self._written(trial, ()):
                     planted.append(trial)
                     break
-                self._claims.release(trial.id)
-                self._index.refresh()
         return tuple(planted)
 
     @_locked
@@ -322,9 +317,9 @@ class Lineage:
         return Round(name, known, notes, self._begun[len(known.trials)] - 1)
 
     @_locked
-    def select(self, choice: Choice, turn: str = "") -> None:
+    def select(self, choice: Choice, round_name: str = "") -> None:
         """Keep a selection, before it is acted on."""
-        picks = {"Base": choice.base.id, "Reference": choice.reference.id, "Round": turn}
+        picks = {"Base": choice.base.id, "Reference": choice.reference.id, "Round": round_name}
         subject = f"select {choice.base.id} with {choice.reference.id}"
         self._commits.append("rounds", {}, commit_message.plain(subject, choice.rationale, picks))
 
@@ -382,14 +377,13 @@ class Lineage:
     def _renamed(self, trial: Trial, closing: Sequence[Ref]) -> Trial:
         """Commit a trial whose branch exists already under the next free id."""
         self.release(trial)
-        for _ in range(TRIES):
-            self._index.refresh()
-            made = replace(trial, id=self._claims.free(1, self._index.used)[0])
+        self._index.refresh()
+        for name in self._ids_to_try():
+            made = replace(trial, id=name)
             if self._written(made, closing):
-                _LOG.warning("branch %s was pushed meanwhile: its experiment is %s", self.branch_of(trial.id), made.id)
+                _LOG.warning("branch %s was pushed meanwhile: its experiment is %s", self.branch_of(trial.id), name)
                 self._index.open.pop(trial.id, None)
                 return made
-            self._claims.release(made.id)
         raise LineageError(f"{self.branch_of(trial.id)} was written by somebody else; run again")
 
     @_locked
@@ -454,11 +448,6 @@ class Lineage:
         self._changed.notify_all()
 
     @_locked
-    def set_default_branch(self, trial: str) -> None:
-        """Have a `git clone` of the repository check out this trial's kernel."""
-        self.store.point_head(self.branch_of(trial))
-
-    @_locked
     def release_all(self) -> None:
         """Give every claim back: whoever comes next may take up what is unfinished."""
         self.store.release_all()
@@ -477,6 +466,14 @@ class Lineage:
         with suppress(LineageError):  # packing is a comfort; whatever is wrong was said by the read that met it
             self.store.maintain(force=True)
         self.store.close()
+
+    def _ids_to_try(self) -> Iterator[str]:
+        """One free id after the other, each claimed; whoever asks for the next one could not use the last."""
+        for _ in range(TRIES):
+            name = self._claims.free(1, self._index.used)[0]
+            yield name
+            self._claims.release(name)
+            self._index.refresh()
 
     def _holds(self, trial: Trial) -> bool:
         """Whether the trial's branch is there and has the trial's kernel, as last read."""

@@ -63,7 +63,7 @@ class Store:
     # -- objects ---------------------------------------------------------------------------------
 
     def blob(self, data: bytes) -> str:
-        """Write a blob; its id."""
+        """Write a blob, and return its id."""
         return self._processes.hashed("blob", data)
 
     def tree(self, entries: Mapping[str, str]) -> str:
@@ -245,12 +245,12 @@ class Store:
         return name in self._held
 
     def release_all(self) -> None:
-        """Give every claim back."""
+        """Give every claim of this process back."""
         for name in tuple(self._held):
             self.release(name)
 
     def release(self, name: str) -> None:
-        """Give a claim back."""
+        """Give a claim back, where this process has it."""
         if name in self._held:
             self._held.remove(name)
             self._lock(name, fcntl.F_UNLCK)

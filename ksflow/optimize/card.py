@@ -26,7 +26,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """Of the means."""
+        """The mean after, less the mean before."""
         return statistics.fmean(self.after) - statistics.fmean(self.before)
 
     @property
@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """Better, worse, undecided or not better, with the reason."""
         low, high = self.interval
         if low <= 0 <= high:
             return "not better: the interval holds 0"
@@ -87,5 +87,5 @@ def _quoted(text: str) -> str:
 
 
 def spent(cost: Cost) -> str:
-    """In words."""
+    """A cost in words."""
     return f"${cost.usd:.4f}, {counted(cost.calls, 'call')}, {cost.tokens} tokens"

@@ -219,7 +219,7 @@ class _RedactedLog(io.TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file and this stream."""
         self._file.close()
         super().close()
 

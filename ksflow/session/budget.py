@@ -20,6 +20,33 @@ _NOT_OF_MODELS = ("evaluations", "rounds", "minutes", "stages.evaluator.minutes"
 _LOOK_S = 0.2
 
 
+class _Cap:
+    """The most that may be spent of one kind, by one stage or (stage "") by all."""
+
+    def __init__(self, name: str, most: float) -> None:
+        self.name, self.most = name, most
+        self.stage, _, self.kind = name.removeprefix("stages.").rpartition(".")
+
+    def covers(self, question: Question) -> bool:
+        """Whether it is about the stage that asks."""
+        return self.stage in ("", _stage(question))
+
+    def amount(self, cost: Cost) -> float:
+        """What a cost takes of it."""
+        amounts = {"usd": cost.usd, "tokens": cost.tokens, "calls": cost.calls, "minutes": cost.wall_s / 60}
+        return float(amounts[self.kind])
+
+    def need(self, question: Question) -> float:
+        """What a call may take of it at most. ConfigError where no price is known."""
+        if self.kind == "usd" and question.usd_most is None:
+            raise ConfigError(
+                f"loop.{self.name} cannot be kept: no price is known for {question.model}; set usd_per_mtok_in and "
+                f"usd_per_mtok_out of the model, or cap loop.tokens"
+            )
+        tokens = question.tokens_in + question.tokens_out
+        return float({"usd": question.usd_most or 0.0, "tokens": tokens, "calls": question.calls}.get(self.kind, 0.0))
+
+
 class Meter:
     """Asked before every model call, from any number of threads.
 
@@ -37,7 +64,7 @@ class Meter:
         given: Mapping[str, float] | None = None,
     ) -> None:
         self._transcript, self._given = transcript, {**caps, **(given or {})}
-        self._caps = {name: most for name, most in caps.items() if name not in _NOT_OF_MODELS}
+        self._caps = [_Cap(name, most) for name, most in caps.items() if name not in _NOT_OF_MODELS]
         self._stop, self._minutes, self._began = stop, minutes, time.monotonic()
         self._changed = threading.Condition()
         self._in_flight: list[Question] = []
@@ -67,17 +94,14 @@ class Meter:
 
     def used(self) -> dict[str, float]:
         """Cap -> the share of it that is spent."""
-        return {
-            name: _amount(self.spent(_parts(name)[0]), _parts(name)[1]) / most if most else 1.0
-            for name, most in self._caps.items()
-        }
+        return {cap.name: cap.amount(self.spent(cap.stage)) / cap.most if cap.most else 1.0 for cap in self._caps}
 
     def check(self, question: Question) -> None:
         """Whether the caps can be kept and cover a first call of this kind. ConfigError."""
-        for name, most in self._caps.items():
-            if _parts(name)[0] in ("", _stage(question)) and (need := _need(question, name)) > most:
+        for cap in self._caps:
+            if cap.covers(question) and (need := cap.need(question)) > cap.most:
                 raise ConfigError(
-                    f"loop.{name}={most:g} does not cover one call of {question.stage}, which may take "
+                    f"loop.{cap.name}={cap.most:g} does not cover one call of {question.stage}, which may take "
                     f"{need:.4g}; raise it, or lower {_stage(question)}.lm.max_tokens"
                 )
 
@@ -93,13 +117,12 @@ class Meter:
 
     def _exceeded(self, question: Question, in_flight: list[Question]) -> str | None:
         """The cap that this question would go beyond."""
-        for name, most in self._caps.items():
-            stage, kind = _parts(name)
-            if stage not in ("", _stage(question)):
-                continue
-            reserved = [q for q in (*in_flight, *self._lost, question) if stage in ("", _stage(q))]
-            if _amount(self.spent(stage), kind) + sum(_need(q, name) for q in reserved) > most * (1 + 1e-9):
-                return name
+        for cap in self._caps:
+            if cap.covers(question):
+                reserved = [q for q in (*in_flight, *self._lost, question) if cap.covers(q)]
+                needed = sum(cap.need(q) for q in reserved)
+                if cap.amount(self.spent(cap.stage)) + needed > cap.most * (1 + 1e-9):
+                    return cap.name
         return None
 
     def _counted(self, stage: str) -> Cost:
@@ -122,34 +145,6 @@ def caps_of(whole: Mapping[str, float | None], stages: Mapping[str, Mapping[str,
         if most is not None and (not isinstance(most, int | float) or isinstance(most, bool) or not most >= 0):
             raise ConfigError(f"loop.{name}={most} must be a number from 0 up, or null for no limit")
     return {name: most for name, most in found.items() if most is not None}
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """(stage, kind); the stage is empty where the cap holds for all."""
-    stage, _, kind = name.removeprefix("stages.").rpartition(".")
-    return stage, kind
-
-
-def _need(question: Question, name: str) -> float:
-    """What a call may take of a cap at most."""
-    kind = _parts(name)[1]
-    if kind == "usd" and question.usd_most is None:
-        raise ConfigError(
-            f"loop.{name} cannot be kept: no price is known for {question.model}; set usd_per_mtok_in and "
-            f"usd_per_mtok_out of the model, or cap loop.tokens"
-        )
-    if kind == "usd":
-        return question.usd_most or 0.0
-    return {"tokens": float(question.tokens_in + question.tokens_out), "calls": float(question.calls)}.get(kind, 0.0)
-
-
-def _amount(cost: Cost, kind: str) -> float:
-    return {
-        "usd": cost.usd,
-        "tokens": float(cost.tokens),
-        "calls": float(cost.calls),
-        "minutes": cost.wall_s / 60,
-    }[kind]
 
 
 def _stage(question: Question) -> str:

@@ -29,7 +29,7 @@ class Job:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait until the thread has ended."""
         self._thread.join()
 
     def _run(self) -> None:
