@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import home
-from ksflow.compilers.client import BuildResult, CompileServer, compile_server, failure, outcome, trim_cache
+from ksflow.compilers.client import SHARED_SERVER, BuildResult, CompileServer, failure, outcome, trim_cache
 from ksflow.errors import ConfigError
 from ksflow.records import Json, Limits
 from ksflow.sandbox.levels import probe
@@ -93,12 +93,12 @@ def run(jobs: Sequence[CompileJob], limits: Limits, environment: Mapping[str, st
 
 
 class _CompileServers:
-    """Workshops, each with one box at a time: the one that all share, and more where there are cores to spare."""
+    """Compile servers, each with one box at a time: the one that all share, and more where there are cores to spare."""
 
     def __init__(self) -> None:
         self.size = max(len(os.sched_getaffinity(0)) - 1, 1)
         self._free: queue.SimpleQueue[CompileServer] = queue.SimpleQueue()
-        self._free.put(compile_server())
+        self._free.put(SHARED_SERVER)
         for _ in range(self.size - 1):
             self._free.put(CompileServer())
 
@@ -128,9 +128,9 @@ def _result(job: CompileJob, limits: Limits, environment: Mapping[str, str]) -> 
         made = Path(work, "made.json")
         result = _ask(job, made, limits, environment)
         if result.kept is not None:
-            _store(json.dumps(result.kept), made, done)
-        elif result.reason and not result.timed_out and _own_fault(result.log):
-            _store(result.log, made, failed)
+            home.write(done, json.dumps(result.kept))
+        elif result.reason and not result.timed_out and _FAULT.search(result.log) and "emory" not in result.log:
+            home.write(failed, result.log)
         return result
 
 
@@ -162,14 +162,5 @@ def _ask(job: CompileJob, made: Path, limits: Limits, environment: Mapping[str, 
         return CompileResult(None, f"compile: what was made cannot be read: {' '.join(str(error).split())[:200]}")
 
 
-def _own_fault(log: str) -> bool:
-    return bool(_FAULT.search(log)) and "emory" not in log
-
-
 def _failed(built: BuildResult) -> CompileResult:
     return CompileResult(None, built.reason.removeprefix("error: "), built.log, built.timed_out, built.cached)
-
-
-def _store(text: str, work: Path, target: Path) -> None:
-    work.write_text(text)
-    os.replace(work, target)

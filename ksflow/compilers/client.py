@@ -163,7 +163,7 @@ def _compile(
     if zig:
         order |= _zig_order(order["environment"])
     request = {"op": "make", "files": dict(kernel.files), "order": order, "wall_s": limit, "into": str(made)}
-    answer = _compile_server.ask(request, limit)
+    answer = SHARED_SERVER.ask(request, limit)
     if zig and not answer["timed_out"]:
         warm.touch()  # its own C++ library is compiled on first use, once for each -march
     return outcome(answer, str(made), limit, order["memory_mb"])
@@ -235,17 +235,8 @@ class CompileServer:
         return self._child
 
 
-_compile_server = CompileServer()
-
-
-def compile_server() -> CompileServer:
-    """The first of them, which all compilers share; more may be started beside it."""
-    return _compile_server
-
-
-def compile_server_pid() -> int:
-    """Of the process that runs compilers; 0 where there is none."""
-    return _compile_server.pid
+SHARED_SERVER = CompileServer()
+"""The first of them, which all compilers share; more may be started beside it."""
 
 
 @cache

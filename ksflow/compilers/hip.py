@@ -60,7 +60,11 @@ class Hip:
         flags = ["-shared", "-fPIC", "-O3", "-std=c++20", "-w", f"--offload-arch={request.target.march}"]
         build = [self.hipcc, *flags, *defines(request.problem), "-o", "kernel.so", *sources]
         order = {"headers": {}, "steps": [{"command": build, "optional": False}], "files": ["kernel.so"]}
-        return self._boxed(order, dict(request.kernel.files), _shared)
+
+        def shared(answer: Json) -> Json:
+            return {"code": answer["files"]["kernel.so"], "kernels": {}}
+
+        return self._boxed(order, dict(request.kernel.files), shared)
 
     def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
         """By its name."""
@@ -85,22 +89,14 @@ class Hip:
         return self._boxed({"headers": headers, "steps": steps, "files": ["kernel.hsaco"]}, files, _distilled)
 
     def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> CompileJob:
-        extra = _rooms(Path(self.hipcc).parent.parent) if self.hipcc else ()
+        root = Path(self.hipcc).parent.parent  # as it is called, which may be a link, and where it lies
+        extra = tuple(dict.fromkeys([str(root), str(root.resolve())])) if self.hipcc else ()
         settings = {"HIP_PLATFORM": "amd"}
         return CompileJob("steps_box.py", order, files, self.version, distil, _explained, extra, settings)
 
 
-def _rooms(root: Path) -> tuple[str, ...]:
-    """ROCm's folder as it is called, which may be a link, and where it lies."""
-    return tuple(dict.fromkeys([str(root), str(root.resolve())]))
-
-
 def _distilled(answer: Json) -> Json:
     return {"code": answer["files"]["kernel.hsaco"], "kernels": resources.amdgcn(answer["said"][1])}
-
-
-def _shared(answer: Json) -> Json:
-    return {"code": answer["files"]["kernel.so"], "kernels": {}}
 
 
 def _explained(log: str) -> str:

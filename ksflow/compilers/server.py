@@ -1,4 +1,4 @@
-"""The process that runs compilers in boxes. Started by `compiler.py` with an environment of its own; stdlib only.
+"""The process that runs compilers in boxes. Started by `client.py` with an environment of its own; stdlib only.
 
 A request names a command, its source files and its limits; the answer is its status, its log, and the one file it made,
 taken out of the box as bytes: a regular file of the kind that was asked for (ELF, where the order names none), not too
@@ -77,7 +77,8 @@ class BoxedCommand:
             self._read(log.fileno())
             if self.words.get("exit") == "0" and self.order["makes"]:
                 self._keep(result.fileno())
-        return {"words": self.words, "log": self._text(), "timed_out": not in_time}
+        text = _FOLDER.sub("", self.log.decode("utf-8", "replace"))
+        return {"words": self.words, "log": text, "timed_out": not in_time}
 
     def _wait(self, supervisor: socket.socket, log: int) -> bool:
         """Whether the command ended in time. When whoever asked is gone, this process ends, and the box with it."""
@@ -120,9 +121,6 @@ class BoxedCommand:
             self.log += chunk[: _LONGEST_LOG - len(self.log)]
             return bool(chunk)
         return True
-
-    def _text(self) -> str:
-        return _FOLDER.sub("", self.log.decode("utf-8", "replace"))
 
     def _keep(self, made: int) -> None:
         """Store the file that was made, or say why not."""

@@ -20,7 +20,7 @@ from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
-from ksflow.source.tunables import launch_lines
+from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
 _COMPILED = ("cpp", "cuda", "hip")
@@ -93,7 +93,7 @@ def _warnings(problem: Problem, kind: str, file: Path, text: str, facts: Facts |
 
 def _launched(kernel: Kernel) -> bool:
     """Whether it is nothing but functions for a device, with lines that say how they are launched."""
-    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in launch_lines(kernel.main))
+    return kernel.language in DEVICE_LANGUAGES and has_launches(kernel.main)
 
 
 def _python(problem: Problem, kernel: Kernel, kind: str) -> str:

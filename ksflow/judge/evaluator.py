@@ -176,8 +176,6 @@ class LocalJudge:
             if slot.started:
                 slot.judge.close()
 
-    # -- inside ----------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def _slot(self) -> Iterator[JudgeSlot]:
         """One that is free, once there is one."""
@@ -191,7 +189,7 @@ class LocalJudge:
         """Whatever else this process does from now on, it does it on other cores than the judge, if there are any."""
         sat = frozenset((*cores.get("judge", ()), *filter(None, [cores.get("box")])))
         if len(self._slots) == 1 and sat != self._left:
-            core_pinning.move_off_cores(sat, (slot.judge.pid, client.compile_server_pid()))
+            core_pinning.move_off_cores(sat, (slot.judge.pid, client.SHARED_SERVER.pid))
             self._left = sat
 
     def _ask(self, slot: JudgeSlot, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -97,14 +97,11 @@ class JobStore:
         while (self.taken / f"{base}-{attempt}.json").exists():
             attempt += 1
         name = f"{base}-{attempt}"
-        if not self._there(name):
-            write(self.jobs / f"{name}.json", {"version": VERSION, "id": name, "job": body})
-        return name
-
-    def _there(self, name: str) -> bool:
         with contextlib.suppress(InvalidFile):
-            return bool(self.result(name) or self.job(name))
-        return False
+            if self.result(name) or self.job(name):
+                return name
+        write(self.jobs / f"{name}.json", {"version": VERSION, "id": name, "job": body})
+        return name
 
     def job(self, name: str) -> Job | None:
         """The job, or None where it is not there whole. InvalidFile where it is not what its id says."""
@@ -144,9 +141,6 @@ class JobStore:
             (self.jobs / path.name).unlink(missing_ok=True)
 
 
-# -- files -----------------------------------------------------------------------------------------
-
-
 def write(path: Path, value: Json) -> None:
     """All of it or nothing, and on disk when this returns. ValueError where it is no JSON, or too large."""
     data = json.dumps(value, allow_nan=False).encode()
@@ -177,7 +171,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 def read(path: Path) -> Json | None:
     """The object in a plain file; None where there is none, or not all of it yet. PermissionError."""
     try:
-        value = json.loads(_bytes(path), parse_constant=_refuse, parse_float=_finite)
+        value = json.loads(_bytes(path), parse_constant=_finite, parse_float=_finite)
     except PermissionError:
         raise
     except (OSError, ValueError, RecursionError):
@@ -204,18 +198,11 @@ def _digest(body: object) -> str:
     return hashlib.sha256(json.dumps(body, allow_nan=False).encode()).hexdigest()[:32]
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number")
-
-
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is too large")
+        raise ValueError(f"{text} is no finite number")
     return value
-
-
-# -- records ---------------------------------------------------------------------------------------
 
 
 def _parsed(kind: type[T], value: object) -> T:
@@ -229,28 +216,25 @@ def record(kind: type[T], value: object) -> T:
     """The frozen dataclass in a JSON object, its types taken literally. ValueError or TypeError says what is wrong."""
     if not isinstance(value, dict):
         raise TypeError(f"{kind.__name__} is an object, not {type(value).__name__}")
-    hints = _hints(kind)
-    if unknown := value.keys() - hints.keys():
+    hints = get_type_hints(kind)
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    if unknown := value.keys() - names:
         raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
     return kind(**{name: _fit(hints[name], item, f"{kind.__name__}.{name}") for name, item in value.items()})
 
 
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
-
-
 def _fit(kind: Any, value: Any, at: str) -> Any:
-    """The value as that type, or TypeError."""
-    if kind is Any:
-        return value
+    """The value as that type. TypeError where it is of another."""
+    origin, inner = get_origin(kind), get_args(kind)
     if isinstance(kind, UnionType):
-        return _one_of(get_args(kind), value, at)
-    if isinstance(kind, type) and is_dataclass(kind):
-        return record(kind, value)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
-    return _SHAPES.get(get_origin(kind), _plain)(kind, value, at)
+        return _one_of(inner, value, at)
+    if origin is tuple and type(value) is list:
+        return tuple(_fit(inner[0], item, at) for item in value)
+    if origin in (Mapping, dict) and type(value) is dict:
+        return {name: _fit(inner[1], item, at) for name, item in value.items()}
+    if origin is None and is_dataclass(kind):
+        return record(kind, value)  # type: ignore[arg-type]
+    return _plain(kind, value, at)
 
 
 def _one_of(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
@@ -262,23 +246,12 @@ def _one_of(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
 
 
 def _plain(kind: Any, value: Any, at: str) -> Any:
+    if kind is Any:
+        return value
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
         raise TypeError(f"{at} is {getattr(kind, '__name__', kind)}, not {type(value).__name__}")
     return value
-
-
-def _tuple(kind: Any, value: Any, at: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"{at} is a list, not {type(value).__name__}")
-    return tuple(_fit(get_args(kind)[0], item, at) for item in value)
-
-
-def _mapping(kind: Any, value: Any, at: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{at} is an object, not {type(value).__name__}")
-    return {name: _fit(get_args(kind)[1], item, at) for name, item in value.items()}
-
-
-_SHAPES: dict[Any, Callable[[Any, Any, str], Any]] = {tuple: _tuple, Mapping: _mapping, dict: _mapping}

@@ -105,8 +105,6 @@ class Service:
                 return int(row["id"])
         return None
 
-    # -- inside ----------------------------------------------------------------------------------
-
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:

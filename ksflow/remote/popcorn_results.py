@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ksflow.records import Case, Json, Problem, Timing, Verdict
+from ksflow.records import Json, Problem, Timing, Verdict
 
 _NO_TESTS, _TIMED_OUT = 112, 114
 _OURS = (111, 113)
@@ -127,11 +127,13 @@ def _around(answer: Answer, modes: Iterable[str]) -> tuple[Verdict, str, Json]:
 
 def timings(run: Run, problem: Problem) -> tuple[Timing, ...] | str:
     """A time for each of the problem's benchmarks, or why there is none. Cases are matched by value, in any order."""
-    rows = [(parsed(str(spec)), number) for number, spec in _specs(run.result)]
+    numbers = range(_count(run.result, "benchmark"))
+    rows = [(parsed(str(run.result.get(f"benchmark.{number}.spec", ""))), number) for number in numbers]
     made = []
     for case in problem.benchmarks:
-        wanted = _words(case)
-        number = next((number for spec, number in rows if _is(spec, wanted)), None)
+        wanted = {key: str(value).strip() for key, value in case.params.items()}
+        seeded = {**wanted, "seed": str(case.seed)}  # a case whose format has no seed says none
+        number = next((number for spec, number in rows if {"seed": str(case.seed), **spec} == seeded), None)
         if number is None:
             return f"the service did not time {case.name}: it has other cases (problem=popcorn problem.refresh=true)"
         mean = _number(run.result.get(f"benchmark.{number}.mean"))
@@ -148,9 +150,6 @@ def parsed(spec: str) -> dict[str, str]:
     """`k: 128; m: 64` -> its values as words."""
     pairs = (part.partition(":") for part in spec.split(";") if ":" in part)
     return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-# -- inside --------------------------------------------------------------------------------------
 
 
 def _run(found: Json) -> Run:
@@ -191,7 +190,6 @@ def _failed(mode: str, run: Run) -> tuple[Verdict, str, Json]:
 
 
 def _complaints(result: Mapping[str, Any]) -> Iterator[str]:
-    """What failed, case by case."""
     for kind in ("test", "benchmark"):
         for number in range(_count(result, kind)):
             start = f"{kind}.{number}"
@@ -200,26 +198,9 @@ def _complaints(result: Mapping[str, Any]) -> Iterator[str]:
                 yield " ".join(f"{result.get(f'{start}.spec', number)}: {words}".split())[:500]
 
 
-def _specs(result: Mapping[str, Any]) -> list[tuple[int, Any]]:
-    return [(number, result.get(f"benchmark.{number}.spec", "")) for number in range(_count(result, "benchmark"))]
-
-
 def _count(result: Mapping[str, Any], kind: str) -> int:
     number = _number(result.get(f"{kind}-count"))
     return min(int(number), _MOST_CASES) if number and number > 0 else 0
-
-
-def _words(case: Case) -> dict[str, str]:
-    return {**{key: _word(value) for key, value in case.params.items()}, "seed": str(case.seed)}
-
-
-def _word(value: Any) -> str:
-    return str(value).strip()
-
-
-def _is(spec: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """The same values; a case whose format has no seed says none."""
-    return spec == wanted or ("seed" not in spec and {**spec, "seed": wanted["seed"]} == dict(wanted))
 
 
 def _number(value: Any) -> float | None:
@@ -232,7 +213,6 @@ def _number(value: Any) -> float | None:
 
 
 def _short(text: str) -> str:
-    """Beginning and end."""
     half = _LONGEST // 2
     return text if len(text) <= _LONGEST else f"{text[:half]}\n[...]\n{text[-half:]}"
 

@@ -110,11 +110,8 @@ def _arguments(words: list[str]) -> tuple[Path, Options]:
     target, devices, idle = given.pop("target", ""), given.pop("devices", ""), given.pop("idle_minutes", "")
     if given or once not in ("true", "false") or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
         raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
-    return folder, Options(target, once == "true", tuple(devices.split(",")), _minutes(idle))
-
-
-def _minutes(text: str) -> float | None:
     try:
-        return float(text) * 60 if text else None
+        idle_s = float(idle) * 60 if idle else None
     except ValueError as error:
-        raise ConfigError(f"idle_minutes={text} is not a number; {_USAGE}") from error
+        raise ConfigError(f"idle_minutes={idle} is not a number; {_USAGE}") from error
+    return folder, Options(target, once == "true", tuple(devices.split(",")), idle_s)

@@ -83,7 +83,9 @@ class Worker:
 
     def run(self, references: Path) -> int:
         """Until told to stop; the exit code. `references`: a private folder for what problems bring."""
-        self._remove_signs_of_the_dead()
+        for path in self.spool.workers.glob("*.json"):  # of workers of this machine that died
+            if job_locks.is_dead(read(path)):
+                path.unlink(missing_ok=True)
         self._publish_sign()
         self._say(f"{self.here.kind} {self.here.chip} ({self.here.march}) waits for jobs in {self.spool.root}")
         pause, since = _SHORTEST_S, time.monotonic()
@@ -99,10 +101,10 @@ class Worker:
                     time.sleep(pause)
                     pause = min(pause * 1.5, _LONGEST_S)
         finally:
-            self._close()
+            self._heartbeat.close()
+            self._end_judge()
+            self._sign.unlink(missing_ok=True)
         return 0
-
-    # -- one job ---------------------------------------------------------------------------------
 
     def _one(self, references: Path) -> bool:
         """Judge the oldest job that is free; whether there was one."""
@@ -165,7 +167,11 @@ class Worker:
 
     def _answered(self, name: str, job: Job, references: Path) -> bool:
         started = time.monotonic()
-        problem = replace(job.problem, root=str(_reference(references, job.problem.reference)))
+        folder = references / hashlib.sha256(job.problem.reference.encode()).hexdigest()[:16]
+        if not folder.is_dir():
+            folder.mkdir()
+            (folder / "reference.py").write_text(job.problem.reference)
+        problem = replace(job.problem, root=str(folder))
         try:
             judge = self._judge_for(job.target)
             threading.Thread(target=self._prepare, args=(judge, name), daemon=True).start()
@@ -215,8 +221,6 @@ class Worker:
             self._judge = target, LocalJudge(target)
         return self._judge[1]
 
-    # -- around it -------------------------------------------------------------------------------
-
     def _refuses(self, name: str) -> bool:
         """Whether a job is left alone, for ever or for now."""
         refusal = self._refused.get(name)
@@ -246,12 +250,6 @@ class Worker:
         write(self._sign, {**self._me, "is": _words(self.here), "refuses": refuses})
         self._heartbeat.files = (self._sign,)
 
-    def _remove_signs_of_the_dead(self) -> None:
-        """Remove the signs of workers of this machine that died."""
-        for path in self.spool.workers.glob("*.json"):
-            if job_locks.is_dead(read(path)):
-                path.unlink(missing_ok=True)
-
     def _say(self, text: str) -> None:
         say(f"on device {self._device}: {text}" if self._device else text)
 
@@ -260,23 +258,9 @@ class Worker:
             self._judge[1].close()
         self._judge = None
 
-    def _close(self) -> None:
-        self._heartbeat.close()
-        self._end_judge()
-        self._sign.unlink(missing_ok=True)
-
 
 def _words(target: Target) -> str:
     return f"{target.kind} {target.chip} ({target.march})"
-
-
-def _reference(folder: Path, text: str) -> Path:
-    """A folder with that reference.py."""
-    found = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
-    if not found.is_dir():
-        found.mkdir()
-        (found / "reference.py").write_text(text)
-    return found
 
 
 def say(text: str) -> None:

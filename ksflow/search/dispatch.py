@@ -16,7 +16,7 @@ from typing import Any
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
 from ksflow.source.expressions import calculate
 from ksflow.source.families import Config, Point, Space, dispatches_of, family, point, values_of
-from ksflow.source.tunables import DISPATCH, constants, launch_lines, number
+from ksflow.source.tunables import DISPATCH, constants, has_launches, number
 
 _CLASSES = 4
 _CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
@@ -69,7 +69,7 @@ def dispatchable(around: Space) -> bool:
     except ValueError:
         return False
     named = all(t.name in declared for t in around.tunables)
-    return numbers and named and any(kind == "launch" for kind, _ in launch_lines(around.text))
+    return numbers and named and has_launches(around.text)
 
 
 class Table:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 from ksflow.records import Population, Trial, Verdict, speedup
-from ksflow.source.families import Config, Member, declared, families
+from ksflow.source.families import Config, comparable, declared
 from ksflow.source.tunables import Tunable
 
 Values = tuple[tuple[str, str], ...]
@@ -53,12 +53,9 @@ class DeadEnd:
 def judged_families(population: Population) -> list[Family]:
     """Every set of tunables that was judged, with each set of dispatch lines, in order of first appearance."""
     found = []
-    for members in families(population).values():
-        alike: dict[str, list[Member]] = defaultdict(list)
-        for member in members:
-            if member.trial.evaluation and member.trial.evaluation.verdict is not Verdict.HARNESS:
-                alike[repr(member.lines)].append(member)
-        for group in alike.values():
+    for members in comparable(population):
+        group = [m for m in members if m.trial.evaluation and m.trial.evaluation.verdict is not Verdict.HARNESS]
+        if group:
             right = tuple((m.trial, m.values) for m in group if m.trial.score_us)
             wrong = tuple((m.trial, m.values) for m in group if not m.trial.score_us)
             found.append(Family(declared(group[0].text), right, wrong))

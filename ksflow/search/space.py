@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ksflow.errors import StageError
 from ksflow.records import Experiment, Population, Trial
-from ksflow.source.families import Config, Point, Space, declared, dispatches_of, family
+from ksflow.source.families import Config, Point, Space, comparable_to, declared
 from ksflow.source.families import space as space_of
 from ksflow.source.tunables import DISPATCH
 
@@ -19,8 +19,7 @@ def space(stage: str, population: Population, base: Trial) -> Space:
             f"kernel {base.id} declares no tunables (`X = 8  // tune: 4 8 16`); "
             "select one that does (selector=fastest) or use designer=llm",
         )
-    lines = dispatches_of(text)
-    return space_of(text, tuple(member for member in family(population, text) if member.lines == lines))
+    return space_of(text, comparable_to(population, text))
 
 
 def remembered(points: Sequence[Point], most: int) -> list[Point]:

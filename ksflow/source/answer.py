@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ksflow.records import DEVICE_LANGUAGES, Kernel, language
-from ksflow.source.tunables import launch_lines
+from ksflow.source.tunables import has_launches
 
 _NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
 
@@ -42,14 +42,10 @@ def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custo
     code = new.main
     if (size := len(code.encode("utf-8"))) > max_kb * 1000:
         raise ValueError(f"code: {size} bytes are more than {max_kb} kB")
-    if entry not in code and not _launched(new):
-        strong = " and has no `launch:` line" if new.language in DEVICE_LANGUAGES else f" ({new.language})"
+    on_device = new.language in DEVICE_LANGUAGES
+    if entry not in code and not (on_device and has_launches(code)):
+        strong = " and has no `launch:` line" if on_device else f" ({new.language})"
         raise ValueError(f"code: it does not define {entry}{strong}")
     words = code.split()
     if any(words == kernel.main.split() for kernel in known):
         raise ValueError("code: it is the code that was given, unchanged")
-
-
-def _launched(kernel: Kernel) -> bool:
-    """Whether it is device code with lines that say how it is launched."""
-    return kernel.language in DEVICE_LANGUAGES and any(kind == "launch" for kind, _ in launch_lines(kernel.main))

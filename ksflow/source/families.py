@@ -64,6 +64,20 @@ def family(population: Population, text: str) -> tuple[Member, ...]:
     return families(population).get(frozenset(values_of(text)), ())
 
 
+def comparable(population: Population) -> list[tuple[Member, ...]]:
+    """The families, apart by their dispatch lines: trials whose times differ by the values of their tunables alone."""
+    grouped: dict[tuple[frozenset[str], str], list[Member]] = {}
+    for names, members in families(population).items():
+        for member in members:
+            grouped.setdefault((names, repr(member.lines)), []).append(member)
+    return [tuple(group) for group in grouped.values()]
+
+
+def comparable_to(population: Population, text: str) -> tuple[Member, ...]:
+    """The trials that declare the same tunables as a source, and have its dispatch lines."""
+    return tuple(member for member in family(population, text) if member.lines == dispatches_of(text))
+
+
 @dataclass(frozen=True)
 class Point:
     """A configuration of the family and what became of it."""

@@ -41,9 +41,6 @@ class LaunchPlan:
     dispatches: tuple[Dispatch, ...]
 
 
-# -- what it comes to for a case -------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class CaseWorkspace:
     """A workspace of one case."""
@@ -131,9 +128,6 @@ def plan_cases(
         _check(recipe, values, known, name)
         made[name] = _plan(recipe, variants.index(values), known, args)
     return variants, made
-
-
-# -- computing -------------------------------------------------------------------------------------
 
 
 def _values(recipe: LaunchPlan, numbers: Mapping[str, Number]) -> dict[str, str]:

@@ -23,6 +23,7 @@ Both styles are read, whichever was asked for; the first line that opens a block
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ksflow.source.nearest import nearest
 
@@ -156,9 +157,6 @@ def _edits(lines: list[str]) -> Iterator[Edit]:
     return iter(())
 
 
-# -- search/replace blocks -----------------------------------------------------------------------
-
-
 def _blocks(lines: list[str]) -> Iterator[Edit]:
     at = count = 0
     while at < len(lines):
@@ -219,15 +217,7 @@ def _is(marker: re.Pattern[str], line: str, length: int) -> bool:
 
 def _shared(one: list[str], other: list[str]) -> int:
     """How many lines at the start are the same."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
-
-
-# -- unified diffs -------------------------------------------------------------------------------
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])
 
 
 def _hunks(lines: list[str]) -> Iterator[Edit]:

@@ -110,6 +110,11 @@ def launch_lines(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((match["kind"], match["rest"].strip()) for match in matches if match)
 
 
+def has_launches(text: str) -> bool:
+    """Whether `text` says how its device code is launched, so that it needs no host code."""
+    return any(kind == "launch" for kind, _ in launch_lines(text))
+
+
 def constants(text: str) -> dict[str, Number]:
     """The numbers that a source declares at top level, one per line; of several with a name the first."""
     found: dict[str, Number] = {}
@@ -145,14 +150,12 @@ def ruled_out(rules: tuple[str, ...], known: Mapping[str, Number], config: Mappi
 
     What depends on the case is left to the judge.
     """
-    return any(_broken(rule, known, config) for rule in rules)
-
-
-def _broken(rule: str, known: Mapping[str, Number], config: Mapping[str, str]) -> bool:
-    try:
-        return not calculate(rule, {**known, **{name: number(config[name]) for name in known.keys() & config.keys()}})
-    except ValueError:
-        return False
+    for rule in rules:
+        with contextlib.suppress(ValueError):
+            assigned = {name: number(config[name]) for name in known.keys() & config.keys()}
+            if not calculate(rule, {**known, **assigned}):
+                return True
+    return False
 
 
 def assign(text: str, changes: Mapping[str, str]) -> str:
@@ -167,7 +170,7 @@ def assign(text: str, changes: Mapping[str, str]) -> str:
     for when, pairs in lines.items():
         expression(when)
         _check(_pairs(pairs), declared)
-    if lines and not any(kind == "launch" for kind, _ in launch_lines(text)):
+    if lines and not has_launches(text):
         raise ValueError("dispatch lines need launch lines: the kernel's own host code decides what it launches")
     text = "\n".join(_rewrite(line, plain) for line in text.split("\n"))
     return _dispatched(text, lines) if lines else text

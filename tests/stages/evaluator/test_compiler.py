@@ -131,7 +131,7 @@ def test_memory_of_a_compiler_is_limited(problem: Problem, own_cache: Path) -> N
 
 def test_killed_compile_server_is_replaced(problem: Problem, own_cache: Path) -> None:
     assert build(problem, toy.slow(4)).artefact
-    child = client._compile_server._child
+    child = client.SHARED_SERVER._child
     assert child is not None
     os.kill(child.pid, 9)
     assert build(problem, toy.slow(5)).artefact
@@ -191,7 +191,7 @@ def test_a_device_that_only_a_group_may_use_is_open_to_the_box_it_is_given_to() 
         order = {"level": "full", "command": command, "makes": "", "environment": {}, "memory_mb": 512, "cpu_s": 60}
         order |= {"disk_mb": 1, "devices": [f"{folder}/render", f"{folder}/card"]}
         request = {"op": "make", "files": {}, "order": order, "wall_s": 60, "into": ""}
-        log = str(client.compile_server().ask(request, 60)["log"])
+        log = str(client.SHARED_SERVER.ask(request, 60)["log"])
     finally:
         shutil.rmtree(folder)
     assert "this is render" in log
