@@ -138,7 +138,7 @@ class CasePool:
 
 
 class InputPool:
-    """One problem's limits."""
+    """One problem's contents: a pool for each of its cases, and memory for sandboxes."""
 
     def __init__(
         self, problem: dict[str, Any], limits: PoolLimits, make_buffers: Callable[[BufferSizes], Buffers]

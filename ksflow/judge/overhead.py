@@ -19,8 +19,7 @@ from ksflow.judge.input_pool import CasePool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 
 _FIRST = 9
-"""NullTimings turns before a benchmark, which give a first estimate, and count where the benchmark has hardly more
-rounds."""
+"""Null batches before a benchmark: a first estimate, and samples where the benchmark has hardly more rounds."""
 _FEWEST = 3
 _NEAR = 1.1
 _BUSY = 1.4
@@ -32,7 +31,7 @@ _PATIENCE_S = 10.0
 
 @dataclass
 class NullTimings:
-    """The null batches of one benchmark, in seconds; what to take off a turn's two clocks."""
+    """The null batches of one benchmark, in seconds; what to take off a batch's two clocks."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -70,7 +69,7 @@ class NullTimings:
 
     @property
     def least_s(self) -> tuple[float, float]:
-        """The least that a turn took, by each clock: more than this may have been taken off a kernel's time."""
+        """The least that a batch took, by each clock: more than this may have been taken off a kernel's time."""
         return min(self.wall), min(self.cpu)
 
     def evidence(self) -> dict[str, float]:
@@ -90,7 +89,7 @@ class Overhead:
         self._clock_s = 0.0
         self._latest = NullTimings()
         self._sizes: tuple[int, ...] = (0, 0)
-        self._room: tuple[int, ...] = (4096, 4096)
+        self._held: tuple[int, ...] = (4096, 4096)
 
     def evidence(self) -> dict[str, float]:
         """What a batch cost in the latest benchmark; nothing before the first one."""
@@ -147,15 +146,15 @@ class Overhead:
         return Failure("harness", f"the null kernel's sandbox: {failure.text}")
 
     def _running(self, case: CasePool) -> Sandbox:
-        """A sandbox with room for the beginning of a case's contents."""
+        """A sandbox that holds the beginning of a case's contents."""
         layout = case.layout
         self._sizes = min(layout.input_bytes, _MOST_BYTES), min(layout.output_bytes, _MOST_BYTES)
-        if self._sandbox is not None and any(map(operator.gt, self._sizes, self._room)):
+        if self._sandbox is not None and any(map(operator.gt, self._sizes, self._held)):
             self._sandbox.close()
             self._sandbox = None
         if self._sandbox is None:
-            self._room = tuple(map(max, self._sizes, self._room))
-            self._sandbox = Sandbox(self._start, Buffers(BufferSizes(*self._room)))
+            self._held = tuple(map(max, self._sizes, self._held))
+            self._sandbox = Sandbox(self._start, Buffers(BufferSizes(*self._held)))
             self._sandbox.ready(_PATIENCE_S)
             self._sandbox.alone()
         return self._sandbox

@@ -1,16 +1,16 @@
 """What was timed of one kernel, on one case in one replicate, and how much of it is the kernel's own.
 
-A turn is timed by the judge's wall clock and by the CPU time of the sandbox, from one freezing to the next. From both
-comes off what a null kernel's turn takes. The CPU clock is there to catch work on other threads and after the answer.
+A batch is timed by the judge's wall clock and by the CPU time of the sandbox, from one freezing to the next. From both
+comes off what a null kernel's batch takes. The CPU clock is there to catch work on other threads and after the answer.
 It also holds what the operating system does to stop a sandbox, which costs a kernel that has filled the caches some µs
 more than a null kernel. So the wall clock counts as long as the CPU time does not exceed it by more than `_UNSEEN` and
 half of what stopping costs a null kernel; beyond that counts the CPU time less this allowance, so that neither of two
 like kernels jumps from one clock to the other. What a trick could hide in the allowance is less than the judge tells
 apart.
 
-On a busy machine a null batch may seem to take as long as the kernel's. A time never falls below `_LEAST` of the turn;
+On a busy machine a null batch may seem to take as long as the kernel's. A time never falls below `_LEAST` of the batch;
 for one that would (or below half of it, with few undisturbed batches), no more than the fastest null batch comes off,
-and it is in doubt. `most_us` is what remains then: a disturbed machine makes turns longer and never shorter, so only
+and it is in doubt. `most_us` is what remains then: a disturbed machine makes batches longer and never shorter, so only
 this may say that a time is impossible.
 """
 
@@ -23,12 +23,12 @@ from ksflow.judge.overhead import NullTimings
 _LEAST_US = 0.01
 """No call is said to take less."""
 _LEAST = 0.03
-"""Of a turn; less than this share is not told from the null batch."""
+"""Of a batch; less than this share is not told from the null batch."""
 _UNSEEN = 0.02
 _ENOUGH = 5
 """Undisturbed batches, of the kernel and of the null kernel, from which a time may be called impossible."""
-_WALL = "wall: the judge's, one call a batch, less a null turn"
-_CPU = "cpu: the sandbox's CPU time, which says more than the judge's wall clock; one call a batch, less a null turn"
+_WALL = "wall: the judge's, one call a batch, less a null batch"
+_CPU = "cpu: the sandbox's CPU time, which says more than the judge's wall clock; one call a batch, less a null batch"
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Samples:
     most_us: float | None = None
     """What is ranked, with no more taken off than the fastest null batch; None where that is not known."""
     enough: bool = True
-    """Whether enough turns were undisturbed to call a time impossible."""
+    """Whether enough batches were undisturbed to call a time impossible."""
     doubt: str = ""
     """Why nothing can be ranked by them."""
 
@@ -68,12 +68,10 @@ class Samples:
         self.notes["clock"] = _CPU if by_cpu else _WALL
 
     def lift(self, batch_us: float, null_us: float) -> None:
-        """See to it that no time is too good, where a turn took so long and a null batch hardly less."""
+        """See to it that no time is too good, where a batch took so long and a null batch hardly less."""
         least = _LEAST * batch_us
         if (low := self.low()) < (least if self.enough else batch_us / 2):
-            self.doubt = (
-                f"a turn took {batch_us:.3g} µs, of which {null_us:.3g} are a null kernel's: too little is left"
-            )
+            self.doubt = f"a call took {batch_us:.3g} µs, {null_us:.3g} of them a null kernel's: too little is left"
             more = max(self.most_us or 0.0, least) - low
             self.us = [us + more for us in self.us]
 
@@ -90,7 +88,7 @@ class Samples:
 
 
 def samples_of(batches: list[tuple[float, float]], null: NullTimings) -> Samples:
-    """From a kernel's turns in the seconds of both clocks, and the null batches of the same benchmark."""
+    """From a kernel's batches in the seconds of both clocks, and the null batches of the same benchmark."""
     samples = Samples(notes={"null": null.evidence()})
     for wall_s, cpu_s in batches:
         samples.add(wall_s - null.wall_s, cpu_s - null.cpu_s)
@@ -104,6 +102,6 @@ def samples_of(batches: list[tuple[float, float]], null: NullTimings) -> Samples
 
 
 def is_mostly_overhead(wall_us: list[float], null_s: float) -> bool:
-    """Whether times, with a null batch's taken off, are too small a part of the turns to say anything."""
+    """Whether times, with a null batch's taken off, are too small a part of the batches to say anything."""
     low = statistics.low(wall_us)
     return low < _LEAST * (low + null_s * 1e6)

@@ -15,7 +15,7 @@ from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Outcome, PairedComparison
 from ksflow.judge.failure import Failure
-from ksflow.judge.input_pool import RETIRED, CasePool, InputPool
+from ksflow.judge.input_pool import RETIRED, InputPool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
 from ksflow.sandbox import levels
@@ -94,7 +94,7 @@ class Judgement:
         timings: list[Json] = []
         try:
             if self.pool.tests:
-                self._check(self.pool.tests)
+                self._check()
             timings = [] if self.only_right else self._time()
             verdict, reason = ("untimed" if self.only_right else "accept"), ""
         except Rejected as rejected:
@@ -104,11 +104,11 @@ class Judgement:
         more = {"secret": secret, "device_uuid": self.backend.device_uuid}
         return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, **more}
 
-    def _check(self, cases: list[CasePool]) -> None:
+    def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])
         rows = self.evidence["checked"] = []
         with self._candidate("check", self.pool.test_buffers()) as sandbox:
-            for case in cases:
+            for case in self.pool.tests:
                 self.at = case.name
                 entries = [case.public(), next(case.feed(1))]
                 measure = self.show and self.only_right

@@ -60,7 +60,8 @@ def found_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     """What could be left out on a case with such contents. names: of the inputs."""
     yield from _of_outputs(right)
     inputs = right.data[: len(right.data) - len(right.outputs)]
-    whole = [index for index, tensor in enumerate(inputs) if _can_be_cut(tensor)]
+    # whole numbers of more than a byte may be indices, of which any other ones may be out of range
+    whole = [n for n, t in enumerate(inputs) if t.numel() > 1 and (t.is_floating_point() or t.dtype.itemsize == 1)]
     largest = sorted(whole, key=lambda index: -inputs[index].numel())[:_INPUTS]
     for index in largest:
         name = names[index] if len(names) == len(inputs) else f"input {index}"
@@ -169,11 +170,6 @@ def _of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
         return ((left * sizes.unsqueeze(-2)) @ right.mT).to(whole.dtype)
 
     return change
-
-
-def _can_be_cut(tensor: torch.Tensor) -> bool:
-    """Whole numbers of more than a byte may be indices, of which any other ones may be out of range."""
-    return tensor.numel() > 1 and (tensor.is_floating_point() or tensor.dtype.itemsize == 1)
 
 
 def _differs(mine: torch.Tensor, theirs: torch.Tensor, right: Right, index: int) -> bool:
