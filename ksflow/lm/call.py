@@ -45,7 +45,7 @@ from dspy.lm15 import (
 
 from ksflow import home
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
-from ksflow.lm.engine import connect
+from ksflow.lm.connection import connect
 from ksflow.lm.engines import as_response
 from ksflow.lm.history import remember
 from ksflow.lm.limits import Slot, rate_limiter

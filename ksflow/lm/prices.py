@@ -14,7 +14,7 @@ from dspy.clients.call_result import usage_dict
 from dspy.clients.costs import estimate_cost
 from dspy.clients.model_metadata import model_info, source_info
 
-from ksflow.lm.engine import resolved
+from ksflow.lm.connection import resolved
 from ksflow.lm.model import Model
 
 # The list that ships with DSPy; otherwise the first look fetches one from GitHub.

@@ -1,7 +1,5 @@
 """What the model writers share: what they tell the model, and what becomes of its answer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import dspy
@@ -9,7 +7,7 @@ import dspy
 from ksflow.errors import StageError
 from ksflow.lm import render
 from ksflow.lm.failures import failure
-from ksflow.lm.program import Inquiry
+from ksflow.lm.program import Inquiry, Program
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.source.answer import check, rewritten
 
@@ -59,69 +57,70 @@ class Given(dspy.Signature):  # type: ignore[misc]
     report: str = dspy.OutputField(desc=REPORT)
 
 
-@dataclass(frozen=True)
-class WriteRequest:
-    """One call of a writer, as the protocol has it."""
+class ModelWriter:
+    """A writer that asks a model. Its `code` makes the new main file of an answer."""
 
-    problem: Problem
-    choice: Choice
-    experiment: Experiment
-    notes: tuple[Note, ...]
-    failed: Trial | None
+    def __init__(self, program: Program, findings: int) -> None:
+        """`findings`: how many tokens of notes the prompt has at most."""
+        self.program, self.findings = program, findings
 
-    @property
-    def base(self) -> Kernel:
-        """The kernel to change. StageError when there is none."""
-        kernel = self.choice.base.kernel
-        if kernel is None:
-            raise StageError("writer", f"{self.choice.base.id} has no kernel to start from")
-        return kernel
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        asked = self.question(problem, choice, experiment, notes, failed)
+        made: Kernel = self.program.ask(asked, key=choice.rationale)
+        return made
 
-    @property
-    def attempt(self) -> Kernel | None:
-        """The failed kernel, where there is one to repair."""
-        return self.failed.kernel if self.failed else None
+    def question(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Inquiry:
+        """What the model is asked, and how its answer becomes a kernel. StageError without a kernel to start from."""
+        base, attempt = choice.base.kernel, failed.kernel if failed else None
+        if base is None:
+            raise StageError("writer", f"{choice.base.id} has no kernel to start from")
+        start = attempt or base
 
-    @property
-    def start(self) -> Kernel:
-        """The kernel whose language and files the answer has unless it says otherwise."""
-        return self.attempt or self.base
+        def accept(answer: dict[str, Any]) -> Kernel:
+            text = self.code(answer, start)
+            if len(answer["report"]) > _REPORT:
+                raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
+            kernel = rewritten(start, text, problem.languages, answer["report"].strip())
+            entry = "" if problem.called else "custom_kernel"
+            check(kernel, [base, *([attempt] if attempt else [])], _MOST_KB, entry)
+            return kernel
 
-    def inputs(self, findings: int) -> dict[str, str]:
-        """The fields of `Given`, with at most `findings` tokens of notes."""
-        choice, base = self.choice, self.base
-        failed = failure(self.failed)
-        about = render.about(self.problem, self.start, self.experiment, failed)
+        told = failure(failed)
         same = "(the base itself)" if choice.reference.id == choice.base.id else ""
-        return {
-            "task": render.task(self.problem),
-            "reference_implementation": self.problem.shown,
-            "interface": render.interface(self.problem, self.start),
-            "findings": render.findings(self.notes, findings, about),
+        inputs = {
+            "task": render.task(problem),
+            "reference_implementation": problem.shown,
+            "interface": render.interface(problem, start),
+            "findings": render.findings(notes, self.findings, render.about(problem, start, experiment, told)),
             "base_code": base.main,
-            "other_files": render.others(self.start),
+            "other_files": render.others(start),
             "base_analysis": render.analysis(choice.base, choice.base_step),
             "reference_code": same or render.listing(choice.reference.kernel),
             "reference_analysis": same or render.analysis(choice.reference, choice.reference_step),
-            "experiment": render.experiment(self.experiment),
-            "failed": failed,
-            "failed_code": self.attempt.main if self.attempt else "(none)",
+            "experiment": render.experiment(experiment),
+            "failed": told,
+            "failed_code": attempt.main if attempt else "(none)",
         }
+        return Inquiry({**inputs, **self.more_inputs(attempt is not None)}, accept)
 
+    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+        """The new main file; `start` is the kernel whose language and files it has. ValueError says what is wrong."""
+        raise NotImplementedError
 
-def inquiry(request: WriteRequest, findings: int, code: Callable[[dict[str, Any]], str], **more: str) -> Inquiry:
-    """What a model is asked, and how its answer becomes the kernel with the main file that `code` makes of it.
-
-    `findings`: tokens of notes in the prompt. `more`: inputs beside those of `Given`.
-    """
-
-    def accept(answer: dict[str, Any]) -> Kernel:
-        text = code(answer)
-        if len(answer["report"]) > _REPORT:
-            raise ValueError(f"report: {len(answer['report'])} characters are more than {_REPORT}")
-        kernel = rewritten(request.start, text, request.problem.languages, answer["report"].strip())
-        entry = "" if request.problem.called else "custom_kernel"
-        check(kernel, [given for given in (request.base, request.attempt) if given], _MOST_KB, entry)
-        return kernel
-
-    return Inquiry({**request.inputs(findings), **more}, accept)
+    def more_inputs(self, repairs: bool) -> dict[str, str]:
+        """Inputs beside those of `Given`; `repairs`: there is a failed kernel to repair."""
+        return {}

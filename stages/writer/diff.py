@@ -6,9 +6,9 @@ import dspy
 
 from ksflow.errors import ConfigError
 from ksflow.lm import Model, render
-from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.writing import CRAFT, Given, WriteRequest, inquiry
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.lm.program import Program
+from ksflow.lm.writing import CRAFT, Given, ModelWriter
+from ksflow.records import Kernel
 from ksflow.source.patch import apply
 
 _RULES = """
@@ -55,7 +55,7 @@ class Edit(Given):
     )
 
 
-class Diff:
+class Diff(ModelWriter):
     """Edits of the base's main file, or of the failed attempt's; its other files stay."""
 
     def __init__(
@@ -70,39 +70,13 @@ class Diff:
         """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        self.program = Program("writer=diff", Edit, lm, attempts, prompt, seed)
+        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings)
         self.style = style
-        self.findings = findings
 
-    def __call__(
-        self,
-        problem: Problem,
-        choice: Choice,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Kernel:
-        asked = self.question(problem, choice, experiment, notes, failed)
-        made: Kernel = self.program.ask(asked, key=choice.rationale)
-        return made
+    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+        """The edited file."""
+        return apply(start.main, answer["edits"])
 
-    def question(
-        self,
-        problem: Problem,
-        choice: Choice,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Inquiry:
-        """What the model is asked, and how its answer becomes a kernel."""
-        request = WriteRequest(problem, choice, experiment, notes, failed)
-        edited = request.start
-
-        def code(answer: dict[str, Any]) -> str:
-            return apply(edited.main, answer["edits"])
-
-        more = {
-            "edit_format": STYLES[self.style],
-            "edits_apply_to": "failed_code" if request.attempt else "base_code",
-        }
-        return inquiry(request, self.findings, code, **more)
+    def more_inputs(self, repairs: bool) -> dict[str, str]:
+        """How to write the edits, and what they apply to."""
+        return {"edit_format": STYLES[self.style], "edits_apply_to": "failed_code" if repairs else "base_code"}

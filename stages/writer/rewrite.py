@@ -5,9 +5,9 @@ from typing import Any
 import dspy
 
 from ksflow.lm import Model, render
-from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.writing import CRAFT, Given, WriteRequest, inquiry
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.lm.program import Program
+from ksflow.lm.writing import CRAFT, Given, ModelWriter
+from ksflow.records import Kernel
 
 
 class Write(Given):
@@ -23,7 +23,7 @@ class Write(Given):
     code: str = dspy.OutputField(desc="the complete new source file, exactly as it is to be saved")
 
 
-class Rewrite:
+class Rewrite(ModelWriter):
     """The answer replaces the base's main file; its other files stay."""
 
     def __init__(
@@ -35,34 +35,9 @@ class Rewrite:
         seed: int = 0,
     ) -> None:
         """`findings` bounds the notes in a prompt, in tokens. `prompt`: see `Program`."""
-        self.program = Program("writer=rewrite", Write, lm, attempts, prompt, seed)
-        self.findings = findings
+        super().__init__(Program("writer=rewrite", Write, lm, attempts, prompt, seed), findings)
 
-    def __call__(
-        self,
-        problem: Problem,
-        choice: Choice,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Kernel:
-        asked = self.question(problem, choice, experiment, notes, failed)
-        made: Kernel = self.program.ask(asked, key=choice.rationale)
-        return made
-
-    def question(
-        self,
-        problem: Problem,
-        choice: Choice,
-        experiment: Experiment,
-        notes: tuple[Note, ...],
-        failed: Trial | None = None,
-    ) -> Inquiry:
-        """What the model is asked, and how its answer becomes a kernel."""
-        return inquiry(WriteRequest(problem, choice, experiment, notes, failed), self.findings, _code)
-
-
-def _code(answer: dict[str, Any]) -> str:
-    """The answer's code, ended by a line break as files are."""
-    code = str(answer["code"])
-    return code if code.endswith("\n") else f"{code}\n"
+    def code(self, answer: dict[str, Any], start: Kernel) -> str:
+        """The answer's code, ended by a line break as files are."""
+        code = str(answer["code"])
+        return code if code.endswith("\n") else f"{code}\n"
