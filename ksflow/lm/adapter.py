@@ -18,8 +18,7 @@ from dspy import AdapterParseError
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ksflow.lm import strict
-from ksflow.lm.sections import COMPLETED, split, unfence
+from ksflow.lm.sections import COMPLETED, load_json, split, unfence
 
 Signature = type[dspy.Signature]
 _ERRORS = 5  # of a JSON value that are told to the model
@@ -83,7 +82,7 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
             "You are given these sections:\n" + "\n".join(given),
             "Answer with exactly these sections, in this order, each under its own header line:",
             *(
-                f"[[ ## {name} ## ]]\n({_kind(field.annotation)}: {_doc(field)})"
+                f"[[ ## {name} ## ]]\n({'text' if field.annotation is str else 'JSON'}: {_doc(field)})"
                 for name, field in signature.output_fields.items()
             ),
             COMPLETED,
@@ -105,7 +104,7 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     text = unfence(text.strip()).strip()
     value = _validated(name, text, annotation)
     try:
-        strict.loads(text)
+        load_json(text)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return value
@@ -142,7 +141,3 @@ def _shown(value: Any) -> str:
 
 def _doc(field: Any) -> str:
     return str(field.json_schema_extra["desc"])
-
-
-def _kind(annotation: Any) -> str:
-    return "text" if annotation is str else "JSON"

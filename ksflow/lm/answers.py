@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ksflow.lm.sections import COMPLETED
 from ksflow.source.tunables import assign, tunables
 
 Sections = dict[str, str]
@@ -29,7 +30,8 @@ def answer(prompt: str) -> str:
     given = sections(question)
     make = _MAKERS.get(tuple(names))
     made = make(given) if make else dict.fromkeys(names, "dummy")
-    return "\n".join([*(f"[[ ## {name} ## ]]\n{_text(made[name])}" for name in names), "[[ ## completed ## ]]"])
+    texts = {name: made[name] if isinstance(made[name], str) else json.dumps(made[name]) for name in names}
+    return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in texts.items()), COMPLETED])
 
 
 def sections(question: str) -> Sections:
@@ -46,10 +48,6 @@ def draw(given: Sections, *more: object) -> int:
     """A number that looks random and depends on the question alone."""
     text = json.dumps([given, *map(str, more)], sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:4], "big")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _select(given: Sections) -> Made:
@@ -124,7 +122,7 @@ def _block(old: list[str], new: list[str]) -> str:
     first = _shared(old, new)
     same = _shared(old[first:][::-1], new[first:][::-1])
     start, end = first, len(old) - same
-    while _times(old[start:end], old) != 1:
+    while sum(old[index : index + end - start] == old[start:end] for index in range(len(old))) != 1:
         start, end = (start - 1, end) if start else (start, end + 1)
     text = [*old[start:first], *new[first : len(new) - same], *old[len(old) - same : end]]
     opened, divided, closed = (sign * 15 for sign in "<=>")  # no code has lines like these
@@ -136,11 +134,6 @@ def _shared(one: list[str], other: list[str]) -> int:
     return next(
         (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
-
-
-def _times(part: list[str], lines: list[str]) -> int:
-    """How often the lines of `part` occur; none at all counts as everywhere."""
-    return sum(lines[index : index + len(part)] == part for index in range(len(lines)))
 
 
 def _unified(old: list[str], new: list[str]) -> str:
@@ -159,10 +152,6 @@ def _digest(given: Sections) -> Made:
 def _note(title: str, source: str, quote: str) -> dict[str, object]:
     status = "documented" if quote else "measured"
     return {"title": title[:120], "text": "It says so [1].", "sources": [source], "quotes": [quote], "status": status}
-
-
-def _places(given: Sections) -> Made:
-    return {"places": [int(number) for number in re.findall(r"^(\d+)\. ", given["outline"], re.MULTILINE)[:_NOTES]]}
 
 
 def _ask(given: Sections) -> Made:
@@ -193,6 +182,6 @@ _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("report", "code"): _write,
     ("report", "edits"): _edit,
     ("notes",): _digest,
-    ("places",): _places,
+    ("places",): lambda given: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", given["outline"])[:_NOTES]]},
     ("question", "code"): _ask,
 }

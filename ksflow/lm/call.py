@@ -61,6 +61,7 @@ LONGEST_ANSWER = 32_000
 """Tokens that an answer may have, to reckon with, where `max_tokens` leaves it to the provider."""
 _BYTES_PER_TOKEN = 3  # of code and English it is nearer 4: an estimate that rather has too many
 _LONGEST_PAUSE_S = 60.0
+_GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is told first
 _IN_MEMORY = 64  # answers that DSPy keeps in memory; the disk has them all
 _configuring = threading.Lock()
 
@@ -234,7 +235,7 @@ class _Call:
             response: Response = self.provider.complete(request)
             return response
         self._late = future = Future[Response]()
-        with calling(until=time.monotonic() + left_s):
+        with calling(until=time.monotonic() + left_s + _GRACE_S):
             context = contextvars.copy_context()
         work = (_fulfil, future, self.provider.complete, request)
         threading.Thread(target=context.run, args=work, daemon=True, name=f"ask {self.model.model}").start()

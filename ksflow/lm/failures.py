@@ -46,15 +46,12 @@ def _repeat(failed: Trial, found: Evaluation) -> str:
     )
 
 
-def _compiled(found: Evaluation) -> list[str]:
-    return _output(found, "The compiler's output", tail=False)
-
-
 def _wrong(found: Evaluation) -> list[str]:
     failed = found.evidence.get("failed")
     lines = []
     if isinstance(failed, dict):
-        lines.append(f"The first wrong element: {_pairs(failed)}")
+        pairs = (f"{key} {short(str(value), 120)}" for key, value in list(failed.items())[:_ROWS])
+        lines.append(f"The first wrong element: {', '.join(pairs)}")
     lines += [
         f"Right on {row.get('case')}: error {_share(row)} of the bound." for row in rows(found, "checked")[:_ROWS]
     ]
@@ -84,14 +81,10 @@ def _output(found: Evaluation, what: str, tail: bool) -> list[str]:
 
 
 _SHOWN: dict[Verdict, Callable[[Evaluation], list[str]]] = {
-    Verdict.COMPILE: _compiled,
+    Verdict.COMPILE: lambda found: _output(found, "The compiler's output", tail=False),
     Verdict.INCORRECT: _wrong,
     Verdict.IMPOSSIBLE: _impossible,
 }
-
-
-def _pairs(values: Json) -> str:
-    return ", ".join(f"{key} {short(str(value), 120)}" for key, value in list(values.items())[:_ROWS])
 
 
 def _share(row: Json) -> str:

@@ -44,7 +44,9 @@ def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "") -> 
     refuted = [note for note in given if note.status is Status.REFUTED]
     held = _ranked([note for note in given if note.status is not Status.REFUTED], about)
     room = CHARACTERS * tokens - _COUNT
-    short = _listed([(_REFUTED, [_claim(note) for note in refuted])], room // _SHARE)
+    short = _listed(
+        [(_REFUTED, [f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}" for note in refuted])], room // _SHARE
+    )
     shown, left_out = _in_full(held, room - short.size - _listed(_titles(held), room // _SHARE).size)
     titles = _listed(_titles(left_out), room - short.size - sum(len(block) + 2 for block in shown))
     missing = len(left_out) - titles.lines + len(refuted) - short.lines
@@ -150,10 +152,6 @@ def _titles(ranked: Sequence[_Ranked]) -> list[tuple[str, list[str]]]:
     return [(_TITLES, lines)]
 
 
-def _claim(note: Note) -> str:
-    return f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}"
-
-
 def _chips(note: Note) -> str:
     return f" (for {', '.join(note.targets)})" if note.targets else ""
 
@@ -174,5 +172,6 @@ def _listed(lists: Iterable[tuple[str, list[str]]], room: int) -> _List:
     return _List(tuple(blocks), count)
 
 
+@lru_cache(4096)
 def _cut(text: str, room: int) -> str:
     return textwrap.shorten(text, room, placeholder="...")

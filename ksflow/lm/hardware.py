@@ -24,7 +24,9 @@ def hardware(evaluation: Evaluation | None) -> list[str]:
     bounds = compiler_report.rows(evaluation, "roofline")
     lines += [text for text in (_roofline(bounds), _emulated(evaluation.evidence.get("emulated"))) if text]
     lines += [
-        _cut(_fault(row)) for row in compiler_report.rows(evaluation, "sanitizer")[:_KERNELS] if row.get("finding")
+        _cut(f"{row.get('tool')} found {row.get('errors')} faults, the first: {row['finding']}")
+        for row in compiler_report.rows(evaluation, "sanitizer")[:_KERNELS]
+        if row.get("finding")
     ]
     return [*lines, *_profile(evaluation.evidence.get("profile"))]
 
@@ -41,23 +43,18 @@ def _roofline(rows: list[Json]) -> str:
         return ""
     known = sorted((row for row in rows if isinstance(row.get("share"), int | float)), key=lambda row: row["share"])
     ends = {"farthest": known[0], "nearest": known[-1]} if known[1:] else {}
-    parts = [f"{word} {row.get('case')}: {_near(row)}" for word, row in ends.items()]
+    parts = [
+        f"{word} {row.get('case')}: {compiler_report.percent(row['share'])} of {row.get('bound')}"
+        for word, row in ends.items()
+    ]
     said = f"Roofline: {compiler_report.percent(whole)} of what the data sheet allows (geometric mean)"
     return _cut("; ".join([said, *parts]))
-
-
-def _near(row: Json) -> str:
-    return f"{compiler_report.percent(row['share'])} of {row.get('bound')}"
 
 
 def _emulated(found: object) -> str:
     if isinstance(found, dict):
         found = ", ".join(f"{key} {value}" for key, value in found.items())
     return _cut(f"Emulated on a CPU: {found}") if found else ""
-
-
-def _fault(row: Json) -> str:
-    return f"{row.get('tool')} found {row.get('errors')} faults, the first: {row['finding']}"
 
 
 def _profile(found: object) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, StageError
 from ksflow.home import write
 from ksflow.lm.engines import as_response
 from ksflow.lm.model import Model
@@ -54,7 +54,8 @@ class Inbox:
             _check_deadline()
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
             try:
-                _write(question, _page(stage, answer.name, prompt))
+                question.parent.mkdir(parents=True, exist_ok=True)
+                write(question, _page(stage, answer.name, prompt))  # at once: nobody reads half a question
                 structlog.get_logger("ksflow.inbox").info("waiting for an answer", stage=stage, question=str(question))
                 text = _wait(answer)
                 self._file_away(question, answer)
@@ -86,14 +87,8 @@ def _page(stage: str, answer: str, prompt: str) -> str:
     )
 
 
-def _write(path: Path, text: str) -> None:
-    """At once: nobody reads half a question."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, text)
-
-
 def _wait(answer: Path) -> str:
-    """What the file says, once it is there, not empty, and the same in two looks. TimeoutError after the deadline."""
+    """What the file says, once it is there, not empty, and the same in two looks. StageError after the deadline."""
     before = None
     while True:
         seen = _look(answer)
@@ -107,7 +102,7 @@ def _wait(answer: Path) -> str:
 def _check_deadline() -> None:
     until = call_context().until
     if until is not None and time.monotonic() > until:
-        raise TimeoutError("nobody waits for the answer any more")
+        raise StageError(call_context().stage, "nobody waits for the answer any more")
 
 
 def _look(path: Path) -> tuple[int, int, int] | None:

@@ -3,15 +3,21 @@
 Lines end at `\\n` alone, so every other character of the payload (the last section) is kept: carriage returns, form
 feeds, Unicode's own line separators, lines that look like headers or fences. Of the payload's end only one thing is
 not its own: the line break before the closing marker.
+
+A section of JSON is what it should be or is refused, by Python's parser. Beyond the standard: no key twice in an
+object, no NaN or Infinity, no lone surrogate, no NUL character.
 """
 
+import json
 import re
-
-from ksflow.lm.strict import check_text
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 COMPLETED = "[[ ## completed ## ]]"
 _FENCE = re.compile(r"```[\w+.-]*[ \t\r]*")
+_NEAR = 30  # characters shown on each side of a mistake
 
 
 def split(answer: str, names: list[str]) -> dict[str, str]:
@@ -62,3 +68,51 @@ def unfence(text: str) -> str:
     if last == 0 or lines[last].strip() != "```":
         raise ValueError("a ``` fence opens and is not closed at the section's end")
     return "".join(f"{line}\n" for line in lines[1:last])
+
+
+def load_json(text: str) -> Any:
+    """The value of one JSON text. ValueError says what is wrong and where."""
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        near = text[max(0, error.pos - _NEAR) : error.pos + _NEAR]
+        raise ValueError(f"{error.msg} at line {error.lineno} column {error.colno}, near {near!r}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    for part in _texts(value):
+        check_text(part)
+    return value
+
+
+def check_text(text: str) -> None:
+    """ValueError for what no file and no message may hold."""
+    if "\0" in text:
+        raise ValueError("it contains a NUL character")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("it is not valid Unicode (a lone surrogate)") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {twice[:40]!r} appears twice in one object")
+    return found
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON; numbers are finite")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    left = [value]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, dict):
+            left += [*part, *part.values()]
+        elif isinstance(part, list):
+            left += part

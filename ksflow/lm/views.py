@@ -59,7 +59,7 @@ def tried(population: Population, choice: Choice, tokens: int) -> str:
     second = _lines(elsewhere, population, room - sum(map(len, first)))
     parts = [f"On the base {base}:", *(first or ["(nothing)"])]
     if left := on_base[len(first) :]:
-        gained = sum(_gained(trial, choice.base) for trial in left)
+        gained = sum((gain := speedup(trial, choice.base)) is not None and gain.ratio > 1 for trial in left)
         failed = sum(_failed(trial) for trial in left)
         parts.append(f"({len(left)} earlier ones are not shown: {gained} were faster, {failed} failed)")
     if second:
@@ -90,11 +90,6 @@ def _lines(trials: Iterable[Trial], population: Population, room: int) -> list[s
             break
         made.append(line)
     return made
-
-
-def _gained(trial: Trial, base: Trial) -> bool:
-    found = speedup(trial, base)
-    return found is not None and found.ratio > 1
 
 
 # -- failures ------------------------------------------------------------------------------------

@@ -134,14 +134,11 @@ class LlmDesigner:
         def accept(answer: dict[str, Any]) -> Plan:
             self._check(choice, answer["avenues"], answer["experiments"])
             experiments: tuple[Experiment, ...] = answer["experiments"]
-            return Plan(answer["avenues"], experiments, self._picked(experiments, population), self.program.by)
+            own = [made for made in predictions(population) if made.by == self.program.by]
+            picked = portfolio(experiments) if self.pick == "paper" else calibrated(experiments, own)
+            return Plan(answer["avenues"], experiments, picked, self.program.by)
 
         return Inquiry(inputs, accept)
-
-    def _picked(self, experiments: tuple[Experiment, ...], population: Population) -> tuple[int, ...]:
-        if self.pick == "paper":
-            return portfolio(experiments)
-        return calibrated(experiments, [one for one in predictions(population) if one.by == self.program.by])
 
     def _check(self, choice: Choice, avenues: tuple[str, ...], experiments: tuple[Experiment, ...]) -> None:
         for name, found, least in (
