@@ -95,7 +95,7 @@ class Court:
     def _objection(self, specimen: Specimen, result: Evaluation) -> str:
         """What is wrong with a verdict; empty when nothing is."""
         if result.verdict is Verdict.HARNESS:
-            return f"the harness failed: {result.reason} {str(result.evidence.get('log', ''))[-300:]}"
+            return f"the harness failed: {result.reason} {result.evidence.log[-300:]}"
         if specimen.expect == "accept":
             return "" if result.accepted else f"{result.verdict}: {result.reason}"
         if _broken(result):
@@ -108,9 +108,9 @@ class Court:
         rival = self._honest(specimen)
         if rival.score_us is None or result.score_us is None:
             return f"the plain kernel: {rival.verdict}: {rival.reason}"
-        beside = [row["low"] for row in result.evidence.get("against", ())]
+        beside = [row.low for row in result.evidence.against]
         if specimen.rival is not None and (not beside or beside[0] > 1 / _SLACK):
-            return f"beside the plain kernel: {result.evidence.get('skipped') or result.evidence.get('claim')}"
+            return f"beside the plain kernel: {result.evidence.skipped or result.claim}"
         ratio = result.score_us / rival.score_us
         return "" if ratio >= _SLACK else f"looks {1 / ratio:.2f} times as fast as the plain kernel"
 
@@ -183,7 +183,7 @@ def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
             continue
         other = _measured(problem, kernel)
         print(f"{name}: judge us, script us, script us when all is cold, ratio to each, off, added us")
-        added = {row["case"]: row.get("added_us", 0.0) for row in result.evidence["timed"]}
+        added = {row.case: row.added_us or 0.0 for row in result.evidence.timed}
         rows = [(timing.us, *other[timing.case]) for timing in result.timings]
         for timing, (ours, warm, chilled) in zip(result.timings, rows, strict=True):
             off = max(ours / max(warm, chilled), min(warm, chilled) / ours, 1.0) - 1
@@ -208,11 +208,11 @@ def discern(times: int) -> bool:
     for more, wanted in ((3, times), (0, 0)):
         rival = Trial("00001", Origin.SEED, kernel=kernels[more])
         results = [judge(problem, kernels[0], (rival,)) for _ in range(times)]
-        claims = [result.evidence.get("claim", {}) for result in results]
-        faster = sum(bool(claim.get("faster")) for claim in claims)
+        claims = [result.claim for result in results if result.claim]
+        faster = sum(claim.faster for claim in claims)
         fine &= faster == wanted and all(result.accepted for result in results)
-        speedups = sorted(claim.get("speedup", 0.0) for claim in claims)
-        ranked = sum(bool(claim.get("ranked")) for claim in claims)
+        speedups = sorted(claim.speedup for claim in claims)
+        ranked = sum(claim.ranked for claim in claims)
         print(
             f"{more} % more work: called faster {faster} of {times}, ranked {ranked}, accepted "
             f"{sum(result.accepted for result in results)}, speed-up {speedups[0]:.3f} to {speedups[-1]:.3f}",

@@ -110,8 +110,8 @@ def main() -> None:
 
 def repeat(run: Callable[[], Evaluation], times: int) -> None:
     """The spread of one kernel's ratio to an anchor, where the control passes."""
-    claims = [run().evidence["claim"] for _ in range(times)]
-    ratios = sorted(claim["speedup"] for claim in claims if claim["ranked"])
+    claims = [claim for _ in range(times) if (claim := run().claim)]
+    ratios = sorted(claim.speedup for claim in claims if claim.ranked)
     if len(ratios) < 3:
         print(f"ratio to an anchor: unranked in {times - len(ratios)} of {times}")
         return
@@ -126,13 +126,13 @@ def repeat(run: Callable[[], Evaluation], times: int) -> None:
 def alarms(name: str, run: Callable[[], Evaluation], times: int) -> None:
     """How often a claim is upheld."""
     found = [run() for _ in range(times)]
-    claims = [evaluation.evidence["claim"] for evaluation in found]
-    ranked = [claim for claim in claims if claim["ranked"]]
-    controls = sorted(abs(claim["control"]["speedup"] - 1) for claim in claims if "control" in claim)
-    ratios = sorted(claim["speedup"] for claim in ranked)
+    claims = [evaluation.claim for evaluation in found if evaluation.claim]
+    ranked = [claim for claim in claims if claim.ranked]
+    controls = sorted(abs(claim.control.speedup - 1) for claim in claims if claim.control)
+    ratios = sorted(claim.speedup for claim in ranked)
     middle = statistics.median(timing.us for evaluation in found for timing in evaluation.timings)
     print(
-        f"{name} in {sum(claim['faster'] for claim in ranked)} of {len(ranked)} ranked ({times} judged); "
+        f"{name} in {sum(claim.faster for claim in ranked)} of {len(ranked)} ranked ({times} judged); "
         f"ratios {ratios[0]:.4f} to {ratios[-1]:.4f}, control off by at most {controls[-1]:.2%}, {middle:.1f} µs a call"
     )
 
@@ -152,7 +152,7 @@ def cost(times: int) -> None:
         started = time.perf_counter()
         evaluation = judge(problem, fresh, (rival,))
         rows.append(time.perf_counter() - started)
-        spent = evaluation.evidence["spent_s"]
+        spent = evaluation.evidence.spent_s
         compiled.append(rows[-1] - sum(seconds for name, seconds in spent.items() if "start" not in name))
         starts = [spent[name] * 1e3 for name in spent if "start" in name]
     print(

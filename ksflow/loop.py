@@ -17,7 +17,7 @@ from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
 from ksflow.records import (
     Choice,
-    Json,
+    EarlierVerdict,
     Kernel,
     Key,
     Material,
@@ -133,19 +133,21 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
     return lab.lineage.write(replace(trial, cost=trial.cost + spent.cost))
 
 
-def judge(lab: Lab, trial: Trial, remarks: Json | None = None) -> Trial:
-    """Have a written kernel judged against the incumbent, and commit the verdict with the remarks in its evidence."""
+def judge(lab: Lab, trial: Trial, renewed: EarlierVerdict | None = None) -> Trial:
+    """Have a written kernel judged against the incumbent, and commit the verdict.
+
+    renewed: what its verdict was until something changed, where it is judged again.
+    """
     control = lab.control
     if trial.kernel is not None:
         control.watch("evaluate", trial)
-        evaluation = None if control.repeats == "judge" or remarks else repeats.on_record(lab.lineage, trial)
+        evaluation = None if control.repeats == "judge" or renewed else repeats.on_record(lab.lineage, trial)
         if evaluation is None:
             judging.prepare(lab.problem, lab.evaluate, trial.kernel)
             with control.device:
                 best = lab.lineage.known.best
                 evaluation = judging.verdict(lab.problem, lab.evaluate, trial.kernel, (best,) if best else ())
-        evidence = {**evaluation.evidence, **(remarks or {})}
-        trial = replace(trial, evaluation=replace(evaluation, evidence=evidence))
+        trial = replace(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         lab.lineage.evaluate(trial)
     control.watch("done", trial)
     return trial

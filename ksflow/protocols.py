@@ -76,9 +76,7 @@ class Evaluator(Protocol):
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence.
 
-        `evidence["against"]`: a row each, `id`, `speedup`, `low`, `high`: how much faster than that trial, with its
-        interval. `evidence["claim"]`: the same for the first of them, with `faster` (beyond noise, twice), `control`
-        (the kernel beside itself), `ranked` (whether times can be trusted now) and `why` they cannot.
+        `evidence.against` has a `Comparison` with each, `evidence.claim` the `Claim` about the first of them.
         """
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ksflow.lineage import Lineage
-from ksflow.records import Evaluation, Experiment, Kernel, Origin, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Experiment, Kernel, Origin, Timing, Trial, Verdict
 
 if (
     threading.current_thread() is threading.main_thread()
@@ -41,12 +41,14 @@ def kernel(text: str = "int x = 1;\n") -> Kernel:
 
 def accepted(us: float) -> Evaluation:
     """A verdict with one benchmark."""
-    return Evaluation(Verdict.ACCEPT, "", us, (Timing("8x8", us, (us, us + 1)),), {"seed": 7}, "none", "t")
+    return Evaluation(
+        Verdict.ACCEPT, "", us, (Timing("8x8", us, (us, us + 1)),), Evidence(more={"seed": 7}), "none", "t"
+    )
 
 
 def rejected() -> Evaluation:
     """A verdict without a time."""
-    return Evaluation(Verdict.INCORRECT, "element 3 is off", evidence={"seed": 7}, target="t")
+    return Evaluation(Verdict.INCORRECT, "element 3 is off", evidence=Evidence(more={"seed": 7}), target="t")
 
 
 def draft(*parents: str, idea: str = "unroll the loop") -> Trial:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ksflow.notes.calibration import FEW, advice, calibrations, predictions, share
-from ksflow.records import Evaluation, Experiment, Kernel, Origin, Population, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Experiment, Kernel, Origin, Population, Timing, Trial, Verdict, parse
 from ksflow.report import show_calibration
 
 BY = "designer=llm some/model"
@@ -18,7 +18,7 @@ KERNEL = Kernel("cpp", {"k.cpp": "x"})
 
 def timed(us: float, **row: float | str) -> Evaluation:
     """Accepted; `row`: how it did beside another."""
-    return Evaluation(Verdict.ACCEPT, "", us, (Timing("a", us),), {"against": [row]} if row else {})
+    return Evaluation(Verdict.ACCEPT, "", us, (Timing("a", us),), parse(Evidence, {"against": [row]} if row else {}))
 
 
 def trial(index: int, low: float, high: float, evaluation: Evaluation | None, by: str = BY) -> Trial:
@@ -50,7 +50,7 @@ def test_a_gain_is_what_was_timed_side_by_side_else_what_the_scores_say() -> Non
 
 def test_what_failed_has_no_gain_and_what_nobody_knows_does_not_count() -> None:
     harness = Evaluation(Verdict.HARNESS, "no compiler")
-    noisy = replace(timed(50.0), evidence={"claim": {"id": "00000", "ranked": False}})
+    noisy = replace(timed(50.0), evidence=Evidence(unranked="busy"))
     unwritten = replace(trial(5, 0, 9, None), kernel=None, failure="writer: no answer")
     unpredicted = trial(6, 0, 0, timed(50.0))
     foreign = replace(trial(7, 0, 9, timed(50.0)), parents=("00099",))

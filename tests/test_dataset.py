@@ -23,7 +23,20 @@ from ksflow.dataset.rows import COLUMNS
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lm.answers import answer
-from ksflow.records import Call, Evaluation, Experiment, Origin, Plan, Timing, Trial, Verdict
+from ksflow.records import (
+    Call,
+    Claim,
+    Evaluation,
+    Evidence,
+    Experiment,
+    Origin,
+    Plan,
+    Repeat,
+    Timing,
+    Trial,
+    Verdict,
+    parse,
+)
 
 Row = dict[str, Any]
 SECRET = "sk-live-0123456789abcdef"
@@ -279,7 +292,7 @@ def test_an_export_takes_the_place_of_an_older_one_only_when_complete(folder: Pa
 def judged(id: str, us: float, *rows_: tuple[str, float, float, float], **changes: Any) -> Trial:
     """An accepted trial with its ratios to others: id, speedup, low, high."""
     against = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows_]
-    said = replace(accepted(us), evidence={"against": against}, judge="local-1", problem="p")
+    said = replace(accepted(us), evidence=parse(Evidence, {"against": against}), judge="local-1", problem="p")
     return Trial(id, Origin.EXPERIMENT, kernel=kernel(id), evaluation=replace(said, **changes))
 
 
@@ -307,10 +320,9 @@ def test_what_says_nothing_of_the_kernel_has_no_worth() -> None:
     base, good = judged("00001", 100), judged("00002", 50, ("00001", 2.0, 1.9, 2.1))
     assert worth(replace(good, stale="judge"), base) is None
     assert good.evaluation is not None
-    evidence = {**good.evaluation.evidence, "claim": {"id": "00001", "ranked": False, "why": "busy", "faster": True}}
-    assert worth(replace(good, evaluation=replace(good.evaluation, evidence=evidence)), base) is None
-    repeat = {**good.evaluation.evidence, "repeat": {"of": "00001"}}
-    assert worth(replace(good, evaluation=replace(good.evaluation, evidence=repeat)), base) is None
+    claim = Claim(id="00001", speedup=2.0, low=1.9, high=2.1, ranked=False, why="busy", faster=True)
+    assert worth(replace(good, evaluation=good.evaluation.with_evidence(claim=claim)), base) is None
+    assert worth(replace(good, evaluation=good.evaluation.with_evidence(repeat=Repeat(of="00001"))), base) is None
     for verdict in (Verdict.HARNESS, Verdict.TIMEOUT, Verdict.UNTIMED):
         assert worth(Trial("00003", Origin.EXPERIMENT, evaluation=Evaluation(verdict)), base) is None
     for verdict in (Verdict.CHEAT, Verdict.IMPOSSIBLE):
@@ -355,7 +367,9 @@ def seed(lineage: Lineage, text: str) -> Trial:
 def faster(us: float, than: str) -> Evaluation:
     row = {"id": than, "speedup": 100 / us, "low": 99 / us, "high": 101 / us}
     claim = {**row, "faster": True, "ranked": True}
-    return Evaluation(Verdict.ACCEPT, "", us, (Timing("8x8", us),), {"against": [row], "claim": claim}, "none", "t")
+    return Evaluation(
+        Verdict.ACCEPT, "", us, (Timing("8x8", us),), parse(Evidence, {"against": [row], "claim": claim}), "none", "t"
+    )
 
 
 def test_a_cheat_is_never_chosen_and_a_repeat_is_written_once(by_hand: Lineage, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from conftest import accepted, draft, kernel, plant, rejected
 
 from ksflow.lineage import Lineage
 from ksflow.notes.lessons import refute_contradicted, trial_of
-from ksflow.records import Evaluation, Key, Material, Note, Problem, Status, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Key, Material, Note, Problem, Status, Trial, Verdict, parse
 from ksflow.stages.digester.rules import Rules
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
@@ -31,7 +31,7 @@ def tried(lineage: Lineage, text: str, evaluation: Evaluation, base: str = "0000
 def beside(us: float, other: str, speedup: float) -> Evaluation:
     """Timed side by side with another trial."""
     row = {"id": other, "speedup": speedup, "low": speedup - 0.02, "high": speedup + 0.02}
-    return replace(accepted(us), evidence={"against": [row]})
+    return replace(accepted(us), evidence=parse(Evidence, {"against": [row]}))
 
 
 def measured(*sources: str) -> Note:
@@ -105,7 +105,7 @@ def test_a_note_is_refuted_when_its_trial_is_judged_again_and_says_something_els
         (accepted(10.0), accepted(12.0)),
         (accepted(10.0), Evaluation(Verdict.HARNESS, "no compiler", target="t")),
         (accepted(10.0), Evaluation(Verdict.TIMEOUT, "the machine was busy", target="t")),
-        (accepted(10.0), replace(accepted(30.0), evidence={"claim": {"id": "00001", "ranked": False}})),
+        (accepted(10.0), replace(accepted(30.0), evidence=Evidence(unranked="busy"))),
         (accepted(10.0), replace(accepted(30.0), target="another machine")),
         (accepted(20.1), accepted(19.0)),
         (beside(19.0, "00001", 1.2), replace(beside(19.1, "00001", 1.2), wall_s=3.0)),

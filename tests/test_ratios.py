@@ -11,7 +11,19 @@ from ksflow.lm.views import tried
 from ksflow.notes.calibration import predictions
 from ksflow.optimize import metrics
 from ksflow.problem.loader import load
-from ksflow.records import Evaluation, Json, Material, Origin, Population, Trial, base_of, first_attempt, speedup
+from ksflow.records import (
+    Evaluation,
+    Evidence,
+    Json,
+    Material,
+    Origin,
+    Population,
+    Trial,
+    base_of,
+    first_attempt,
+    parse,
+    speedup,
+)
 from ksflow.report.spending import improvements
 from ksflow.report.words import speedup as over_baselines
 from ksflow.stages.digester.rules import Rules
@@ -22,7 +34,7 @@ IDEA = "unroll the inner loop by four"
 def judged(name: str, us: float, *rows: tuple[str, float, float, float], claim: Json | None = None) -> Trial:
     """An accepted experiment on the seed; `rows`: id, speed-up, low, high of what it was timed beside."""
     against = [dict(zip(("id", "speedup", "low", "high"), row, strict=True)) for row in rows]
-    evidence = {"against": against, **({"claim": claim} if claim else {})}
+    evidence = parse(Evidence, {"against": against, **({"claim": claim} if claim else {})})
     return replace(draft("00001"), id=name, kernel=kernel(name), evaluation=replace(accepted(us), evidence=evidence))
 
 

@@ -15,6 +15,7 @@ from ksflow.home import shipped
 from ksflow.records import (
     Call,
     Evaluation,
+    Evidence,
     Experiment,
     Kernel,
     Key,
@@ -24,6 +25,7 @@ from ksflow.records import (
     Trial,
     Verdict,
     geomean,
+    parse,
     portfolio,
     schema,
 )
@@ -84,7 +86,8 @@ def test_the_population_ranks_and_explains() -> None:
 def judged(name: str, us: float, row: float | None = None, of: str = "00001", **claim: Any) -> Trial:
     """A trial, `row` times as fast as another one beside which it was timed."""
     rows = [{"id": of, "speedup": row, "low": row * 0.98, "high": row * 1.02}] if row else []
-    evidence = {"against": rows, **({"claim": {"id": of, "ranked": True, "why": "", **claim}} if claim else {})}
+    claims = {"claim": {**rows[0], "ranked": True, "why": "", **claim}} if claim else {}
+    evidence = parse(Evidence, {"against": rows, **claims})
     return Trial(name, Origin.SEED, kernel=kernel(name), evaluation=replace(accepted(us), evidence=evidence))
 
 
@@ -128,7 +131,7 @@ def test_a_best_that_its_own_last_measurement_refutes_is_none() -> None:
     rows = [{"id": "00001", "speedup": 1.5, "low": 1.4, "high": 1.6, "faster": True},
             {"id": "00002", "speedup": 0.943, "low": 0.937, "high": 0.949, "faster": False}]  # fmt: skip
     assert lucky.evaluation is not None
-    evidence = {"against": rows, "claim": rows[1]}
+    evidence = parse(Evidence, {"against": rows, "claim": rows[1]})
     again = replace(lucky, evaluation=replace(lucky.evaluation, evidence=evidence))
     assert Population((first, older, again)).best == older
     assert Population((first, older)).plus(again).best == older

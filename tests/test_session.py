@@ -29,6 +29,7 @@ from ksflow.records import (
     Choice,
     Cost,
     Evaluation,
+    Evidence,
     Experiment,
     Kernel,
     Material,
@@ -41,6 +42,7 @@ from ksflow.records import (
     Seed,
     Trial,
     Verdict,
+    parse,
     portfolio,
 )
 from ksflow.session import startup
@@ -72,11 +74,11 @@ def evaluate(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Ev
     return replace(accepted(us), evidence=beside({t.id: t.score_us / us for t in against if t.score_us}))
 
 
-def beside(speedups: dict[str, float]) -> dict[str, Any]:
+def beside(speedups: dict[str, float]) -> Evidence:
     """Evidence of a race, as exact as a percent."""
     rows = [{"id": name, "speedup": x, "low": x * 0.99, "high": x * 1.01} for name, x in speedups.items()]
     claims = [{**row, "faster": row["low"] > 1.01, "ranked": True, "why": ""} for row in rows[:1]]
-    return {"against": rows, **({"claim": claims[0]} if claims else {})}
+    return parse(Evidence, {"against": rows, **({"claim": claims[0]} if claims else {})})
 
 
 def digest(problem: Problem, material: Material) -> Notes:
@@ -156,7 +158,7 @@ def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> N
     assert outcome.best.kernel.main != lucky[0]
     subjects = [lineage.store.header(lineage.commit_of(t.id))[1] for t in outcome.population.trials]
     assert sum("confirmed" in subject.split("\n")[0] for subject in subjects) == 1  # the rest lost beside another
-    beaten = {row["id"] for row in outcome.best.evaluation.evidence["against"]}  # type: ignore[union-attr]
+    beaten = {row.id for row in outcome.best.evaluation.evidence.against}  # type: ignore[union-attr]
     assert "00001" in beaten  # the baseline
 
 
@@ -203,7 +205,7 @@ def test_a_kernel_that_turns_out_wrong_at_the_end_is_not_the_winner(lineage: Lin
     assert outcome.best.kernel is not None
     assert outcome.best.kernel.main != turned[0]
     assert next(t for t in outcome.population.trials if t.kernel and t.kernel.main == turned[0]).score_us is None
-    ids = {row["id"] for row in outcome.best.evaluation.evidence["against"]}  # type: ignore[union-attr]
+    ids = {row.id for row in outcome.best.evaluation.evidence.against}  # type: ignore[union-attr]
     assert "00001" in ids
 
 
@@ -481,7 +483,7 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     assert sum("int   x = 1" in text for text in judged) == 1
     assert outcome.judged == 1
     assert outcome.repeats == len(trials) - 1 > 0
-    assert {t.evaluation.evidence["repeat"]["of"] for t in trials[1:] if t.evaluation} == {trials[0].id}
+    assert {t.evaluation.evidence.repeat.of for t in trials[1:] if t.evaluation} == {trials[0].id}
     assert {t.score_us for t in trials} == {trials[0].score_us}
     assert len(outcome.population.ranked) == 3  # two seeds and the first of the repeats
     shown = Run(lineage, write=same, evaluate=judge)(evaluations=1, repeats="show", confirm=False)
@@ -525,8 +527,10 @@ def test_a_harness_error_at_the_end_leaves_the_winner_its_verdict(lineage: Linea
 def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Lineage) -> None:
     def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         found = evaluate(problem, kernel, against)
-        claim = {**found.claim, "faster": False, "ranked": False, "why": "the control read x1.4"} if found.claim else {}
-        return replace(found, evidence={**found.evidence, "claim": claim} if claim else found.evidence)
+        if found.claim is None:
+            return found
+        claim = replace(found.claim, faster=False, ranked=False, why="the control read x1.4")
+        return found.with_evidence(claim=claim)
 
     outcome = Run(lineage, evaluate=judge)(evaluations=4)
     assert outcome.judged == 4  # the search went on
@@ -546,9 +550,11 @@ def test_why_the_lowest_score_is_not_the_winner_is_said(lineage: Lineage, low: f
         if "idea" not in kernel.main:
             mirrored = {"speedup": 1 / 1.25, "low": 1 / high, "high": 1 / low}
             rows = [{"id": t.id, **mirrored} for t in against if t.kernel and "idea" in t.kernel.main]
-            return replace(accepted(100.0), evidence={"against": rows})
+            return replace(accepted(100.0), evidence=parse(Evidence, {"against": rows}))
         rows = [{"id": t.id, "speedup": 1.25, "low": low, "high": high} for t in against]
-        return replace(accepted(80.0), evidence={"against": rows, "claim": {**rows[0], "faster": low > 1}})
+        return replace(
+            accepted(80.0), evidence=parse(Evidence, {"against": rows, "claim": {**rows[0], "faster": low > 1}})
+        )
 
     outcome = Run(lineage, evaluate=judge)(evaluations=1)
     assert outcome.population.ranked[0].origin is Origin.EXPERIMENT

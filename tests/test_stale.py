@@ -16,7 +16,7 @@ from ksflow import evaluation as judging
 from ksflow.hardware.target import detect
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache
-from ksflow.records import Evaluation, Kernel, Key, Origin, Population, Problem, Trial, Verdict
+from ksflow.records import Claim, Evaluation, Evidence, Kernel, Key, Origin, Population, Problem, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 
@@ -148,6 +148,7 @@ def test_a_changed_problem_shows_in_tables_and_the_run_goes_on(tmp_path: Path) -
 # -- the cache -------------------------------------------------------------------------------------
 
 KEY = Key("p", "judge-1", "here")
+NOISE = Claim(id="1", speedup=1.1, low=1.0, high=1.2, faster=False, ranked=False, why="noise")
 FOUND = replace(accepted(3.0), problem="p", judge="judge-1", target="here")
 
 
@@ -189,7 +190,7 @@ def test_a_verdict_from_a_weaker_box_is_not_taken_for_one_from_a_stronger(tmp_pa
     [
         Evaluation(Verdict.HARNESS, "x", judge="judge-1", target="here", problem="p"),
         Evaluation(Verdict.TIMEOUT, "x", judge="judge-1", target="here", problem="p"),
-        replace(FOUND, evidence={"claim": {"id": "1", "faster": False, "ranked": False, "why": "noise"}}),
+        replace(FOUND, evidence=Evidence(claim=NOISE)),
         replace(FOUND, judge=""),
     ],
 )

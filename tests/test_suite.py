@@ -20,7 +20,7 @@ from ksflow.cli import verbs
 from ksflow.cli.suite import Session, suite
 from ksflow.config.members import Suite, members, of_multirun
 from ksflow.errors import ConfigError
-from ksflow.records import Evaluation, Origin, Population, Problem, Seed, Trial, Verdict
+from ksflow.records import Comparison, Evaluation, Evidence, Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.report import results, scores
 
 SCALE = """import torch
@@ -138,8 +138,8 @@ def test_fast_0_is_the_share_that_is_right_also_where_no_baseline_was_accepted()
 
 def test_a_gain_within_noise_counts_by_its_mean_and_not_for_sure() -> None:
     known, toy = population(5.0)
-    beside = {"id": "00001", "speedup": 2.0, "low": 0.9, "high": 2.4}
-    said = Evaluation(**{**vars(accepted(5.0)), "evidence": {"against": [beside]}})
+    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=2.4)
+    said = Evaluation(**{**vars(accepted(5.0)), "evidence": Evidence(against=(beside,))})
     tried = Trial(**{**vars(known.trials[1]), "evaluation": said})
     figures = scores.figures(Population((known.trials[0], tried)), toy)
     rows = [{**row(5.0), "figures": figures}, row(10.0)]
@@ -161,8 +161,8 @@ def test_a_seed_is_no_answer() -> None:
 def test_what_was_not_shown_to_be_faster_does_not_count() -> None:
     known, toy = population(5.0)
     seed, tried = known.trials
-    beside = {"id": "00001", "speedup": 2.0, "low": 0.9, "high": 2.4}
-    evaluation = Evaluation(**{**vars(accepted(5.0)), "evidence": {"against": [beside]}})
+    beside = Comparison(id="00001", speedup=2.0, low=0.9, high=2.4)
+    evaluation = Evaluation(**{**vars(accepted(5.0)), "evidence": Evidence(against=(beside,))})
     tried = Trial(**{**vars(tried), "evaluation": evaluation})
     found = scores.figures(Population((seed, tried)), toy)
     assert found["speedups"] == {"00_eager.py": 2.0}

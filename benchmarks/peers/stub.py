@@ -49,7 +49,7 @@ class StubEvaluator:
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A time that depends on the text alone, and its ratios to the trials it is compared with."""
-        from ksflow.records import Evaluation, Timing, Verdict
+        from ksflow.records import Evaluation, Evidence, Timing, Verdict, parse
 
         us = judged(kernel.main, self.seconds)
         rows = []
@@ -60,7 +60,9 @@ class StubEvaluator:
         claims = [{**row, "faster": row["low"] > 1.01, "control": control, "ranked": True, "why": ""} for row in rows]
         evidence = {"against": rows, **({"claim": claims[0]} if claims else {})}
         timings = tuple(Timing(case.name, us, (us,)) for case in problem.benchmarks)
-        return Evaluation(Verdict.ACCEPT, "", us, timings, evidence, "none", self.fingerprint, judge=self.judge)
+        return Evaluation(
+            Verdict.ACCEPT, "", us, timings, parse(Evidence, evidence), "none", self.fingerprint, judge=self.judge
+        )
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.locate import Place, locate
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
-from ksflow.records import Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
+from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
 from ksflow.report import comparison, evidence
 
 _ATTEMPTS = 3
@@ -60,7 +60,7 @@ def verify(words: list[str], overrides: list[str]) -> int:
         known = {other.id: other for other in lineage.all_trials()}
     finally:
         lineage.close()
-    rivals = tuple(known[row["id"]] for row in trial.evaluation.evidence.get("against", ()) if row["id"] in known)
+    rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
     what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
     judge: Evaluator = compose.build(cfg.evaluator)
     for _ in range(_ATTEMPTS):
@@ -75,7 +75,7 @@ def verify(words: list[str], overrides: list[str]) -> int:
     return _said(console, found, now)
 
 
-def _said(console: Console, found: comparison.Comparison, now: Evaluation) -> int:
+def _said(console: Console, found: comparison.Agreement, now: Evaluation) -> int:
     """Print what became of the record; the exit code."""
     doubt = now.reason if now.verdict is Verdict.HARNESS else now.unranked
     doubtful = not found.holds and bool(doubt)
@@ -167,8 +167,7 @@ def _cached_or_judged(
     key = judging.key(problem, judge)
     found = kept.find(kernel, key) if kept else None
     if found and (not found.evaluation.accepted or all(found.evaluation.beside(one.id) for one in baselines)):
-        cached = {"cached": {"from": found.source, "date": found.date}}
-        return replace(found.evaluation, evidence=found.evaluation.evidence | cached)
+        return found.evaluation.with_evidence(cached=Cached(source=found.source, date=found.date))
     if kept and not found and (old := kept.outdated(kernel, problem.name, key)):
         was = old.evaluation
         console.print(

@@ -14,10 +14,9 @@ from functools import cached_property, lru_cache
 from ksflow.dataset.licences import joined, named
 from ksflow.lineage.history import Commit, Kind, Order, RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Key, Origin, Timing, Trial, base_of, schema
+from ksflow.records import Call, Evidence, Key, Origin, Timing, Trial, base_of, schema
 
 Clean = Callable[[str], str]
-_KEPT = ("against", "claim", "repeat")
 _NEEDLE = 80
 _RECENT = 64
 """Kernels that are at hand: one is part of several pairs."""
@@ -166,7 +165,8 @@ class IndexReader:
         self._reports[trial.id] = report, joined(filter(None, map(named, kernel.files.values()))) if kernel else ""
         if said:
             timings = tuple(Timing(timing.case, timing.us) for timing in said.timings)
-            evidence = {key: said.evidence[key] for key in _KEPT if key in said.evidence}
+            found = said.evidence
+            evidence = Evidence(against=found.against, claim=found.claim, repeat=found.repeat)
             said = replace(said, timings=timings, evidence=evidence)
         return replace(trial, kernel=None, experiment=None, evaluation=said)
 

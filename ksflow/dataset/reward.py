@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ksflow.records import Speedup, Trial, Verdict, ratios, speedup
-from ksflow.records.ratios import usable
 
 SLOWEST, FASTEST = -0.25, 2.0
 CHEATS = (Verdict.CHEAT, Verdict.IMPOSSIBLE)
@@ -77,9 +76,7 @@ def beside_incumbent(trial: Trial) -> Worth | None:
     if not said.accepted:
         return Worth(REJECTED[said.verdict], False)
     claim = said.claim
-    if not usable(claim):
-        return None
-    return Worth(_of(claim["speedup"]), bool(claim["low"] > 1 and claim.get("faster", True)))
+    return Worth(_of(claim.speedup), claim.low > 1 and claim.faster) if claim else None
 
 
 def best(found: Iterable[Worth | None]) -> Worth | None:
@@ -103,6 +100,5 @@ def _of(speedup: float) -> float:
 
 
 def _beats(one: Trial, other: Trial, found: Speedup) -> bool:
-    claim = one.evaluation.claim if one.evaluation else {}
-    doubted = claim.get("id") == other.id and not claim.get("faster", True)
-    return found.low > 1 and not doubted
+    claim = one.evaluation.claim if one.evaluation else None
+    return found.low > 1 and not (claim and claim.id == other.id and not claim.faster)

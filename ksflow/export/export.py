@@ -134,11 +134,11 @@ def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str)
         return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], []
     errors = [
         {
-            "max_absolute_error": max(float(absolute) for absolute, *_ in row["errors"]),
-            "max_relative_error": max(float(relative) for _, relative, *_ in row["errors"]),
+            "max_absolute_error": max(float(absolute) for absolute, *_ in row.errors),
+            "max_relative_error": max(float(relative) for _, relative, *_ in row.errors),
             "extra": None,
         }
-        for row in found.evidence.get("checked", ())[: len(problem.benchmarks)]
+        for row in found.evidence.checked[: len(problem.benchmarks)]
     ]
     return [f"{file.name}: the judge finds that it answers as the reference does"], errors
 

@@ -8,15 +8,13 @@ stays in a cache, or a chip that clocks higher, can therefore reach more than 10
 from collections.abc import Iterable
 
 from ksflow.hardware.cost_model import compute_peak, work
-from ksflow.records import Case, Json, Problem, Target, Timing, geomean
+from ksflow.records import Case, Json, Problem, RooflineCase, Target, Timing, geomean
 
 
-def roofline(problem: Problem, case: Case, target: Target, us: float) -> Json | None:
+def roofline(problem: Problem, case: Case, target: Target, us: float) -> RooflineCase | None:
     """A time on the roofline; None where problem.yaml has no work or the target no peaks.
 
-    `tflops` and `gbs` are achieved rates (10^12 operations, 10^9 bytes a second), `intensity` operations for each byte,
-    `bound` compute or memory, `bound_us` the least time by the data sheet, `share` that time over the measured one.
-    What is not known is left out. ValueError where an expression of `work` is wrong.
+    Its rates are the achieved ones. ValueError where an expression of `work` is wrong.
     """
     need = work(problem, case)
     compute, _ = compute_peak(problem, target) or (None, "")
@@ -38,18 +36,18 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Json | 
         "bound_us": bound_us,
         "share": bound_us / us,
     }
-    figures = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
-    return {"case": case.name, "bound": bound, **figures}
+    figures: Json = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
+    return RooflineCase(case=case.name, bound=bound, **figures)
 
 
-def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> list[Json]:
-    """A row for each timed benchmark that has a roofline: evidence["roofline"]."""
+def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[RooflineCase, ...]:
+    """A row for each timed benchmark that has a roofline."""
     cases = {case.name: case for case in problem.benchmarks}
     found = (roofline(problem, cases[timing.case], target, timing.us) for timing in timings if timing.case in cases)
-    return [row for row in found if row]
+    return tuple(row for row in found if row)
 
 
-def share(rows: Iterable[Json]) -> float | None:
+def share(rows: Iterable[RooflineCase]) -> float | None:
     """The share of the roofline over all rows, as a geometric mean; None where there is none."""
-    shares = [row["share"] for row in rows if isinstance(row.get("share"), int | float) and row["share"] > 0]
+    shares = [row.share for row in rows if row.share and row.share > 0]
     return geomean(shares) if shares else None

@@ -9,6 +9,7 @@ import os
 import queue
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,19 @@ from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import JudgeProcess
 from ksflow.processes.wire import Closed
 from ksflow.profiling.inspector import AcceptedKernel, Inspector
-from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.records import (
+    CompiledKernel,
+    Evaluation,
+    Evidence,
+    Json,
+    Kernel,
+    Problem,
+    Target,
+    Timing,
+    Trial,
+    Verdict,
+    parse,
+)
 from ksflow.sandbox.levels import probe
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
@@ -97,7 +110,7 @@ class LocalJudge:
             built = self._build(problem, kernel)
             if built.reason:
                 verdict = Verdict.TIMEOUT if built.timed_out else Verdict.COMPILE
-                return self._verdict(verdict, built.reason, {"log": built.log})
+                return self._verdict(verdict, built.reason, Evidence(log=built.log))
             others, skipped = self._others(problem, against)
             request = {
                 "op": "evaluate",
@@ -108,19 +121,20 @@ class LocalJudge:
                 **more,
             }
             answer = self._ask(slot, problem, request)
-            evidence = dict(answer["evidence"])
-            self._keep_off(slot, evidence.get("cores", {}))
+            evidence = parse(Evidence, answer["evidence"])
+            self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
                 accepted = AcceptedKernel(problem, kernel, built)
-                evidence |= self._inspect(accepted, evidence, slot.environment, answer.get("device_uuid", ""))
-        if fault := evidence.pop("fault", ""):
-            answer = {"verdict": Verdict.INCORRECT, "reason": fault, "timings": []}
-        if built.resources:
-            evidence["compiler"] = list(built.resources)
-        if built.artefact:
-            evidence["artefact"] = hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16]
-        if skipped:
-            evidence["skipped"] = {**evidence.get("skipped", {}), **skipped}
+                found = self._inspect(accepted, evidence.claim, slot.environment, answer.get("device_uuid", ""))
+                evidence = replace(evidence, profile=found.profile, sanitizer=found.sanitizer)
+                if found.fault:
+                    answer = {"verdict": Verdict.INCORRECT, "reason": found.fault, "timings": []}
+        evidence = replace(
+            evidence,
+            compiler=parse(tuple[CompiledKernel, ...], list(built.resources)),
+            artefact=hashlib.sha256(Path(built.artefact).read_bytes()).hexdigest()[:16] if built.artefact else "",
+            skipped={**evidence.skipped, **skipped},
+        )
         return self._evaluation(problem, answer, evidence)
 
     @property
@@ -135,7 +149,7 @@ class LocalJudge:
         with self._slot() as slot:
             built = BuildResult() if kernel.language == "triton" else self._build(problem, kernel)
             if built.reason:
-                return self._verdict(Verdict.COMPILE, built.reason, {"log": built.log})
+                return self._verdict(Verdict.COMPILE, built.reason, Evidence(log=built.log))
             request = {
                 "op": "evaluate",
                 "problem": problem_request(problem, self.target),
@@ -145,7 +159,7 @@ class LocalJudge:
                 "show": show,
             }
             answer = self._ask(slot, problem, request)
-        return self._verdict(Verdict(answer["verdict"]), answer["reason"], answer["evidence"])
+        return self._verdict(Verdict(answer["verdict"]), answer["reason"], parse(Evidence, answer["evidence"]))
 
     def start(self) -> None:
         """Have the judges load what they need, which takes a second or two, before they are asked."""
@@ -236,7 +250,7 @@ class LocalJudge:
             others.append({**kernel_request(problem, trial.kernel, built), "id": trial.id})
         return others, skipped
 
-    def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: dict[str, Any]) -> Evaluation:
+    def _evaluation(self, problem: Problem, answer: dict[str, Any], evidence: Evidence) -> Evaluation:
         verdict = Verdict(answer["verdict"])
         if verdict is not Verdict.ACCEPT:
             return self._verdict(verdict, answer["reason"], evidence)
@@ -245,20 +259,19 @@ class LocalJudge:
         )
         score = problem.aggregate(timing.us for timing in timings)
         if self.target.kind == "gpu":
-            evidence["roofline"] = roofline(problem, self.target, timings)
+            evidence = replace(evidence, roofline=roofline(problem, self.target, timings))
         return self._verdict(verdict, "", evidence, timings, round(score, 3))
 
     def _verdict(
         self,
         verdict: Verdict,
         reason: str,
-        evidence: dict[str, Any] | None = None,
+        evidence: Evidence = Evidence(),  # noqa: B008 - Evidence is frozen
         timings: tuple[Timing, ...] = (),
         score_us: float | None = None,
     ) -> Evaluation:
         line = " ".join(reason.split())[:500]
-        found = evidence or {}
-        return Evaluation(verdict, line, score_us, timings, found, self.level, self.fingerprint, judge=self.judge)
+        return Evaluation(verdict, line, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
 
 def _keep(secret: dict[str, str] | None) -> None:

@@ -129,7 +129,7 @@ class Judgement:
             self.evidence["unranked"] = doubt
             if claim := self.evidence.get("claim"):
                 claim |= {"faster": False, "ranked": False, "why": doubt}
-        self.evidence["timed"] = outcome.rows
+        self.evidence["timed"] = [{key: row[key] for key in row if key != "samples_us"} for row in outcome.rows]
         self.evidence |= self.backend.evidence()
         return outcome.rows
 

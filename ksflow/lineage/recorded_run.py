@@ -10,6 +10,7 @@ from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage, Recorded
 from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
 from ksflow.lineage.history import Commit, read_commit
+from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Problem, schema
 
 _JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
@@ -38,7 +39,10 @@ class RecordedRun:
         """The steps of a session as they were, its settings and notes. ConfigError when it is not on record."""
         self.anew = False
         settings, initial_notes = self._settings(session)
-        steps = [RecordedCommit(c.order[1], c.tree, c.text, c.date) for c in self._commits(session)]
+        with self._lineage() as lineage:
+            steps = [
+                RecordedCommit(c.order[1], _tree(lineage.store, c), c.text, c.date) for c in self._commits(session)
+            ]
         if [step.number for step in steps] != list(range(1, len(steps) + 1)):
             raise ConfigError(f"session {session} of {self._name} has lost commits, so it cannot be replayed exactly")
         given = re.match(r"arguments:((?:\n- .*)*)", settings)
@@ -65,7 +69,7 @@ class RecordedRun:
         found = []
         for commit, data in self._files("evaluation.json"):
             trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
-            asked = not _JUDGED_AGAIN.match(commit.text) and "repeat" not in evaluation.evidence
+            asked = not _JUDGED_AGAIN.match(commit.text) and evaluation.evidence.repeat is None
             if trial in digests and asked:
                 found.append((digests[trial], evaluation))
         return tuple(found)
@@ -120,3 +124,14 @@ def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "
         name = f"run {run} of {problem.name} in {opened.store.path}"
         _OPENED[key] = RecordedRun(lambda: lineage(problem=problem.name, run=run, create=False), name)
     return _OPENED[key]
+
+
+def _tree(store: Store, commit: Commit) -> str:
+    """The tree of a commit as this version writes the same records: an older one may have laid them out otherwise."""
+    entries = store.entries(commit.name)
+    for name in entries:
+        kind = name.removesuffix(".json")
+        if kind in schema.KINDS and kind != name:
+            written = schema.dump(kind, schema.load(kind, store.read(entries[name]), object))
+            entries[name] = store.blob(written)
+    return store.tree(entries)

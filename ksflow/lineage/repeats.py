@@ -1,12 +1,10 @@
 """Code that was tried before is answered from the record, not judged again."""
 
 from dataclasses import replace
+from typing import Any
 
 from ksflow.lineage import Lineage
-from ksflow.records import Evaluation, Trial
-
-_RATIOS = ("against", "claim", "renewed", "unconfirmed")
-"""Evidence about the other trial's neighbours, not about the code."""
+from ksflow.records import Evaluation, Repeat, Trial
 
 
 def on_record(lineage: Lineage, trial: Trial) -> Evaluation | None:
@@ -15,7 +13,7 @@ def on_record(lineage: Lineage, trial: Trial) -> Evaluation | None:
         other = lineage.wait_finished(name)
         said = other.evaluation if other and not other.stale else None
         if said and said.lasting:
-            evidence = {key: value for key, value in said.evidence.items() if key not in _RATIOS}
-            origin = evidence.get("repeat", {"of": name})
-            return replace(said, evidence={**evidence, "repeat": origin}, wall_s=0.0)
+            origin = said.evidence.repeat or Repeat(of=name)
+            about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
+            return replace(said.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)
     return None

@@ -3,19 +3,13 @@
 import json
 from collections.abc import Callable
 
-from ksflow.hardware.compiler_report import rows
-from ksflow.lm.hardware import TOLD, hardware
+from ksflow.lm.hardware import hardware
 from ksflow.lm.render import short, us
-from ksflow.records import Evaluation, Json, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Json, Trial, Verdict
 
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
 _ROWS = 12  # of a table in the evidence
-_TOLD = TOLD | {"log", "error", "failed", "checked", "timed", "against", "claim", "phase", "at", "repeat"}
-_OURS = frozenset(
-    {"contents", "cores", "load", "spent_s", "layers", "overhead_us", "one_process", "artefact", "isolation", "skipped"}
-) | {"transfer", "clocks", "device"}
-"""About the machine and the judging, not about the kernel."""
 
 
 def failure(failed: Trial | None) -> str:
@@ -30,53 +24,50 @@ def failure(failed: Trial | None) -> str:
         lines.append(again)
     else:
         lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found)]
-    if rest := {key: value for key, value in found.evidence.items() if key not in _TOLD | _OURS}:
+    if rest := _rest(found.evidence):
         lines.append(f"Besides: {_cut(json.dumps(rest, default=str, ensure_ascii=False), _REST)}")
     return "\n".join(lines)
 
 
+def _rest(evidence: Evidence) -> Json:
+    """What bears on the kernel and has no place of its own."""
+    found = {"upstream": evidence.upstream, "made": evidence.made, "unranked": evidence.unranked}
+    return {**{key: value for key, value in found.items() if value}, **evidence.more}
+
+
 def _repeat(failed: Trial, found: Evaluation) -> str:
-    repeat = found.evidence.get("repeat")
-    if not isinstance(repeat, dict):
+    if not failed.repeats:
         return ""
     score = f", {us(found.score_us)}" if found.score_us else ""
     return (
-        f"This is the code of trial {repeat.get('of')}, which got {failed.verdict}{score}; it was not judged again. "
+        f"This is the code of trial {failed.repeats}, which got {failed.verdict}{score}; it was not judged again. "
         "Write something that differs from it in substance."
     )
 
 
 def _wrong(found: Evaluation) -> list[str]:
-    failed = found.evidence.get("failed")
-    lines = []
-    if isinstance(failed, dict):
-        pairs = (f"{key} {short(str(value), 120)}" for key, value in list(failed.items())[:_ROWS])
-        lines.append(f"The first wrong element: {', '.join(pairs)}")
-    lines += [
-        f"Right on {row.get('case')}: error {_share(row)} of the bound." for row in rows(found, "checked")[:_ROWS]
-    ]
+    evidence = found.evidence
+    lines = [f"The first wrong element: {_pairs(evidence.failed)}"] if evidence.failed else []
+    lines += [f"Right on {row.case}: error {_share(row.worst)} of the bound." for row in evidence.checked[:_ROWS]]
     return [*lines, *_ran(found)]
 
 
 def _impossible(found: Evaluation) -> list[str]:
-    return [
-        f"{row.get('case')}: {row.get('us')} us, floor {row.get('floor_us')} us ({row.get('floor', '')})"
-        for row in rows(found, "timed")[:_ROWS]
-    ]
+    return [f"{row.case}: {row.us} us, floor {row.floor_us} us ({row.floor})" for row in found.evidence.timed[:_ROWS]]
 
 
 def _ran(found: Evaluation) -> list[str]:
     """What a kernel that ran left: where it was, the error, what it printed."""
     evidence = found.evidence
-    place = [f"{key} {evidence[key]}" for key in ("phase", "at") if evidence.get(key)]
+    place = [f"{key} {value}" for key, value in (("phase", evidence.phase), ("at", evidence.at)) if value]
     lines = [f"It was in: {', '.join(place)}."] if place else []
-    if error := str(evidence.get("error", "")).strip():
+    if error := evidence.error.strip():
         lines.append(f"Error:\n{_cut(error, _LOG, tail=True)}")
     return [*lines, *_output(found, "What it printed", tail=True)]
 
 
 def _output(found: Evaluation, what: str, tail: bool) -> list[str]:
-    log = str(found.evidence.get("log", "")).strip()
+    log = found.evidence.log.strip()
     return [f"{what}:\n{_cut(log, _LOG, tail)}"] if log else []
 
 
@@ -87,9 +78,12 @@ _SHOWN: dict[Verdict, Callable[[Evaluation], list[str]]] = {
 }
 
 
-def _share(row: Json) -> str:
-    worst = row.get("worst")
-    return f"{worst:.1%}" if isinstance(worst, int | float) else str(worst)
+def _pairs(values: Json) -> str:
+    return ", ".join(f"{key} {short(str(value), 120)}" for key, value in list(values.items())[:_ROWS])
+
+
+def _share(worst: float | str | None) -> str:
+    return f"{worst:.1%}" if isinstance(worst, float) else str(worst)
 
 
 def _cut(text: str, room: int, tail: bool = False) -> str:

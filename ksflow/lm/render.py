@@ -4,14 +4,12 @@ Failures are in `failures`, populations in `views`, notes in `findings`.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard
 
-from ksflow.hardware.compiler_report import rows
 from ksflow.lm.findings import CHARACTERS as CHARACTERS
 from ksflow.lm.findings import FINDINGS as FINDINGS
 from ksflow.lm.findings import findings as findings
 from ksflow.lm.hardware import hardware
-from ksflow.records import Evaluation, Experiment, Json, Kernel, Population, Problem, Step, Trial, base_of, speedup
+from ksflow.records import Evaluation, Experiment, Kernel, Population, Problem, Step, TimedCase, Trial, base_of, speedup
 from ksflow.source.contract import ENDINGS, contract, short_contract
 
 _REPORT = 4_000  # characters of a writer's report
@@ -109,11 +107,10 @@ def analysis(trial: Trial, step: Step) -> str:
 
 def times(trial: Trial, step: Step) -> str:
     """A row for each shape: the parent's time, this one's with its interval, the gain, the floor and how far it is."""
-    timed = rows(trial.evaluation, "timed")
-    found = {str(row.get("case")): row for row in timed}
+    found = {row.case: row for row in trial.evaluation.evidence.timed} if trial.evaluation else {}
     lines = []
     for case, now in step.after_us.items():
-        row, before = found.get(case, {}), step.before_us.get(case)
+        row, before = found.get(case, TimedCase(case=case)), step.before_us.get(case)
         lines.append([case, us(before), f"{us(now)}{_interval(row)}", _gain(before, now), *_floor(row, now)])
     titles = [
         "shape",
@@ -137,10 +134,8 @@ def times(trial: Trial, step: Step) -> str:
 def _standing(evaluation: Evaluation) -> list[str]:
     """What the judge says of its times beside another kernel's, and whether they can be trusted."""
     lines = [
-        f"Timed side by side with {row['id']}: x{row['speedup']:.3g} [{row['low']:.3g}, {row['high']:.3g}] as fast"
-        f"{' (no difference beyond noise)' if row['low'] < 1 < row['high'] else ''}."
-        for row in rows(evaluation, "against")
-        if "id" in row and all(is_number(row.get(key)) for key in ("speedup", "low", "high"))
+        f"Timed side by side with {row.id}: {row} as fast{' (no difference beyond noise)' if row.tie else ''}."
+        for row in evaluation.evidence.against
     ]
     if evaluation.unranked:
         lines.append(
@@ -150,29 +145,15 @@ def _standing(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of the evidence can be computed with."""
-    return isinstance(value, int | float)
-
-
-def interval_us(row: Json) -> tuple[float, float] | None:
-    """The interval of a timed row, where the judge gives one."""
-    ends = row.get("interval_us")
-    if isinstance(ends, list | tuple) and len(ends) == 2 and all(map(is_number, ends)):
-        return ends[0], ends[1]
-    return None
-
-
-def _interval(row: Json) -> str:
-    ends = interval_us(row)
+def _interval(row: TimedCase) -> str:
+    ends = row.interval_us
     return f" [{figure(ends[0])}, {figure(ends[1])}]" if ends else ""
 
 
-def _floor(row: Json, now: float) -> tuple[str, str, str]:
-    floor = row.get("floor_us")
-    if not is_number(floor) or not floor > 0:
+def _floor(row: TimedCase, now: float) -> tuple[str, str, str]:
+    if not row.floor_us:
         return "", "", ""
-    return us(floor), figure(round(now / floor, 2)), short(str(row.get("floor", "")), 80)
+    return us(row.floor_us), figure(round(now / row.floor_us, 2)), short(row.floor, 80)
 
 
 def about(problem: Problem, kernel: Kernel | None, tried: Experiment | None = None, more: str = "") -> str:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from ksflow.hardware.compiler_report import rows
 from ksflow.lm.hardware import near
-from ksflow.lm.render import CHARACTERS, figure, interval_us, is_number, outcome, short, table
+from ksflow.lm.render import CHARACTERS, figure, outcome, short, table
 from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict, base_of, speedup
 
 _FAILURES = 0.25  # of a view's room
@@ -206,10 +205,8 @@ def _row(trial: Trial, cases: list[str]) -> list[str]:
 
 def _floors(trials: list[Trial], cases: list[str]) -> list[str]:
     """The row of the least times that the hardware's peak rates allow; empty where none is known."""
-    timed = (row for trial in trials[:_ROWS] for row in rows(trial.evaluation, "timed"))
-    found = {
-        row.get("case"): row["floor_us"] for row in timed if is_number(row.get("floor_us")) and row["floor_us"] > 0
-    }
+    timed = (row for trial in trials[:_ROWS] if trial.evaluation for row in trial.evaluation.evidence.timed)
+    found = {row.case: row.floor_us for row in timed if row.floor_us}
     figures = [figure(found[case]) if case in found else "-" for case in cases]
     return ["floor", "", "", *figures, "", "what the peak rates allow"] if found.keys() & set(cases) else []
 
@@ -218,9 +215,9 @@ def _noise(trial: Trial) -> str:
     """Half of the widest interval, in percent of its time; whether the machine was too noisy to rank it."""
     assert trial.evaluation is not None
     halves = [
-        50 * (ends[1] - ends[0]) / row["us"]
-        for row in rows(trial.evaluation, "timed")
-        if (ends := interval_us(row)) and is_number(row.get("us")) and row["us"] > 0
+        50 * (row.interval_us[1] - row.interval_us[0]) / row.us
+        for row in trial.evaluation.evidence.timed
+        if row.interval_us and row.us
     ]
     shown = f"±{figure(round(max(halves), 1))} %" if halves else "-"
     return f"{shown} unranked" if trial.evaluation.unranked else shown

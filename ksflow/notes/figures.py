@@ -76,8 +76,8 @@ def source(probe: Probe, target: Target) -> str:
 
 def outputs(evaluation: Evaluation) -> dict[str, list[float]]:
     """Case -> the values of its first output, where they are small enough to be shown."""
-    rows = evaluation.evidence.get("checked", ())
-    return {row["case"]: [float(value) for value in row["outputs"][0]] for row in rows if row.get("outputs")}
+    rows = evaluation.evidence.checked
+    return {row.case: [float(value) for value in row.outputs[0]] for row in rows if row.outputs}
 
 
 def about(probe: Probe, text: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ksflow.errors import LineageError
-from ksflow.records import BETTER_BY, Evaluation, Note, Population, Status, Trial, Verdict, base_of, between
+from ksflow.records import BETTER_BY, Evaluation, Note, Population, Ratio, Status, Trial, Verdict, base_of, between
 
 _DIGITS = 10
 _CITED = re.compile(rf"(.+)@([0-9a-f]{{{_DIGITS}}})")
@@ -130,9 +130,9 @@ def _wrong(evaluation: Evaluation) -> bool:
     return not evaluation.accepted and evaluation.verdict not in (Verdict.UNTIMED, Verdict.HARNESS, Verdict.TIMEOUT)
 
 
-def _from_row(row: Mapping[str, float] | None) -> tuple[float, int] | None:
+def _from_row(row: Ratio | None) -> tuple[float, int] | None:
     """A speed-up that was timed side by side, and its sign: 0 where it may be none."""
-    return None if row is None else (float(row["speedup"]), (row["low"] > 1) - (row["high"] < 1))
+    return None if row is None else (row.speedup, (row.low > 1) - (row.high < 1))
 
 
 def _from_scores(trial: Evaluation, base: Evaluation | None) -> tuple[float, int] | None:

@@ -7,7 +7,7 @@ from ksflow.compilers import BuildResult
 from ksflow.processes.device_lock import DeviceBusy, lock_device
 from ksflow.profiling import ncu, rocprof, sanitizer
 from ksflow.profiling.workload import Workload, workloads
-from ksflow.records import Json, Kernel, Problem
+from ksflow.records import Claim, Kernel, Problem, ProfilePage, SanitizerFinding
 
 _PATIENCE_S, _SANITIZER_S = 120.0, 30.0
 _LOCK_S = 600.0
@@ -32,6 +32,16 @@ class AcceptedKernel:
 
 
 @dataclass(frozen=True)
+class Findings:
+    """What tools found."""
+
+    profile: ProfilePage | None = None
+    sanitizer: tuple[SanitizerFinding, ...] = ()
+    fault: str = ""
+    """Why the kernel is wrong after all."""
+
+
+@dataclass(frozen=True)
 class Inspector:
     """Which tools look at which kernels."""
 
@@ -41,20 +51,21 @@ class Inspector:
     """compute-sanitizer on those that are faster than the incumbent, once each; AMD has no such tool."""
     platform: str = "cuda"
     """`cuda` or `hip`: on any other, there is no device that a tool could look at."""
-    _sanitized: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
+    _sanitized: dict[tuple[str, str], tuple[SanitizerFinding, ...]] = field(default_factory=dict)
     """By the problem's digest and the kernel's."""
 
     def __call__(
-        self, accepted: AcceptedKernel, evidence: Json, environment: Mapping[str, str], device_uuid: str
-    ) -> Json:
-        """More evidence; a `fault` in it says why the kernel is wrong after all.
+        self, accepted: AcceptedKernel, claim: Claim | None, environment: Mapping[str, str], device_uuid: str
+    ) -> Findings:
+        """What the tools found.
 
-        environment: what the kernel needs. device_uuid: of the GPU, whose lock is held while tools run.
+        claim: about the kernel beside the incumbent. environment: what the kernel needs. device_uuid: of the GPU, whose
+        lock is held while tools run.
         """
-        winner = self.sanitize and self.platform == "cuda" and bool(evidence.get("claim", {}).get("faster"))
+        winner = self.sanitize and self.platform == "cuda" and claim is not None and claim.faster
         if self.platform not in ("cuda", "hip") or not (self.profile or winner):
-            return {}
-        found: Json = {}
+            return Findings()
+        page = None
         key = accepted.problem.digest, accepted.kernel.digest
         try:
             if self.profile or key not in self._sanitized:
@@ -62,22 +73,26 @@ class Inspector:
                     watched = accepted.workloads()
                     if self.profile:
                         tool = rocprof if self.platform == "hip" else ncu
-                        found["profile"] = tool.profile(watched[0], _PATIENCE_S, environment)
+                        page = tool.profile(watched[0], _PATIENCE_S, environment)
                     if winner and key not in self._sanitized:
                         chosen = sanitizer.TOOLS[:3]
                         self._sanitized[key] = sanitizer.sanitize(watched, _SANITIZER_S, chosen, environment)
         except DeviceBusy as error:
-            row = {"tool": "lock", "refused": str(error)}
-            return ({"profile": row} if self.profile else {}) | ({"sanitizer": [row]} if winner else {})
-        return {**found, **_tell(accepted, self._sanitized[key])} if winner else found
+            return Findings(
+                ProfilePage(tool="lock", refused=str(error)) if self.profile else None,
+                (SanitizerFinding(tool="lock", refused=str(error)),) if winner else (),
+            )
+        rows = self._sanitized[key] if winner else ()
+        return Findings(page, rows, _fault(accepted, rows))
 
 
-def _tell(accepted: AcceptedKernel, rows: list[Json]) -> Json:
-    """In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; a race or an unset
+def _fault(accepted: AcceptedKernel, rows: tuple[SanitizerFinding, ...]) -> str:
+    """Why the kernel is wrong; empty where it is not.
+
+    In strong mode all device code is the kernel's, and an access out of bounds makes it wrong; a race or an unset
     value may be meant, and is told. In host mode the libraries that it calls launch kernels, too: all is told only.
     """
     for row in rows:
-        if accepted.made.mode == "strong" and row["tool"] == "memcheck" and row.get("errors"):
-            fault = f"memcheck: {row['errors']} errors, the first: {row.get('finding', '')}"
-            return {"sanitizer": rows, "fault": fault}
-    return {"sanitizer": rows}
+        if accepted.made.mode == "strong" and row.tool == "memcheck" and row.errors:
+            return f"memcheck: {row.errors} errors, the first: {row.finding}"
+    return ""

@@ -11,7 +11,7 @@ from ksflow.hardware import executables
 from ksflow.profiling.summary import KernelSummary, busy, limit, page, size
 from ksflow.profiling.tool_sandbox import ToolResult, program, refusal, run
 from ksflow.profiling.workload import Workload
-from ksflow.records import Json
+from ksflow.records import Json, ProfilePage
 
 _DURATION = "gpu__time_duration.sum"
 _OCCUPANCY, _ALLOWED = "sm__warps_active.avg.pct_of_peak_sustained_active", "sm__maximum_warps_per_active_cycle_pct"
@@ -98,14 +98,14 @@ def command(watched: Sequence[str], report: str, ncu: str = "ncu") -> list[str]:
     ]
 
 
-def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
-    """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. environment: what the kernel needs."""
+def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> ProfilePage:
+    """The page of one shape, or why there is none. environment: what the kernel needs."""
     found = executables.find("ncu")
     if not found:
-        return {"tool": "ncu", "refused": "ncu is not installed: install Nsight Compute, of the CUDA toolkit"}
+        return ProfilePage(tool="ncu", refused="ncu is not installed: install Nsight Compute, of the CUDA toolkit")
     ran = run(command(program(), _REPORT, found), workload, timeout_s, environment, [_REPORT])
     text = ran.files.get(_REPORT, "")
-    return {"tool": executables.version("ncu") or "ncu", "case": workload.case, **outcome(text, ran, timeout_s)}
+    return ProfilePage(tool=executables.version("ncu") or "ncu", case=workload.case, **outcome(text, ran, timeout_s))
 
 
 def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:

@@ -13,7 +13,7 @@ from ksflow.hardware import executables
 from ksflow.profiling.summary import LINES, KernelSummary, busy, limit, page, size
 from ksflow.profiling.tool_sandbox import program, refusal, run
 from ksflow.profiling.workload import Workload
-from ksflow.records import Json
+from ksflow.records import Json, ProfilePage
 
 PASSES = (
     (),
@@ -71,28 +71,28 @@ def command(counters: Sequence[str], folder: str, watched: Sequence[str], rocpro
     ]
 
 
-def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> Json:
-    """evidence["profile"]: `tool`, `case`, and `page` or why it was `refused`. timeout_s: for each of the runs.
+def profile(workload: Workload, timeout_s: float, environment: Mapping[str, str] | None = None) -> ProfilePage:
+    """The page of one shape, or why there is none. timeout_s: for each of the runs.
 
     environment: what the kernel needs.
     """
     found = executables.find("rocprofv3")
     if not found:
-        return {"tool": "rocprofv3", "refused": "rocprofv3 is not installed: install rocprofiler-sdk, of ROCm"}
-    name = {"tool": executables.version("rocprofv3") or "rocprofv3", "case": workload.case}
+        return ProfilePage(tool="rocprofv3", refused="rocprofv3 is not installed: install rocprofiler-sdk, of ROCm")
+    name: Json = {"tool": executables.version("rocprofv3") or "rocprofv3", "case": workload.case}
     files: dict[str, str] = {}
     for index, counters in enumerate(PASSES):
         ran = run(command(counters, str(index), program(), found), workload, timeout_s, environment, ["**/*.csv"])
         if ran.timed_out:
-            return {**name, "refused": f"rocprofv3 took longer than {timeout_s:g} s"}
+            return ProfilePage(**name, refused=f"rocprofv3 took longer than {timeout_s:g} s")
         if why := ran.fault or refusal(ran.output, _REFUSALS):
-            return {**name, "refused": why}
+            return ProfilePage(**name, refused=why)
         files |= ran.files
     try:
         text = read(files)
     except (ValueError, KeyError, csv.Error) as error:
-        return {**name, "refused": f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST]}
-    return {**name, "page": text} if text else {**name, "refused": f"rocprofv3 brought no kernels: {ran.last_words}"}
+        return ProfilePage(**name, refused=f"what rocprofv3 wrote cannot be read: {error}"[:_LONGEST])
+    return ProfilePage(**name, page=text, refused="" if text else f"rocprofv3 brought no kernels: {ran.last_words}")
 
 
 def read(files: Mapping[str, str]) -> str:

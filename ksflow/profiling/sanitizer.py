@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from ksflow.hardware import executables
 from ksflow.profiling.tool_sandbox import ToolResult, program, refusal, run
 from ksflow.profiling.workload import Workload
-from ksflow.records import Json
+from ksflow.records import SanitizerFinding
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 """Accesses out of bounds; races in shared memory; reads of what nobody wrote; wrong use of barriers."""
@@ -42,8 +43,8 @@ def sanitize(
     timeout_s: float,
     chosen: Sequence[str] = TOOLS,
     environment: Mapping[str, str] | None = None,
-) -> list[Json]:
-    """evidence["sanitizer"]: a row for each tool: `case`, `errors` and the first `finding`, or why it was `refused`.
+) -> tuple[SanitizerFinding, ...]:
+    """What each tool found.
 
     The tools work at once, each on the first workload, and where that takes longer than timeout_s on the next one.
     environment: what the kernel needs. What the first tool is refused for, the others are refused for too.
@@ -51,35 +52,34 @@ def sanitize(
     found = executables.find("compute-sanitizer")
     if not found:
         missing = "compute-sanitizer is not installed: install the CUDA toolkit"
-        return [{"tool": "compute-sanitizer", "refused": missing}]
+        return (SanitizerFinding(tool="compute-sanitizer", refused=missing),)
 
-    def look(tool: str) -> Json:
-        row: Json = {}
+    def look(tool: str) -> SanitizerFinding:
         for workload in workloads:
             ran = run(command(tool, program(), found), workload, timeout_s, {**(environment or {}), **_ENVIRONMENT})
-            row = {**outcome(tool, ran, timeout_s), "case": workload.case}
+            row = replace(outcome(tool, ran, timeout_s), case=workload.case)
             if not ran.timed_out:
                 break
         return row
 
     with ThreadPoolExecutor(len(chosen)) as pool:
-        rows = list(pool.map(look, chosen))
-    return rows[:1] if rows[0].get("refused") in _REFUSALS.values() else rows
+        rows = tuple(pool.map(look, chosen))
+    return rows[:1] if rows[0].refused in _REFUSALS.values() else rows
 
 
-def outcome(tool: str, ran: ToolResult, timeout_s: float) -> Json:
+def outcome(tool: str, ran: ToolResult, timeout_s: float) -> SanitizerFinding:
     """What one tool found."""
-    if ran.timed_out:
-        return {"tool": tool, "refused": f"it took longer than {timeout_s:g} s"}
-    if why := refusal(ran.output, _REFUSALS):
-        return {"tool": tool, "refused": why}
     summary = _SUMMARY.search(ran.output)
-    if not summary:
-        return {"tool": tool, "refused": f"it gave no summary: {ran.last_words}"}
-    return {"tool": tool, "errors": int(summary[1]), **_first(ran.output)}
+    if ran.timed_out:
+        why = f"it took longer than {timeout_s:g} s"
+    else:
+        why = refusal(ran.output, _REFUSALS) or ("" if summary else f"it gave no summary: {ran.last_words}")
+    if why or not summary:
+        return SanitizerFinding(tool=tool, refused=why)
+    return SanitizerFinding(tool=tool, errors=int(summary[1]), finding=_first(ran.output))
 
 
-def _first(output: str) -> Json:
+def _first(output: str) -> str:
     """The first finding in a line: what, in which kernel and where, by which thread, at which address."""
     lines: list[str] = []
     for line in output.splitlines():
@@ -88,4 +88,4 @@ def _first(output: str) -> Json:
             break
         if text and not text.startswith(_HEAD) and not text.startswith(_FRAMES):
             lines.append(text)
-    return {"finding": " ".join(lines)[:_LONG]} if lines else {}
+    return " ".join(lines)[:_LONG]

@@ -1,10 +1,12 @@
 """What the judge says of a kernel, and what that holds for."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
-from ksflow.records.base import Json, Record
+from ksflow.records.base import Record
+from ksflow.records.evidence import Claim, Comparison, Evidence
 
 
 class Verdict(StrEnum):
@@ -48,7 +50,7 @@ class Evaluation(Record):
     """One line for a person; empty when accepted."""
     score_us: float | None = None
     timings: tuple[Timing, ...] = ()
-    evidence: Json = field(default_factory=dict)
+    evidence: Evidence = Evidence()  # noqa: RUF009 - Evidence is frozen
     """What the verdict rests on: seeds, errors against bounds, logs, ratios with intervals."""
     isolation: str = "none"
     target: str = ""
@@ -73,26 +75,28 @@ class Evaluation(Record):
         return self.verdict is Verdict.ACCEPT
 
     @property
-    def claim(self) -> Json:
-        """How it did beside the incumbent and beside itself; empty where there was no incumbent."""
-        return dict(self.evidence.get("claim", {}))
+    def claim(self) -> Claim | None:
+        """How it did beside the incumbent, with the control; None where there was no incumbent."""
+        return self.evidence.claim
 
     @property
     def unranked(self) -> str:
         """Why it could not be ranked when it was judged; empty when it could."""
-        claim = self.claim
-        off = "" if claim.get("ranked", True) else str(claim.get("why") or "the control was off")
-        return off or str(self.evidence.get("unranked", ""))
+        off = self.claim and not self.claim.ranked and (self.claim.why or "the control was off")
+        return off or self.evidence.unranked
 
     @property
     def lasting(self) -> bool:
         """Whether it speaks of the kernel, and not of what the machine was doing just then."""
         return self.verdict not in (Verdict.HARNESS, Verdict.TIMEOUT) and not self.unranked
 
-    def beside(self, other: str) -> Json | None:
-        """The row of a trial it was timed beside: `speedup` over that one, with `low` and `high`."""
-        rows: list[Json] = self.evidence.get("against", [])
-        return next((row for row in rows if row["id"] == other), None)
+    def beside(self, other: str) -> Comparison | None:
+        """How it did beside a trial; None where it was not timed beside that one."""
+        return next((row for row in self.evidence.against if row.id == other), None)
+
+    def with_evidence(self, **changes: Any) -> "Evaluation":
+        """The same verdict with some of its evidence replaced."""
+        return replace(self, evidence=replace(self.evidence, **changes))
 
 
 @dataclass(frozen=True)

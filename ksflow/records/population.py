@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ksflow.records.base import Json
+from ksflow.records.evidence import Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of
 from ksflow.records.trials import Choice, Step, Trial
@@ -49,8 +49,8 @@ class Population:
     def _refuting(self, champion: Trial) -> Trial | None:
         """A trial that the champion's own last measurement shows to be faster, the fastest of several."""
         assert champion.evaluation is not None
-        rows = sorted(champion.evaluation.evidence.get("against", ()), key=lambda row: float(row["speedup"]))
-        beside = (self.by_id.get(row["id"]) for row in rows)
+        rows = sorted(champion.evaluation.evidence.against, key=lambda row: row.speedup)
+        beside = (self.by_id.get(row.id) for row in rows)
         known = (trial for trial in beside if trial and not trial.stale and trial.score_us and not trial.repeats)
         return next((trial for trial in known if duel(trial, champion).wins), None)
 
@@ -122,8 +122,8 @@ class Duel:
 
     wins: bool
     """Whether it is the better one for sure."""
-    row: Json | None = None
-    """Its `speedup` over the other, with `low` and `high`; None where they were never timed side by side."""
+    row: Ratio | None = None
+    """How many times as fast as the other it is; None where they were never timed side by side."""
     unranked: str = ""
     """Why its claim against the other decides nothing."""
 
@@ -133,16 +133,16 @@ def duel(trial: Trial, champion: Trial) -> Duel:
     ours, theirs = trial.evaluation, champion.evaluation
     assert ours is not None
     assert theirs is not None
-    doubtful = theirs.claim.get("id") == trial.id and theirs.unranked
+    doubtful = theirs.claim and theirs.claim.id == trial.id and theirs.unranked
     mine = ours.beside(champion.id)
     if (again := theirs.beside(trial.id)) and not doubtful:
         # an unsteady pair may each have looked slower than the other: then who looked better counts
-        wins = bool(again["high"] < 1) and not (mine and mine["speedup"] <= again["speedup"])
-        return Duel(wins, {"speedup": 1 / again["speedup"], "low": 1 / again["high"], "high": 1 / again["low"]})
-    if ours.claim.get("id") == champion.id:
-        return Duel(bool(ours.claim["faster"]) and not ours.unranked, ours.claim, ours.unranked)
+        wins = again.high < 1 and not (mine and mine.speedup <= again.speedup)
+        return Duel(wins, again.inverse)
+    if ours.claim and ours.claim.id == champion.id:
+        return Duel(ours.claim.faster and not ours.unranked, ours.claim, ours.unranked)
     if mine:
-        return Duel(bool(mine["low"] > 1), mine)
+        return Duel(mine.low > 1, mine)
     return Duel((ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf))
 
 

@@ -4,11 +4,11 @@ Everything that states a base or a gain (prompts, notes, grades, training data, 
 that no two of them can give different answers.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from ksflow.records.base import Json
 from ksflow.records.evaluations import Evaluation
+from ksflow.records.evidence import Ratio
 from ksflow.records.trials import Origin, Trial
 
 BETTER_BY = 1.03
@@ -70,12 +70,11 @@ def between(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) ->
     """The same for two verdicts, where those of their trials may be others by now. An empty id has no paired rows."""
     if not (ours.score_us and theirs.score_us) or key(ours) != key(theirs):
         return None
-    for row in _own_rows(ours, their_id):
-        return Speedup(row["speedup"], row["low"], row["high"], True)
-    for row in _own_rows(theirs, our_id):
-        return Speedup(1 / row["speedup"], 1 / row["high"], 1 / row["low"], True)
-    for mine, its in _rows_of_thirds(ours, theirs):
-        return Speedup(mine["speedup"] / its["speedup"], mine["low"] / its["high"], mine["high"] / its["low"], True)
+    if row := _measured(ours, their_id) or ((row := _measured(theirs, our_id)) and row.inverse):
+        return Speedup(row.speedup, row.low, row.high, True)
+    for mine in reversed(ours.evidence.against):  # both beside the same third kernel, the newest first
+        if its := theirs.beside(mine.id):
+            return Speedup(mine.speedup / its.speedup, mine.low / its.high, mine.high / its.low, True)
     ratio = theirs.score_us / ours.score_us
     return Speedup(ratio, ratio / BETTER_BY, ratio * BETTER_BY, False)
 
@@ -85,24 +84,7 @@ def key(evaluation: Evaluation) -> tuple[str, str, str]:
     return evaluation.problem, evaluation.judge, evaluation.target
 
 
-def usable(row: Json | None) -> bool:
-    """Whether a row of the evidence has a positive speed-up with both ends of its interval."""
-    values = [row.get(name) for name in ("speedup", "low", "high")] if row else [None]
-    return all(isinstance(value, int | float) and value > 0 for value in values)
-
-
-def _own_rows(evaluation: Evaluation, other: str) -> Iterator[Json]:
-    """What the judge measured beside `other`: the row among `against`, then the claim."""
-    if not other:
-        return
-    for row in (evaluation.beside(other), evaluation.claim if evaluation.claim.get("id") == other else None):
-        if row and usable(row):
-            yield row
-
-
-def _rows_of_thirds(ours: Evaluation, theirs: Evaluation) -> Iterator[tuple[Json, Json]]:
-    """Rows of both about the same third kernel, the newest first."""
-    for mine in reversed(ours.evidence.get("against", [])):
-        its = theirs.beside(mine["id"])
-        if its and usable(mine) and usable(its):
-            yield mine, its
+def _measured(evaluation: Evaluation, other: str) -> Ratio | None:
+    """What the judge measured beside `other`: as one of `against`, or as the claim."""
+    claim = evaluation.claim
+    return evaluation.beside(other) or (claim if claim and other and claim.id == other else None)

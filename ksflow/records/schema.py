@@ -1,22 +1,20 @@
-"""JSON on disk: versioned, checked once when written and once when read, never NaN.
+"""JSON on disk: versioned, checked against the records when written and when read, never NaN.
 
-What a file may hold is what the records are: unknown keys and wrong types are refused. `schemas/*.json` says the same
-to other tools, which can read a lineage without this package (`python -m ksflow.records.schema` rewrites them; a test
-compares).
+Other tools read a lineage by `schemas/*.json`, which `python -m ksflow.records.schema` makes of the records (a test
+compares). Parsing is strict: unknown keys and wrong types are refused, except in what verdicts rest on (`Evidence`).
 """
 
 import json
-from functools import cache
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, create_model
-from pydantic_core import PydanticSerializationError
+from pydantic_core import to_json
 
 from ksflow.errors import LineageError
 from ksflow.home import shipped
-from ksflow.records import Call, Evaluation, Kept, Note, Plan, Trial
+from ksflow.records import Call, Evaluation, Kept, Note, Plan, Trial, parse, plain
 
 VERSION = 1
+_WIDTH = 120
 KINDS: dict[str, Any] = {
     "trial": Trial,
     "evaluation": Evaluation,
@@ -31,29 +29,39 @@ T = TypeVar("T")
 
 
 def dump(kind: str, value: object) -> bytes:
-    """One record as checked, readable JSON bytes. ValueError where a field is not of its type."""
+    """One record as readable JSON. ValueError where a field is not of its type."""
     try:
-        body = {"version": VERSION, kind: _adapter(kind).dump_python(value, mode="json", warnings="error")}
-    except PydanticSerializationError as error:
+        body = plain(value)
+        parse(KINDS[kind], body)
+        data = to_json({"version": VERSION, kind: body}, indent=1, inf_nan_mode="constants") + b"\n"
+        if b"NaN" in data or b"Infinity" in data:  # the words may stand in a text
+            _loaded(data)
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{kind}.json cannot be written: {error}") from error
-    return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return data
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:
     """The record in `data`. Raises LineageError that says what is wrong with it."""
     try:
-        if b"NaN" in data or b"Infinity" in data:  # the words may stand in a text
-            json.loads(data, parse_constant=_refuse)
-        return cast(T, getattr(_file(kind).model_validate_json(data), kind))
-    except ValueError as error:
-        first = str(error).strip().split("\n")
-        raise LineageError(f"{kind}.json is not valid: {'; '.join(first[:3])}") from error
+        body = _loaded(data)
+        if not isinstance(body, dict) or body.keys() != {"version", kind} or body["version"] != VERSION:
+            raise ValueError(f"it is no object of version {VERSION} with the key {kind}")
+        record: T = parse(KINDS[kind], body[kind])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise LineageError(f"{kind}.json is not valid: {str(error)[:500]}") from error
+    return record
 
 
 def export(kind: str) -> dict[str, Any]:
     """The JSON schema of one kind of file."""
-    inner = _adapter(kind).json_schema()
+    from pydantic import TypeAdapter
+
+    inner = _without_titles(TypeAdapter(KINDS[kind]).json_schema())
     definitions = inner.pop("$defs", {})
+    for found in (inner, *definitions.values()):
+        if found.get("properties", {}).pop("more", None):  # its items stand beside the other keys
+            found["additionalProperties"] = True
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"ksflow {kind}.json",
@@ -65,23 +73,33 @@ def export(kind: str) -> dict[str, Any]:
     }
 
 
+def _without_titles(schema: Any) -> Any:
+    """The schema without the titles that pydantic makes of names."""
+    if isinstance(schema, list):
+        return [_without_titles(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without_titles(item) for key, item in schema.items() if key != "title" or isinstance(item, dict)}
+
+
+def _lines(schema: Any, indent: str = "") -> str:
+    """As JSON, with what fits on a line on one."""
+    line = json.dumps(schema)
+    if len(line) + len(indent) <= _WIDTH or not isinstance(schema, dict):
+        return line
+    inner = indent + " "
+    items = (f"{inner}{json.dumps(key)}: {_lines(item, inner)}" for key, item in schema.items())
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+
+
+def _loaded(data: bytes) -> Any:
+    return json.loads(data, parse_constant=_refuse)
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number")
 
 
-@cache
-def _adapter(kind: str) -> TypeAdapter[Any]:
-    return TypeAdapter(KINDS[kind])
-
-
-@cache
-def _file(kind: str) -> type[BaseModel]:
-    """What a whole file of this kind is."""
-    fields: dict[str, Any] = {"version": (Literal[1], ...), kind: (KINDS[kind], ...)}
-    return create_model(kind, __config__={"extra": "forbid", "strict": True}, **fields)
-
-
 if __name__ == "__main__":
     for name in KINDS:
-        text = json.dumps(export(name), indent=1) + "\n"
-        shipped("schemas", f"{name}.json").write_text(text)
+        shipped("schemas", f"{name}.json").write_text(_lines(export(name)) + "\n")

@@ -170,7 +170,8 @@ class Trial(Record):
     @property
     def repeats(self) -> str:
         """The earlier trial of the same form whose verdict was taken over; empty where it was judged itself."""
-        return str(self.evaluation.evidence.get("repeat", {}).get("of", "")) if self.evaluation else ""
+        repeat = self.evaluation.evidence.repeat if self.evaluation else None
+        return repeat.of if repeat else ""
 
     @property
     def verdict(self) -> str:

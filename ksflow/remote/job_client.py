@@ -131,16 +131,6 @@ def _checked(found: Evaluation, problem: Problem, judge: str, fingerprint: str) 
     score = problem.aggregate(timing.us for timing in found.timings) if found.accepted else None
     if score is not None and abs(score - (found.score_us or 0.0)) > 1e-3 + 1e-6 * score:
         raise InvalidFile("its score is not that of its times")
-    evidence = found.evidence
-    rows = evidence.get("against", [])
-    claim = evidence.get("claim")
-    if not isinstance(rows, list) or not all(map(_row, [*rows, *([claim] if claim else [])])):
+    if {"against", "claim"} & found.evidence.more.keys():
         raise InvalidFile("its evidence has ratios that are none")
     return replace(found, target=fingerprint)
-
-
-def _row(row: object) -> bool:
-    """Whether it is how a kernel did beside another."""
-    if not isinstance(row, dict) or type(row.get("id")) is not str:
-        return False
-    return all(type(row.get(name)) in (int, float) for name in ("speedup", "low", "high"))

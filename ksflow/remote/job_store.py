@@ -21,14 +21,11 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TypeVar
 
-from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial
+from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial, parse, plain
 
 VERSION = 1
 LARGEST = 16 << 20
@@ -92,7 +89,7 @@ class JobStore:
 
     def post(self, job: Job) -> str:
         """Put a job up, unless it is, or its result is there; its id."""
-        body = asdict(job)
+        body = plain(job)
         base, attempt = _digest(body), 0
         while (self.taken / f"{base}-{attempt}.json").exists():
             attempt += 1
@@ -115,7 +112,7 @@ class JobStore:
 
     def answer(self, name: str, evaluation: Evaluation) -> None:
         """Put a result up. ValueError where the evaluation is no JSON, or too large."""
-        body = asdict(evaluation)
+        body = plain(evaluation)
         write(self.results / f"{name}.json", {"version": VERSION, "id": name, "digest": _digest(body), "result": body})
 
     def result(self, name: str) -> Evaluation | None:
@@ -207,51 +204,6 @@ def _finite(text: str) -> float:
 
 def _parsed(kind: type[T], value: object) -> T:
     try:
-        return record(kind, value)
+        return parse(kind, value)
     except (ValueError, TypeError) as error:
         raise InvalidFile(f"not a {kind.__name__.lower()}: {error}") from error
-
-
-def record(kind: type[T], value: object) -> T:
-    """The frozen dataclass in a JSON object, its types taken literally. ValueError or TypeError says what is wrong."""
-    if not isinstance(value, dict):
-        raise TypeError(f"{kind.__name__} is an object, not {type(value).__name__}")
-    hints = get_type_hints(kind)
-    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    if unknown := value.keys() - names:
-        raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
-    return kind(**{name: _fit(hints[name], item, f"{kind.__name__}.{name}") for name, item in value.items()})
-
-
-def _fit(kind: Any, value: Any, at: str) -> Any:
-    """The value as that type. TypeError where it is of another."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if isinstance(kind, UnionType):
-        return _one_of(inner, value, at)
-    if origin is tuple and type(value) is list:
-        return tuple(_fit(inner[0], item, at) for item in value)
-    if origin in (Mapping, dict) and type(value) is dict:
-        return {name: _fit(inner[1], item, at) for name, item in value.items()}
-    if origin is None and is_dataclass(kind):
-        return record(kind, value)  # type: ignore[arg-type]
-    return _plain(kind, value, at)
-
-
-def _one_of(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
-    exact = [kind for kind in kinds if type(value) is kind]
-    for kind in [*exact, *kinds]:
-        with contextlib.suppress(TypeError):
-            return _fit(kind, value, at)
-    raise TypeError(f"{at}: {type(value).__name__} is none of {', '.join(str(kind) for kind in kinds)}")
-
-
-def _plain(kind: Any, value: Any, at: str) -> Any:
-    if kind is Any:
-        return value
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise TypeError(f"{at} is {getattr(kind, '__name__', kind)}, not {type(value).__name__}")
-    return value

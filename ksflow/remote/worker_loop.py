@@ -20,7 +20,7 @@ from ksflow.errors import ConfigError, KsflowError, StageError, boundary
 from ksflow.hardware.target import default_target, detect, fits, single_gpu_environment, visible_gpus
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.records import Evaluation, Target, Verdict
+from ksflow.records import Evaluation, Evidence, Target, Verdict
 from ksflow.remote import job_locks, worker_payload
 from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, read, write
 
@@ -202,12 +202,14 @@ class Worker:
 
     def _answer(self, name: str, evaluation: Evaluation, took: float) -> None:
         worker = {"host": self._me["host"], "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
-        evidence = {**evaluation.evidence, "worker": worker}
+        more = {**evaluation.evidence.more, "worker": worker}
         try:
-            self.spool.answer(name, replace(evaluation, evidence=evidence))
+            self.spool.answer(name, evaluation.with_evidence(more=more))
         except ValueError as error:
             reason = f"the verdict cannot be written: {error}"
-            harness = Evaluation(Verdict.HARNESS, reason, evidence={"worker": worker}, judge=evaluation.judge)
+            harness = Evaluation(
+                Verdict.HARNESS, reason, evidence=Evidence(more={"worker": worker}), judge=evaluation.judge
+            )
             self.spool.answer(name, harness)
 
     def _judge_for(self, wanted: Target) -> LocalJudge:

@@ -8,27 +8,27 @@ from ksflow.report.evidence import spread_us
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Agreement:
     """What was found, in words, and whether the record holds."""
 
     holds: bool
     words: tuple[str, ...]
 
 
-def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Comparison:
+def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
     """The record against a new judgement: the verdict, and where both were made under one key the time."""
     same = record.verdict is now.verdict
     verdicts = f"verdict: {record.verdict.value} on record, {now.verdict.value} now"
     changed = Key(now.problem, now.judge, now.target).changed(record)
     if changed:
         stale = f"the record is stale ({changed} changed since): only the verdicts are compared"
-        return Comparison(same, (stale, verdicts))
+        return Agreement(same, (stale, verdicts))
     if not (same and now.accepted):
-        return Comparison(same, (verdicts,))
+        return Agreement(same, (verdicts,))
     fine, times = _times(problem, record, now)
     if not fine and (beside := _beside(record, now)):
-        return Comparison(beside[0], (verdicts, times, beside[1]))
-    return Comparison(fine, (verdicts, times))
+        return Agreement(beside[0], (verdicts, times, beside[1]))
+    return Agreement(fine, (verdicts, times))
 
 
 def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[bool, str]:
@@ -43,16 +43,15 @@ def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[bool,
 
 def _beside(record: Evaluation, now: Evaluation) -> tuple[bool, str] | None:
     """The machine may be slower today as a whole: speed-ups over the same kernels tell."""
-    rows = {row["id"]: row for row in now.evidence.get("against", ())}
-    both = [(row, rows[row["id"]]) for row in record.evidence.get("against", ()) if row["id"] in rows]
+    both = [(row, new) for row in record.evidence.against if (new := now.beside(row.id))]
     if not both:
         return None
-    fine = all(new["high"] * BETTER_BY >= old["low"] for old, new in both)
-    words = "; ".join(f"x{old['speedup']:.3g} then and x{new['speedup']:.3g} now over {old['id']}" for old, new in both)
+    fine = all(new.high * BETTER_BY >= old.low for old, new in both)
+    words = "; ".join(f"x{old.speedup:.3g} then and x{new.speedup:.3g} now over {old.id}" for old, new in both)
     return fine, f"side by side: {words}: {'within noise or better' if fine else 'less than on record'}"
 
 
 def _noise(evaluation: Evaluation) -> float:
     """How far the control was from 1, as a factor."""
-    control = evaluation.claim.get("control")
-    return math.exp(abs(math.log(control["speedup"]))) if control else 1.0
+    control = evaluation.claim and evaluation.claim.control
+    return math.exp(abs(math.log(control.speedup))) if control else 1.0

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from ksflow.records import Json, Trial
-from ksflow.report import evidence
+from ksflow.records import Comparison, Trial
 
 _SPELLED = {"torch": "PyTorch", "numpy": "NumPy"}
 
@@ -19,20 +18,20 @@ def called(baseline: Trial) -> str:
     return _SPELLED.get(name, name) or baseline.id
 
 
-def beside(trial: Trial, baselines: Iterable[Trial]) -> list[tuple[Trial, Json]]:
+def beside(trial: Trial, baselines: Iterable[Trial]) -> list[tuple[Trial, Comparison]]:
     """The baselines that it was timed beside, each with the row that says so; the least speed-up first."""
     rows = [(one, trial.evaluation.beside(one.id)) for one in baselines if trial.evaluation and one.id != trial.id]
-    return sorted(((one, row) for one, row in rows if row), key=lambda pair: float(pair[1]["speedup"]))
+    return sorted(((one, row) for one, row in rows if row), key=lambda pair: pair[1].speedup)
 
 
 def speedup(trial: Trial, baselines: Iterable[Trial]) -> float | None:
     """Over the baseline that it beats by least; None where it was timed beside none."""
-    return next((float(row["speedup"]) for _, row in beside(trial, baselines)), None)
+    return next((row.speedup for _, row in beside(trial, baselines)), None)
 
 
 def claim(trial: Trial, baselines: Iterable[Trial]) -> str:
     """`x4.82 [4.71, 4.9] over NumPy`; empty where it was timed beside no baseline."""
-    return next((f"{evidence.ratio(row)} over {called(one)}" for one, row in beside(trial, baselines)), "")
+    return next((f"{row} over {called(one)}" for one, row in beside(trial, baselines)), "")
 
 
 def headline(best: Trial, baselines: tuple[Trial, ...]) -> str:

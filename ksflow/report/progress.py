@@ -91,7 +91,7 @@ def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
     if trial is None:
         return {"round": session.rounds + 1}
     found = trial.evaluation
-    broken = {"log": found.evidence.get("log")} if found and found.verdict is Verdict.HARNESS else {}
+    broken = {"log": found.evidence.log} if found and found.verdict is Verdict.HARNESS else {}
     return {
         **broken,
         "round": session.rounds + 1,
@@ -118,5 +118,5 @@ def _line(trial: Trial, session: Session, width: int) -> Text:
 
 def _beside(trial: Trial) -> str:
     """How it did beside the kernel that was the best when it was judged."""
-    row = next(iter(trial.evaluation.evidence.get("against", ())), None) if trial.evaluation else None
-    return f"x{row['speedup']:.2f} over {row['id']}" if row else ""
+    row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
+    return f"x{row.speedup:.2f} over {row.id}" if row else ""

@@ -195,7 +195,7 @@ def _sure(best: Trial, baseline: Trial) -> float | None:
     """The least speed-up that was shown; no more than 1 where the judge could not rank the kernel."""
     assert best.evaluation is not None
     row = best.evaluation.beside(baseline.id)
-    found = float(row["low"]) if row else speedup(best, (baseline,))
+    found = row.low if row else speedup(best, (baseline,))
     return min(found, 1.0) if found and best.evaluation.unranked else found
 
 

@@ -15,7 +15,7 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
-from ksflow.records import Approval, Cost, Json, Origin, Population, Problem, Trial, duel
+from ksflow.records import Approval, Comparison, Cost, Evidence, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, headline, spending
 from ksflow.session.schedule import Outcome
 
@@ -248,11 +248,11 @@ def _scores(
     return table
 
 
-def _ratio(row: Json | None, wide: bool) -> str:
+def _ratio(row: Comparison | None, wide: bool) -> str:
     """A speed-up, in a wide window with its interval."""
     if row is None:
         return ""
-    return evidence.ratio(row) if wide else f"x{row['speedup']:.3g}"
+    return str(row) if wide else f"x{row.speedup:.3g}"
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
@@ -262,12 +262,9 @@ def _notes(trial: Trial, approval: Approval | None) -> list[str]:
 
 
 def _confirmed(best: Trial) -> str:
-    found = best.evaluation.evidence if best.evaluation else {}
-    doubt = f"unconfirmed beside the runner-up: {found['unconfirmed']}\n" if found.get("unconfirmed") else ""
-    parts = [
-        f"{evidence.ratio(row)} over {row['id']}{' (a tie)' if row['low'] < 1 < row['high'] else ''}"
-        for row in found.get("against", ())
-    ]
+    found = best.evaluation.evidence if best.evaluation else Evidence()
+    doubt = f"unconfirmed beside the runner-up: {found.unconfirmed}\n" if found.unconfirmed else ""
+    parts = [evidence.over(row, row.id) for row in found.against]
     return f"{doubt}timed again side by side: {best.id} is {', '.join(parts)}" if parts else doubt.strip()
 
 
@@ -289,5 +286,5 @@ def _doubt(first: Trial, best: Trial) -> str:
         return f"that could not be told side by side ({found.unranked})"
     if found.row is None:
         return "the two were not timed side by side, and scores from different moments decide nothing this close"
-    slower = "slower" if found.row["high"] < 1 else "not faster for sure"
-    return f"side by side it was {evidence.ratio(found.row)} over it: {slower}"
+    slower = "slower" if found.row.high < 1 else "not faster for sure"
+    return f"side by side it was {found.row} over it: {slower}"

@@ -42,7 +42,7 @@ def what(trial: Trial, width: int) -> str:
     idea = trial.experiment.description if trial.experiment else trial.name
     unranked = f"unranked: {found.unranked}" if found and found.unranked else ""
     repeat = f"the code of {trial.repeats}" if trial.repeats else ""
-    cached = f"judged on {found.evidence['cached']['date'][:10]}" if found and "cached" in found.evidence else ""
+    cached = f"judged on {found.evidence.cached.date[:10]}" if found and found.evidence.cached else ""
     text = " ".join(" | ".join(part for part in (repeat, unranked, idea, reason, cached) if part).split())
     return text if len(text) <= width else f"{text[: width - 1]}…"
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ksflow import evaluation as judging
 from ksflow.loop import Lab
-from ksflow.records import Evaluation, Json, Trial, Verdict
+from ksflow.records import Evaluation, Trial, Verdict
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""
@@ -36,7 +36,7 @@ def confirm(lab: Lab, baselines: Callable[[], tuple[Trial, ...]], interrupted: C
 def _was_slower(best: Trial, other: Trial) -> bool:
     """Whether it was slower for sure when it was last timed beside another."""
     row = best.evaluation.beside(other.id) if best.evaluation else None
-    return bool(row and row["high"] < 1)
+    return row is not None and row.high < 1
 
 
 def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> None:
@@ -46,20 +46,17 @@ def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tu
     now, before = _compare(lab, best, rivals, baselines), best.evaluation
     if now.accepted and now.unranked:  # the machine was busy for a moment
         now = _compare(lab, best, rivals, baselines)
-    if "renewed" in before.evidence:
-        now = replace(now, evidence={**now.evidence, "renewed": before.evidence["renewed"]})
+    now = now.with_evidence(renewed=before.evidence.renewed)
     if now.verdict is Verdict.HARNESS:
         lab.control.watch(f"not confirmed: {now.reason}", None)
         return
     label = "confirmed" if now.accepted else "refuted"
     if now.accepted and now.unranked:
         ids = {trial.id for trial in baselines}
-        rows = [row for row in _against(before, now) if row["id"] in ids]
-        rows = list({row["id"]: row for row in (*_against(before), *rows)}.values())
-        label, unconfirmed = "unconfirmed", {"unconfirmed": now.unranked, "against": rows}
-        now = replace(before, evidence={**before.evidence, **unconfirmed})
+        rows = before.evidence.joined(row for row in now.evidence.against if row.id in ids)
+        label, now = "unconfirmed", before.with_evidence(unconfirmed=now.unranked, against=rows)
     elif now.accepted:
-        now = replace(now, evidence={**now.evidence, "against": _against(before, now)})
+        now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
     lab.lineage.evaluate(replace(best, evaluation=now), label)
 
 
@@ -71,7 +68,7 @@ def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     again = _judged(lab, best, baselines)
     if not again.accepted and again.verdict is not Verdict.HARNESS:
         return again
-    return replace(now, evidence={**now.evidence, "against": _against(again, now)})
+    return now.with_evidence(against=again.evidence.joined(now.evidence.against))
 
 
 def _judged(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
@@ -81,9 +78,3 @@ def _judged(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
         evaluation = judging.verdict(lab.problem, lab.evaluate, trial.kernel, against)
     lab.lineage.record_verdict(trial, evaluation)
     return evaluation
-
-
-def _against(*evaluations: Evaluation) -> list[Json]:
-    """The rows of all, of several about the same trial the one of the last evaluation."""
-    rows = (row for evaluation in evaluations for row in evaluation.evidence.get("against", ()))
-    return list({row["id"]: row for row in rows}.values())

@@ -340,7 +340,7 @@ class Session:
         if trial.repeats:
             self.repeats += 1
             self._counts.dispatched -= 1
-        elif trial.evaluation is None or "renewed" not in trial.evaluation.evidence:
+        elif trial.evaluation is None or trial.evaluation.evidence.renewed is None:
             self.judged += 1
 
     def _announce(self, what: str) -> None:

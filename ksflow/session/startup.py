@@ -109,4 +109,4 @@ def _revalidate(lab: Lab, seeds: tuple[Seed, ...]) -> None:
     for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
         if was and not lab.control.stop():
-            loop.judge(lab, trial, {"renewed": revalidate.before(was)})
+            loop.judge(lab, trial, revalidate.before(was))

@@ -14,7 +14,7 @@ from itertools import permutations
 from math import prod
 from random import Random
 
-from ksflow.records import Population, Trial, Verdict, base_of
+from ksflow.records import Population, Trial, Verdict, base_of, plain
 from ksflow.source.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
@@ -224,9 +224,8 @@ def point(trial: Trial, config: Config) -> Point:
     if evaluation is None or evaluation.verdict is Verdict.HARNESS:
         return Point(trial.id, config, None, False)
     if evaluation.accepted:
-        artefact = str(evaluation.evidence.get("artefact", ""))
-        return Point(trial.id, config, evaluation.score_us, False, artefact=artefact)
-    words = f"{evaluation.reason} {evaluation.evidence}"[:_WORDS]
+        return Point(trial.id, config, evaluation.score_us, False, artefact=evaluation.evidence.artefact)
+    words = f"{evaluation.reason} {plain(evaluation.evidence)}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
     return Point(trial.id, config, None, True, named, _stated(evaluation.reason, config))
 

@@ -13,7 +13,21 @@ from pathlib import Path
 
 from ksflow.compilers.commands import CommandRunner
 from ksflow.errors import ConfigError
-from ksflow.records import Evaluation, Json, Kernel, Problem, Target, Timing, Trial, Verdict
+from ksflow.records import (
+    Claim,
+    Comparison,
+    Evaluation,
+    Evidence,
+    Json,
+    Kernel,
+    Problem,
+    Ratio,
+    Target,
+    Timing,
+    Trial,
+    Verdict,
+    parse,
+)
 
 _VERSION = 1
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -89,18 +103,18 @@ class CommandEvaluator:
                     samples[name].append(found)
         mine = samples.pop("")
         score = statistics.median(mine)
-        rows = [_row(name, mine, theirs) for name, theirs in samples.items() if len(theirs) == len(mine)]
-        evidence |= {"said": _said(problem, score), "against": rows}
-        if rows:
-            evidence["claim"] = _claim(rows[0], mine)
-        return self._verdict(Verdict.ACCEPT, "", evidence, (Timing("bench", score, tuple(mine)),))
+        rows = tuple(_row(name, mine, theirs) for name, theirs in samples.items() if len(theirs) == len(mine))
+        claim = _claim(rows[0], mine) if rows else None
+        told = Evidence(against=rows, claim=claim, more={**evidence, "said": _said(problem, score)})
+        return self._verdict(Verdict.ACCEPT, "", told, (Timing("bench", score, tuple(mine)),))
 
     def _verdict(
-        self, verdict: Verdict, reason: str, evidence: Json | None = None, timings: tuple[Timing, ...] = ()
+        self, verdict: Verdict, reason: str, found: Evidence | Json, timings: tuple[Timing, ...] = ()
     ) -> Evaluation:
+        evidence = found if isinstance(found, Evidence) else parse(Evidence, found)
         score = round(timings[0].us, 6) if timings else None
         line = " ".join(reason.split())[:500]
-        return Evaluation(verdict, line, score, timings, evidence or {}, self.level, self.fingerprint, judge=self.judge)
+        return Evaluation(verdict, line, score, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
 
 def _figure(problem: Problem, log: str) -> float | None:
@@ -121,11 +135,11 @@ def _said(problem: Problem, score: float) -> str:
     return f"{score:.6g} us, lower is better"
 
 
-def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Json:
+def _row(name: str, mine: Sequence[float], theirs: Sequence[float]) -> Comparison:
     """How much faster than another: the median of the turns' ratios, with its interval."""
     ratios = [other / own for own, other in zip(mine, theirs, strict=True)]
     low, high = _interval(ratios)
-    return {"id": name, "speedup": round(statistics.median(ratios), 4), "low": round(low, 4), "high": round(high, 4)}
+    return Comparison(id=name, speedup=round(statistics.median(ratios), 4), low=round(low, 4), high=round(high, 4))
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -135,14 +149,21 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return found[0], found[-1]
 
 
-def _claim(row: Json, mine: Sequence[float]) -> Json:
+def _claim(row: Comparison, mine: Sequence[float]) -> Claim:
     """About the incumbent, with the kernel's own turns as the control."""
     low, high = (value / statistics.median(mine) for value in _interval(mine))
-    control = {"speedup": 1.0, "low": round(low, 4), "high": round(high, 4)}
-    ranked = control["high"] / control["low"] <= _STEADY
-    why = "" if ranked else f"its own times are up to {control['high'] / control['low']:.2f} times apart"
-    faster = row["low"] > 1 and row["speedup"] > control["high"]
-    return {**row, "faster": faster, "control": control, "ranked": ranked, "why": why}
+    control = Ratio(speedup=1.0, low=round(low, 4), high=round(high, 4))
+    ranked = control.high / control.low <= _STEADY
+    return Claim(
+        id=row.id,
+        speedup=row.speedup,
+        low=row.low,
+        high=row.high,
+        faster=row.low > 1 and row.speedup > control.high,
+        control=control,
+        ranked=ranked,
+        why="" if ranked else f"its own times are up to {control.high / control.low:.2f} times apart",
+    )
 
 
 def _reason(log: str) -> str:

@@ -3,7 +3,21 @@
 They come from a landscape: recorded configurations in a file, or a made-up one (`ksflow.source.landscape`).
 """
 
-from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Verdict, geomean
+from dataclasses import replace
+
+from ksflow.records import (
+    Claim,
+    Comparison,
+    Evaluation,
+    Evidence,
+    Kernel,
+    Problem,
+    Ratio,
+    Timing,
+    Trial,
+    Verdict,
+    geomean,
+)
 from ksflow.source.landscape import Landscape
 
 
@@ -19,23 +33,24 @@ class FakeEvaluator:
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A pure function of the kernel's text, the problem's cases and seeds, and the seed."""
         answer = self._landscape(problem, kernel)
-        evidence: Json = {"fake": True}
+        evidence = Evidence(more={"fake": True})
         if answer.verdict is not Verdict.ACCEPT:
             return Evaluation(
                 answer.verdict, answer.reason, None, (), evidence, "none", self.fingerprint, judge=self.judge
             )
-        rows: list[Json] = []
+        rows = []
         for trial in against:
             other = self._landscape(problem, trial.kernel) if trial.kernel else None
             if other and other.us:
                 speedup = geomean(b / a for a, b in zip(answer.us, other.us, strict=True))
                 low, high = round(speedup * 0.99, 4), round(speedup * 1.01, 4)
-                rows.append({"id": trial.id, "speedup": round(speedup, 4), "low": low, "high": high})
-        evidence["against"] = rows
+                rows.append(Comparison(id=trial.id, speedup=round(speedup, 4), low=low, high=high))
+        claim = None
         if rows:
-            control = {"speedup": 1.0, "low": 0.99, "high": 1.01}
-            faster = rows[0]["low"] > 1.01
-            evidence["claim"] = {**rows[0], "faster": faster, "control": control, "ranked": True, "why": ""}
+            row, control = rows[0], Ratio(speedup=1.0, low=0.99, high=1.01)
+            faster = row.low > control.high
+            claim = Claim(id=row.id, speedup=row.speedup, low=row.low, high=row.high, faster=faster, control=control)
+        evidence = replace(evidence, against=tuple(rows), claim=claim)
         timings = tuple(
             Timing(case.name, us, (us,), us) for case, us in zip(problem.benchmarks, answer.us, strict=True)
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.records import Evaluation, Json, Kernel, Problem, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
 from ksflow.remote.popcorn_lint import fault
@@ -108,7 +108,7 @@ class PopcornEvaluator:
     def _passed(self, problem: Problem, answer: Answer, evidence: Json) -> Evaluation:
         if self.mode == "test":
             reason = "right on the service's tests; evaluator.mode=benchmark has it timed"
-            return self._made(Evaluation(Verdict.UNTIMED, reason, evidence=evidence))
+            return self._made(Evaluation(Verdict.UNTIMED, reason, evidence=parse(Evidence, evidence)))
         timed: tuple[Timing, ...] | str = results.timings(answer.runs["benchmark"], problem)
         if isinstance(timed, str):
             return self._failed(Verdict.HARNESS, timed, evidence)
@@ -118,11 +118,11 @@ class PopcornEvaluator:
             if ranked is None:
                 return self._failed(Verdict.HARNESS, "the service ranked it without a score", evidence)
             evidence["benchmarks_us"], score = round(score, 3), ranked
-        return self._made(Evaluation(Verdict.ACCEPT, "", round(score, 3), timed, evidence))
+        return self._made(Evaluation(Verdict.ACCEPT, "", round(score, 3), timed, parse(Evidence, evidence)))
 
     def _failed(self, verdict: Verdict, reason: str, evidence: Json) -> Evaluation:
         line = " ".join(reason.split())[:500]
-        return self._made(Evaluation(verdict, line, evidence=evidence))
+        return self._made(Evaluation(verdict, line, evidence=parse(Evidence, evidence)))
 
     def _made(self, evaluation: Evaluation) -> Evaluation:
         return replace(evaluation, isolation="remote", target=self.fingerprint, judge=self.judge)

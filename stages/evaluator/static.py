@@ -6,6 +6,7 @@ device shows.
 """
 
 import re
+from dataclasses import replace
 from functools import cached_property
 
 from ksflow import compilers
@@ -13,7 +14,18 @@ from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
 from ksflow.judge.bench import Emulator
 from ksflow.processes.child_environment import child_environment
-from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import (
+    DEVICE_LANGUAGES,
+    CompiledKernel,
+    Evaluation,
+    Evidence,
+    Kernel,
+    Problem,
+    Target,
+    Trial,
+    Verdict,
+    parse,
+)
 from ksflow.sandbox.levels import probe
 
 _VERSION = 1
@@ -47,23 +59,22 @@ class StaticEvaluator:
         made = compilers.build(problem, kernel, self.target, child_environment({}))
         if made.reason:
             verdict = Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE
-            return self._verdict(verdict, made.reason, {"log": made.log})
-        evidence: Json = {"made": made.mode}
-        if made.resources:
-            evidence["compiler"] = list(made.resources)
-        if made.log:
-            evidence["log"] = made.log
+            return self._verdict(verdict, made.reason, Evidence(log=made.log))
+        compiled = parse(tuple[CompiledKernel, ...], list(made.resources))
+        evidence = Evidence(made=made.mode, compiler=compiled, log=made.log)
         try:
             found = self._emulator(problem, kernel, self.target.march)
         except ValueError as error:
-            evidence["emulated"] = f"not emulated: {error}"
-            return self._verdict(Verdict.UNTIMED, f"{self._summary(made)}; nothing was timed", evidence)
+            evidence = replace(evidence, emulated=f"not emulated: {error}")
+            return self._verdict(Verdict.UNTIMED, f"{self._summary(made, compiled)}; nothing was timed", evidence)
         if found.verdict is not Verdict.UNTIMED:
             why = f"emulated on the CPU: {_emulators_word(found)}"
-            return self._verdict(found.verdict, why, {**found.evidence, **evidence})
-        evidence |= {"emulated": "right on the CPU at small shapes", "checked": found.evidence.get("checked", [])}
+            log = made.log or found.evidence.log
+            found = found.with_evidence(made=made.mode, compiler=compiled, log=log)
+            return self._verdict(found.verdict, why, found.evidence)
+        evidence = replace(evidence, emulated="right on the CPU at small shapes", checked=found.evidence.checked)
         return self._verdict(
-            Verdict.UNTIMED, f"{self._summary(made)}; right where emulated; nothing was timed", evidence
+            Verdict.UNTIMED, f"{self._summary(made, compiled)}; right where emulated; nothing was timed", evidence
         )
 
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
@@ -79,28 +90,28 @@ class StaticEvaluator:
     def _what(self) -> str:
         return f"{self.target.name} ({self.target.march})"
 
-    def _summary(self, made: compilers.BuildResult) -> str:
+    def _summary(self, made: compilers.BuildResult, compiled: tuple[CompiledKernel, ...]) -> str:
         """Of the kernel with the most registers, which is the one that matters."""
-        rows = [row for row in made.resources if "registers" in row]
+        rows = [row for row in compiled if row.registers is not None]
         if not rows:
             return "host mode: it is compiled when it runs" if made.mode == "host" else f"compiled for {self._what}"
-        row = max(rows, key=lambda row: int(row["registers"]))
+        row = max(rows, key=lambda row: row.registers or 0)
         unit = "VGPRs" if self.target.march.startswith("gfx") else "registers"
-        parts = [f"{row['registers']} {unit}"]
-        if row.get("spill_bytes"):
-            parts.append(f"{row['spill_bytes']} bytes spilled")
-        if "threads" in row:
-            found = occupancy(self.target.march, row["threads"], row["registers"], row["shared_bytes"])
+        parts = [f"{row.registers} {unit}"]
+        if row.spill_bytes:
+            parts.append(f"{row.spill_bytes} bytes spilled")
+        if row.threads is not None:
+            found = occupancy(self.target.march, row.threads, row.registers or 0, row.shared_bytes or 0)
             parts += [f"occupancy {found.warps} of {found.most}"] if found else []
-        name = f"{row['kernel']} " if len({row["kernel"] for row in rows}) > 1 else ""
+        name = f"{row.kernel} " if len({row.kernel for row in rows}) > 1 else ""
         return f"compiled for {self.target.march}: {name}{', '.join(parts)}"
 
-    def _verdict(self, verdict: Verdict, reason: str, evidence: Json | None = None) -> Evaluation:
+    def _verdict(self, verdict: Verdict, reason: str, evidence: Evidence = Evidence()) -> Evaluation:  # noqa: B008
         line = " ".join(reason.split())[:500]
-        return Evaluation(verdict, line, None, (), evidence or {}, self.level, self.fingerprint, judge=self.judge)
+        return Evaluation(verdict, line, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
 
 
 def _emulators_word(found: Evaluation) -> str:
     """What the emulator said last before it gave up, where it did, in place of the signal that it gave up with."""
-    said = re.findall(r"^emulator: (.+)$", str(found.evidence.get("log", "")), re.MULTILINE)
+    said = re.findall(r"^emulator: (.+)$", found.evidence.log, re.MULTILINE)
     return found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason

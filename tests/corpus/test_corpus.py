@@ -16,7 +16,7 @@ import pytest
 from ksflow.hardware import target
 from ksflow.home import cache
 from ksflow.problem import loader as problems
-from ksflow.records import Evaluation, Limits, Origin, Problem, Trial, Verdict
+from ksflow.records import Evaluation, Limits, Origin, Problem, Trial, Verdict, plain
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 from . import host
@@ -50,7 +50,7 @@ class Court:
         words = self._words(problem, mark)
         rivals = (Trial("00001", Origin.SEED, kernel=kernel(path, specimen.problem, words)) for path in against)
         result = self.evaluator(problem, kernel(specimen.path, specimen.problem, words), tuple(rivals))
-        text = json.dumps([result.reason, result.evidence], allow_nan=False)
+        text = json.dumps([result.reason, plain(result.evidence)], allow_nan=False)
         assert self.secret.read_text().strip() not in text
         assert result.verdict is not Verdict.HARNESS, text
         assert not _broken(specimen, result), f"tests nothing: {result.reason}"
@@ -176,9 +176,9 @@ def _seems_faster(court: Court, specimen: Specimen, mark: str) -> bool:
     result = court.judge(specimen, mark, specimen.twin)
     if result.score_us is None:
         return False
-    assert result.evidence["against"], f"its twin was not timed: {result.evidence}"
-    row = result.evidence["against"][0]
-    return row["low"] > _NOISE and result.score_us * (row["speedup"] - 1) > _NOISE_US
+    assert result.evidence.against, f"its twin was not timed: {result.evidence}"
+    row = result.evidence.against[0]
+    return row.low > _NOISE and result.score_us * (row.speedup - 1) > _NOISE_US
 
 
 def _broken(specimen: Specimen, result: Evaluation) -> bool:

@@ -70,8 +70,8 @@ def test_exit_codes_are_the_verdict_and_the_pattern_is_the_score(repo: Path) -> 
     incumbent = Trial("00001", Origin.SEED, kernel=problem.seeds[0].kernel, evaluation=before, name="sum.cpp")
     found = judged(problem, FAST, incumbent)
     assert found.score_us == 10.0
-    assert [found.claim[key] for key in ("faster", "ranked", "speedup")] == [True, True, 4.0]
-    assert found.evidence["time"] == "self-reported by the benchmark"
+    assert (found.claim.faster, found.claim.ranked, found.claim.speedup) == (True, True, 4.0)
+    assert found.evidence.more["time"] == "self-reported by the benchmark"
     wrong = judged(problem, FAST.replace("return s", "return 1"))
     assert (wrong.verdict, wrong.reason) == (Verdict.INCORRECT, "test: error: wrong sum")
     broken = judged(problem, "no C++")
@@ -93,7 +93,7 @@ def test_what_is_shown_says_what_decides_and_no_empty_table(repo: Path) -> None:
 def test_a_rate_is_better_when_it_is_higher(repo: Path) -> None:
     problem = given(repo, better="higher")
     assert judged(problem, SLOW).score_us == 25000.0
-    assert "a rate of 10, higher is better" in judged(problem, FAST).evidence["said"]
+    assert "a rate of 10, higher is better" in judged(problem, FAST).evidence.more["said"]
     assert judged(given(repo, unit="ms"), SLOW).score_us == 40000.0
 
 

@@ -50,8 +50,8 @@ def test_a_right_kernel_is_tested_then_timed(server: PopcornServer, problem: Pro
     assert [(row.case, row.us) for row in found.timings] == [("rows=64 cols=32", 2.0), ("rows=128 cols=32", 8.0)]
     assert found.score_us == pytest.approx(4.0)
     assert (found.isolation, found.judge) == ("remote", "popcorn")
-    assert found.evidence["machine"]["gpu"] == "NVIDIA H100"
-    assert "report of benchmark" in found.evidence["report"]
+    assert found.evidence.more["machine"]["gpu"] == "NVIDIA H100"
+    assert "report of benchmark" in found.evidence.more["report"]
 
 
 def test_there_are_no_ratios_and_it_says_so(server: PopcornServer, problem: Problem, tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_there_are_no_ratios_and_it_says_so(server: PopcornServer, problem: Prob
     old = Trial("00001", Origin.EXPERIMENT, (), idea, kernel=kernel())
     found = judge(server, tmp_path)(problem, kernel(), (old,))
     assert found.accepted
-    assert "against" not in found.evidence
-    assert "scores" in found.evidence["skipped"]["00001"]
+    assert not found.evidence.against
+    assert "scores" in found.evidence.skipped["00001"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_each_kind_of_failure_has_its_verdict(
     assert server.posts == ["/twice/H100/test"]
     assert not list((tmp_path / "desk").glob("*.json"))
     if verdict in (Verdict.COMPILE, Verdict.CRASH):
-        assert reason in found.evidence["log"]
+        assert reason in found.evidence.log
 
 
 def test_a_test_alone_is_not_timed(server: PopcornServer, problem: Problem, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_ranked_submission_is_polled(server: PopcornServer, problem: Problem, 
     assert server.posts == ["/submission/twice/H100/leaderboard"]
     assert found.score_us == pytest.approx(4.0)
     assert [row.us for row in found.timings] == [2.0, 8.0]
-    assert found.evidence["submission"] == 1
+    assert found.evidence.more["submission"] == 1
     assert sum(path.endswith("/submissions/1") for _, path in server.requests) == server.polls + 1
 
 

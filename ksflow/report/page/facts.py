@@ -13,7 +13,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.notes import calibration
-from ksflow.records import Call, Cost, Json, Origin, Population, Trial, base_of, schema, speedup
+from ksflow.records import Call, Cost, Json, Origin, Population, Trial, base_of, plain, schema, speedup
 from ksflow.report import evidence, headline, spending
 from ksflow.report.page.lanes import lanes
 from ksflow.report.words import recorded
@@ -144,9 +144,9 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[st
 
 def _timings(trial: Trial) -> list[Json]:
     found = trial.evaluation
-    rows = {row["case"]: row for row in found.evidence.get("timed", ())} if found else {}
+    intervals = {row.case: row.interval_us for row in found.evidence.timed} if found else {}
     return [
-        {"case": one.case, "us": one.us, "interval_us": rows.get(one.case, {}).get("interval_us")}
+        {"case": one.case, "us": one.us, "interval_us": intervals.get(one.case)}
         for one in (found.timings if found else ())
     ]
 
@@ -155,15 +155,15 @@ def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
     """A row per timed case of the winner: its time, those of the baselines, the chip's limit, the roofline."""
     if best is None or best.evaluation is None:
         return []
-    timed = {row["case"]: row for row in best.evaluation.evidence.get("timed", ())}
-    near = {row["case"]: row for row in best.evaluation.evidence.get("roofline", ())}
+    timed = {row.case: row for row in best.evaluation.evidence.timed}
+    near = {row.case: plain(row) for row in best.evaluation.evidence.roofline}
     others = {one.id: {t.case: t.us for t in one.evaluation.timings} for one in baselines if one.evaluation}
     return [
         {
             "case": timing.case,
             "us": timing.us,
-            "interval_us": timed.get(timing.case, {}).get("interval_us"),
-            "floor_us": timed.get(timing.case, {}).get("floor_us"),
+            "interval_us": timed[timing.case].interval_us if timing.case in timed else None,
+            "floor_us": timed[timing.case].floor_us if timing.case in timed else None,
             "baselines": {name: times.get(timing.case) for name, times in others.items()},
             "roofline": near.get(timing.case),
         }
@@ -212,8 +212,8 @@ def _trust(best: Trial | None) -> Json:
         "isolation": found.isolation,
         "problem": found.problem,
         "unranked": found.unranked,
-        "control": found.claim.get("control"),
-        "upstream": found.evidence.get("upstream"),
+        "control": plain(found.claim.control) if found.claim else None,
+        "upstream": found.evidence.upstream or None,
     }
 
 

@@ -52,8 +52,8 @@ def test_error_is_trimmed_to_what_matters(judge: Judge, own_cache: Path) -> None
     result = judge(toy.cpp("int x = missing;\n" * 500))
     assert result.verdict is Verdict.COMPILE
     assert "'missing' was not declared" in result.reason or "undeclared" in result.reason
-    assert len(result.evidence["log"]) <= 4000
-    assert "tmp-" not in result.evidence["log"]
+    assert len(result.evidence.log) <= 4000
+    assert "tmp-" not in result.evidence.log
     again = judge(toy.cpp("int x = missing;\n" * 500))
     assert again.reason == result.reason
 

@@ -34,10 +34,10 @@ def test_same_text_same_answer(problem: Problem) -> None:
 
 def test_it_says_that_it_is_fake(problem: Problem) -> None:
     result = FakeEvaluator()(problem, tuned(), (toy.trial(tuned(8)),))
-    assert result.evidence["fake"] is True
-    assert result.evidence["against"][0]["id"] == "00001"
-    assert result.evidence["claim"]["id"] == "00001"
-    assert result.evidence["claim"]["faster"] == (result.evidence["against"][0]["low"] > 1.01)
+    assert result.evidence.more["fake"] is True
+    assert result.evidence.against[0].id == "00001"
+    assert result.evidence.claim.id == "00001"
+    assert result.evidence.claim.faster == (result.evidence.against[0].low > 1.01)
     assert result.isolation == "none"
 
 

@@ -21,11 +21,11 @@ import pytest
 from ksflow.compilers import BuildResult
 from ksflow.processes.device_lock import DeviceBusy, lock_device, lock_file
 from ksflow.profiling import ncu, rocprof, sanitizer
-from ksflow.profiling.inspector import AcceptedKernel, Inspector
+from ksflow.profiling.inspector import AcceptedKernel, Findings, Inspector
 from ksflow.profiling.summary import LINES
 from ksflow.profiling.tool_sandbox import ToolResult, program, run
 from ksflow.profiling.workload import WORKLOAD, Workload, smallest, workloads
-from ksflow.records import Kernel, Problem
+from ksflow.records import Claim, Kernel, Problem, SanitizerFinding
 from ksflow.sandbox.levels import PRIVATE, probe
 
 Install = Callable[[str, str], None]
@@ -116,7 +116,7 @@ def test_what_a_kernel_makes_a_tool_say_is_bounded() -> None:
     assert len(page) < 5000
     assert "brought no counters" in ncu.outcome(report(("k" * 200_000, 1000.0, {})), ToolResult(0, ""), 60)["refused"]
     endless = ToolResult(0, f"========= ERROR SUMMARY: {'9' * 10_000} errors")
-    assert "no summary" in sanitizer.outcome("memcheck", endless, 60)["refused"]
+    assert "no summary" in sanitizer.outcome("memcheck", endless, 60).refused
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ report=$2; shift 2; "$@" || exit 1
 [ "$(sort calls | uniq -c | tr -d ' ')" = '3(30000,)' ] && cp "$(dirname "$0")/report.csv" "$report" """,
     )
     found = ncu.profile(add, 60)
-    assert found["tool"] == "Version 2025.3.1.0 (build 36398880)"
-    assert found["case"] == "n30000"
-    assert found.get("page", found).startswith("gemm: 41.2 us, 100% of the time")
+    assert found.tool == "Version 2025.3.1.0 (build 36398880)"
+    assert found.case == "n30000"
+    assert found.page.startswith("gemm: 41.2 us, 100% of the time")
 
 
 def test_a_tool_that_is_missing_says_what_to_install(
@@ -167,7 +167,7 @@ def test_a_tool_that_is_missing_says_what_to_install(
     if shutil.which("ncu", path="/usr/local/cuda/bin") or shutil.which("rocprofv3", path="/opt/rocm/bin"):
         pytest.skip("a vendor's tools are installed in their own folder")
     rows = [ncu.profile(add, 1), rocprof.profile(add, 1), *sanitizer.sanitize([add], 1)]
-    assert ["install" in row["refused"] for row in rows] == [True] * 3
+    assert ["install" in row.refused for row in rows] == [True] * 3
 
 
 @pytest.mark.slow
@@ -340,20 +340,20 @@ UNSUPPORTED = (
 
 
 def test_the_first_finding_names_kernel_thread_and_address() -> None:
-    assert sanitizer.outcome("memcheck", ToolResult(0, MEMCHECK), 60) == {
-        "tool": "memcheck",
-        "errors": 2,
-        "finding": "Invalid __global__ write of size 4 bytes at gemm(const float *, float *, int)+0x70 in gemm.cu:25 "
+    assert sanitizer.outcome("memcheck", ToolResult(0, MEMCHECK), 60) == SanitizerFinding(
+        tool="memcheck",
+        errors=2,
+        finding="Invalid __global__ write of size 4 bytes at gemm(const float *, float *, int)+0x70 in gemm.cu:25 "
         "by thread (232,0,0) in block (3,0,0) Address 0x7f5c92600fa0 is out of bounds "
         "and is 1 bytes after the nearest allocation at 0x7f5c92600000 of size 4000 bytes",
-    }
-    assert sanitizer.outcome("racecheck", ToolResult(0, RACECHECK), 60) == {
-        "tool": "racecheck",
-        "errors": 1,
-        "finding": "Error: Race reported between Write access at gemm(float *)+0xb0 "
+    )
+    assert sanitizer.outcome("racecheck", ToolResult(0, RACECHECK), 60) == SanitizerFinding(
+        tool="racecheck",
+        errors=1,
+        finding="Error: Race reported between Write access at gemm(float *)+0xb0 "
         "and Read access at gemm(float *)+0xc0 [1024 hazards]",
-    }
-    assert sanitizer.outcome("initcheck", ToolResult(0, CLEAN), 60) == {"tool": "initcheck", "errors": 0}
+    )
+    assert sanitizer.outcome("initcheck", ToolResult(0, CLEAN), 60) == SanitizerFinding(tool="initcheck", errors=0)
 
 
 def test_a_sanitizer_that_cannot_look_finds_nothing() -> None:
@@ -363,9 +363,9 @@ def test_a_sanitizer_that_cannot_look_finds_nothing() -> None:
         ("python: cannot execute", "no summary: python: cannot execute"),
     ):
         row = sanitizer.outcome("memcheck", ToolResult(1, output), 60)
-        assert words in row["refused"]
-        assert "errors" not in row
-    assert sanitizer.outcome("memcheck", ToolResult(-9, "", timed_out=True), 9)["refused"] == "it took longer than 9 s"
+        assert words in row.refused
+        assert row.errors is None
+    assert sanitizer.outcome("memcheck", ToolResult(-9, "", timed_out=True), 9).refused == "it took longer than 9 s"
 
 
 def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Workload, tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_every_check_is_run_once_and_a_refusal_ends_it(install: Install, add: Wo
     says.write_text(CLEAN)
     rows = sanitizer.sanitize([add], 60)
     expected = [(tool, index * 10 + 1, add.case) for index, tool in enumerate(sanitizer.TOOLS)]
-    assert [(row["tool"], row.get("errors"), row["case"]) for row in rows] == expected
+    assert [(row.tool, row.errors, row.case) for row in rows] == expected
     says.write_text(UNSUPPORTED)
     assert len(sanitizer.sanitize([add], 60)) == 1
 
@@ -387,7 +387,7 @@ def test_a_check_that_takes_too_long_looks_at_a_smaller_case(install: Install, a
     (tmp_path / "bin/says").write_text(CLEAN)
     install("compute-sanitizer", f"if grep -q tiny {WORKLOAD}; then cat {tmp_path}/bin/says; else sleep 600; fi")
     (row,) = sanitizer.sanitize([add, replace(add, case="tiny")], 5, ["memcheck"])
-    assert row == {"tool": "memcheck", "errors": 0, "case": "tiny"}
+    assert row == SanitizerFinding(tool="memcheck", errors=0, case="tiny")
 
 
 @pytest.fixture
@@ -399,7 +399,7 @@ def gpu() -> Iterator[str]:
 
 
 KERNEL = Kernel("cuda", {"kernel.cu": "// nothing\n"})
-WON = {"claim": {"faster": True}}
+WON = Claim(id="00001", speedup=2.0, low=1.9, high=2.1, faster=True)
 
 
 def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
@@ -411,13 +411,13 @@ def test_winners_are_looked_at_once_and_a_bad_access_is_a_fault_in_strong_mode(
     (tmp_path / "container.json").write_text("{}")
     strong = AcceptedKernel(problem, KERNEL, BuildResult(str(tmp_path / "container.json"), mode="strong"))
     watch = Inspector(profile=False, sanitize=True)
-    assert watch(strong, {}, {}, gpu) == {}
+    assert watch(strong, None, {}, gpu) == Findings()
     found = watch(strong, WON, {}, gpu)
-    assert [row["tool"] for row in found["sanitizer"]] == ["memcheck", "racecheck", "initcheck"]
-    assert found["fault"].startswith("memcheck: 2 errors, the first: Invalid __global__ write")
+    assert [row.tool for row in found.sanitizer] == ["memcheck", "racecheck", "initcheck"]
+    assert found.fault.startswith("memcheck: 2 errors, the first: Invalid __global__ write")
     says.write_text(CLEAN)
     assert watch(strong, WON, {}, gpu) == found
-    assert Inspector(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == {}
+    assert Inspector(profile=True, sanitize=True, platform="emulated")(strong, WON, {}, gpu) == Findings()
 
 
 def test_host_code_is_looked_at_too_and_findings_are_told(
@@ -427,8 +427,8 @@ def test_host_code_is_looked_at_too_and_findings_are_told(
     install("compute-sanitizer", f"cat {tmp_path}/bin/says; cat kernel.py")
     kernel = Kernel("python", {"kernel.py": "# python\n"})
     found = Inspector(profile=False, sanitize=True)(AcceptedKernel(problem, kernel, BuildResult()), WON, {}, gpu)
-    assert [row["errors"] for row in found["sanitizer"]] == [2] * 3
-    assert "fault" not in found
+    assert [row.errors for row in found.sanitizer] == [2] * 3
+    assert not found.fault
 
 
 def test_the_device_is_locked_while_a_tool_runs(install: Install, problem: Problem, tmp_path: Path, gpu: str) -> None:
@@ -504,8 +504,8 @@ cp {folder}/trace.csv $2/host/run_kernel_trace.csv
 [ -f {folder}/$first.csv ] && cp {folder}/$first.csv $2/host/run_counter_collection.csv; exit 0""",
     )
     found = rocprof.profile(add, 10)
-    assert found["tool"] == "version: 1.0.0"
-    assert found["page"].splitlines() == [
+    assert found.tool == "version: 1.0.0"
+    assert found.page.splitlines() == [
         "gemm(unsigned char*, float*): 40 us, 100% of the time; grid 2048x12, block 256, 102 VGPR, 16 AGPR, 48 SGPR, "
         "32768 B LDS",
         "  bound by memory unit: 65 % of its peak",
@@ -520,9 +520,9 @@ cp {folder}/trace.csv $2/host/run_kernel_trace.csv
 
 def test_rocprofv3_that_may_not_says_so(install: Install, add: Workload, tmp_path: Path) -> None:
     install("rocprofv3", "echo 'Unable to open /dev/kfd read-write: Permission denied'; exit 1")
-    assert "groups render and video" in rocprof.profile(add, 10)["refused"]
+    assert "groups render and video" in rocprof.profile(add, 10).refused
     install("rocprofv3", "echo 'a new trouble'")
-    assert rocprof.profile(add, 10)["refused"] == "rocprofv3 brought no kernels: a new trouble"
+    assert rocprof.profile(add, 10).refused == "rocprofv3 brought no kernels: a new trouble"
 
 
 def test_a_job_is_plain_json(add: Workload) -> None:

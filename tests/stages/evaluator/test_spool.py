@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.hardware.target import fits
 from ksflow.judge import VERSION
-from ksflow.records import Evaluation, Kernel, Problem, Verdict
+from ksflow.records import Evaluation, Kernel, Problem, Verdict, parse, plain
 from ksflow.remote import job_locks, job_store, worker, worker_payload
 from ksflow.remote.job_store import JobStore
 from ksflow.stages.evaluator.spool import SpoolEvaluator
@@ -130,9 +130,9 @@ def test_a_worker_with_nothing_but_torch_judges(shared: tuple[SpoolEvaluator, St
     evaluator, started = shared
     found = evaluator(problem, toy.RIGHT_CPP, (toy.trial(toy.slow(8)),))
     assert found.verdict is Verdict.ACCEPT, found.reason
-    assert found.claim["id"] == "00001"
+    assert found.claim.id == "00001"
     assert found.target == evaluator.fingerprint
-    assert found.evidence["worker"]["machine"].startswith("auto-")
+    assert found.evidence.more["worker"]["machine"].startswith("auto-")
     assert evaluator(problem, WRONG, ()).verdict is Verdict.INCORRECT
     refused = evaluator(problem, toy.cpp("syntax error"), ())
     assert refused.verdict is Verdict.COMPILE
@@ -231,10 +231,10 @@ def test_a_damaged_result_is_removed_and_judged_again(asking: SpoolEvaluator, pr
     ],
 )
 def test_a_result_is_believed_when_every_field_fits(change: dict[str, Any]) -> None:
-    whole = json.loads(json.dumps(asdict(said())))
-    assert job_store.record(Evaluation, whole) == said()
+    whole = json.loads(json.dumps(plain(said())))
+    assert parse(Evaluation, whole) == said()
     with pytest.raises((ValueError, TypeError)):
-        job_store.record(Evaluation, {**whole, **change})
+        parse(Evaluation, {**whole, **change})
 
 
 def test_numbers_that_are_none_are_not_read(tmp_path: Path) -> None:

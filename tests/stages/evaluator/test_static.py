@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.records import Problem, Target, Verdict
+from ksflow.records import Evidence, Problem, Target, Verdict
 from ksflow.stages.evaluator.static import StaticEvaluator
 
 from . import gpu_toy, toy
@@ -23,8 +23,8 @@ def test_hip_for_an_mi300x(problem: Problem) -> None:
     assert found.verdict is Verdict.UNTIMED
     assert found.reason.startswith("compiled for gfx942: ")
     assert " VGPRs, occupancy 8 of 8; nothing was timed" in found.reason
-    assert found.evidence["made"] == "strong"
-    assert found.evidence["compiler"][0]["kernel"] == "add"
+    assert found.evidence.made == "strong"
+    assert found.evidence.compiler[0].kernel == "add"
     assert found.judge == "static-1"
     assert found.target.startswith("mi300x-")
     assert "triton" in found.target
@@ -45,7 +45,7 @@ def test_compile_error_has_its_log(problem: Problem) -> None:
     assert found.verdict is Verdict.COMPILE
     assert 'identifier "i" is undefined' in found.reason
     assert "int j = " not in found.reason
-    assert "^" in found.evidence["log"]
+    assert "^" in found.evidence.log
 
 
 def test_what_cannot_be_compiled_here(problem: Problem) -> None:
@@ -54,7 +54,7 @@ def test_what_cannot_be_compiled_here(problem: Problem) -> None:
     assert other.reason == "language hip cannot be compiled for h200 (sm_90a)"
     python = StaticEvaluator(gpu_toy.H200)(problem, toy.RIGHT_PYTHON, ())
     assert python.verdict is Verdict.UNTIMED
-    assert python.evidence == {"made": "host", "emulated": "not emulated: the problem has no small cases"}
+    assert python.evidence == Evidence(made="host", emulated="not emulated: the problem has no small cases")
 
 
 @pytest.mark.slow

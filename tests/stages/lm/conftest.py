@@ -11,6 +11,7 @@ from ksflow.records import (
     Case,
     Choice,
     Evaluation,
+    Evidence,
     Experiment,
     Kernel,
     Origin,
@@ -99,7 +100,7 @@ def population() -> Population:
         ("00002", "00001"),
         tried,
         Kernel("cpp", {"kernel.cpp": CODE + "// wrong\n"}),
-        evaluation=Evaluation(Verdict.INCORRECT, "c[3] is off", evidence={"seed": 7}),
+        evaluation=Evaluation(Verdict.INCORRECT, "c[3] is off", evidence=Evidence(more={"seed": 7})),
     )
     return Population((seed, faster, wrong))
 

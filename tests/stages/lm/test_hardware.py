@@ -5,7 +5,7 @@ from dataclasses import replace
 from ksflow.lm.failures import failure
 from ksflow.lm.hardware import hardware, near
 from ksflow.lm.views import tried, view
-from ksflow.records import Evaluation, Kernel, Origin, Population, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Timing, Trial, Verdict, parse
 
 COMPILER = [
     {"kernel": "gemm", "registers": 168, "spill_bytes": 0, "occupancy": 0.25, "limited_by": "shared"},
@@ -19,8 +19,8 @@ ROOFLINE = [
 
 def evaluated(verdict: Verdict, reason: str = "", **evidence: object) -> Evaluation:
     if verdict is Verdict.ACCEPT:
-        return Evaluation(verdict, reason, 5.0, (Timing("small", 5.0),), evidence)
-    return Evaluation(verdict, reason, evidence=evidence)
+        return Evaluation(verdict, reason, 5.0, (Timing("small", 5.0),), parse(Evidence, evidence))
+    return Evaluation(verdict, reason, evidence=parse(Evidence, evidence))
 
 
 def test_a_kernel_on_a_device_in_a_few_lines():
@@ -76,7 +76,7 @@ def test_a_failure_shows_the_kernels_resources_and_not_the_judges_means():
 
 def test_the_table_says_how_near_the_roofline_is(problem, population):
     seed, faster, wrong = population.trials
-    fast = replace(faster, evaluation=replace(faster.evaluation, evidence={"roofline": ROOFLINE}))
+    fast = replace(faster, evaluation=replace(faster.evaluation, evidence=parse(Evidence, {"roofline": ROOFLINE})))
     table = view(problem, Population((seed, fast, wrong)), 6000).table
     assert "| 00002 | 00001 | 15.81 (12 % of roofline) | 5 | 50 |" in table
     assert "| 00001 |  | 20 | 4 | 100 |" in table

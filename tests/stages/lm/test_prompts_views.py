@@ -10,16 +10,20 @@ from ksflow.lm.failures import failure
 from ksflow.lm.views import tried, view
 from ksflow.records import (
     Case,
+    Claim,
     Evaluation,
+    Evidence,
     Experiment,
     Kernel,
     Origin,
     Population,
     Problem,
+    Repeat,
     Timing,
     Trial,
     Verdict,
     geomean,
+    parse,
 )
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.selector.llm import LlmSelector
@@ -91,8 +95,18 @@ def test_failures_of_one_kind_are_counted(problem):
 def test_the_view_shows_noise_floors_and_who_is_unranked(problem, population):
     seed, faster, wrong = population.trials
     timed = [{"case": "small", "us": 5.0, "interval_us": [4.8, 5.2], "floor_us": 1.25, "floor": "1 B at 1 B/s"}]
-    claim = {"id": "00001", "faster": False, "ranked": False, "why": "it read x1.2"}
-    noisy = replace(faster, evaluation=replace(faster.evaluation, evidence={"timed": timed, "claim": claim}))
+    claim = {
+        "id": "00001",
+        "speedup": 1.0,
+        "low": 0.9,
+        "high": 1.1,
+        "faster": False,
+        "ranked": False,
+        "why": "it read x1.2",
+    }
+    noisy = replace(
+        faster, evaluation=replace(faster.evaluation, evidence=parse(Evidence, {"timed": timed, "claim": claim}))
+    )
     table = view(problem, Population((seed, noisy, wrong)), 6000).table
     assert "| 00002 | 00001 | 15.81 | 5 | 50 | ±4 % unranked | Unroll the loop. |" in table
     assert "| floor |  |  | 1.25 | - |  | what the peak rates allow |" in table
@@ -127,7 +141,7 @@ def test_an_analysis_shows_intervals_floors_and_rivals(population):
         {"id": "00001", "speedup": 1.26, "low": 1.2, "high": 1.3},
         {"id": "00000", "speedup": 1.0, "low": 0.9, "high": 1.1},
     ]
-    found = replace(faster.evaluation, evidence={"timed": TIMED, "against": against})
+    found = replace(faster.evaluation, evidence=parse(Evidence, {"timed": TIMED, "against": against}))
     trial = replace(faster, evaluation=found)
     text = render.analysis(trial, Population((seed, trial)).step(trial))
     assert "| small | 4 us | 5 us [4.9, 5.1] | -20.0 % | 2.5 us | 2 | 1 KB at 1 GB/s (cache) |" in text
@@ -140,8 +154,10 @@ def test_an_analysis_shows_intervals_floors_and_rivals(population):
     assert "| large | 100 us | 50 us | +100.0 % |" in plain
     assert "floor" not in plain
     assert "interval" not in plain
-    claim = {"id": "00001", "ranked": False, "why": "00001 against itself read x1.200"}
-    doubtful = replace(faster, evaluation=replace(found, evidence={"claim": claim}))
+    claim = Claim(
+        id="00001", speedup=1.26, low=1.2, high=1.3, faster=False, ranked=False, why="00001 against itself read x1.200"
+    )
+    doubtful = replace(faster, evaluation=replace(found, evidence=Evidence(claim=claim)))
     assert "too noisy when it was judged (00001 against itself read x1.200)" in render.analysis(
         doubtful, population.step(doubtful)
     )
@@ -149,7 +165,12 @@ def test_an_analysis_shows_intervals_floors_and_rivals(population):
 
 def failed(verdict: Verdict, reason: str = "why", **evidence: object) -> Trial:
     kernel = Kernel("cpp", {"k.cpp": "custom_kernel"})
-    return Trial("00007", Origin.EXPERIMENT, kernel=kernel, evaluation=Evaluation(verdict, reason, evidence=evidence))
+    return Trial(
+        "00007",
+        Origin.EXPERIMENT,
+        kernel=kernel,
+        evaluation=Evaluation(verdict, reason, evidence=parse(Evidence, evidence)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +216,7 @@ def test_a_repeat_is_told_to_differ_in_substance(population):
     assert "This is the code of trial 00003, which got compile-error;" in text
     assert "differs from it in substance" in text
     faster = population.trials[1]
-    again = replace(faster, evaluation=replace(faster.evaluation, evidence={"repeat": {"of": "00001"}}))
+    again = replace(faster, evaluation=replace(faster.evaluation, evidence=Evidence(repeat=Repeat(of="00001"))))
     assert "the code of trial 00001, which got accept, 15.81 us;" in failure(again)
 
 

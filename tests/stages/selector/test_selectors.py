@@ -7,7 +7,7 @@ import pytest
 
 from ksflow.errors import StageError
 from ksflow.protocols import Selector
-from ksflow.records import Evaluation, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
+from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.selector.fastest import Fastest
 from ksflow.stages.selector.random import RandomSelector
@@ -67,7 +67,9 @@ def test_a_family_is_left_alone_when_designers_have_nothing_to_try_in_it() -> No
     same = "int S = {};  // tune: 1 2\nint IDLE = {};  // tune: 1 2 3\n"
     tried = [(same.format(s, idle), 4.0 + s) for s, idle in ((1, 1), (1, 2), (1, 3), (2, 1))]
     known = population(*tried, (wide(0), 5000))
-    made = [replace(t, evaluation=replace(t.evaluation, evidence={"artefact": f"S{t.score_us}"})) for t in known.trials]  # type: ignore[type-var]
+    made = [
+        replace(t, evaluation=replace(t.evaluation, evidence=Evidence(artefact=f"S{t.score_us}"))) for t in known.trials
+    ]  # type: ignore[type-var]
     idle = Population(tuple(made))
     with pytest.raises(StageError, match="every configuration"):
         RandomDesigner()(PROBLEM, idle, idle.choose("00000", "00000", ""), ())

@@ -38,8 +38,8 @@ def test_rival_that_hangs_in_the_race_costs_the_kernel_nothing(evaluator: LocalE
     slow = toy.slow(600)
     found = evaluator(problem, slow, (toy.trial(hangs), toy.trial(slow, "00002")))
     assert found.accepted, found.reason
-    assert "no answer in time" in found.evidence["skipped"]["00001"]
-    assert [row["id"] for row in found.evidence["against"]] == ["00002"]
+    assert "no answer in time" in found.evidence.skipped["00001"]
+    assert [row.id for row in found.evidence.against] == ["00002"]
 
 
 def _outcome(us: dict[str, float], failed: str | None = None) -> Outcome:

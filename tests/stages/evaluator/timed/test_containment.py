@@ -56,7 +56,7 @@ def test_crash_is_named(judge: Judge, word: str, kernel: Kernel) -> None:
     result = judge(kernel)
     assert result.verdict is Verdict.CRASH
     assert word in result.reason
-    assert result.evidence["at"] == "n1"
+    assert result.evidence.at == "n1"
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ if os.fork() == 0:
 os.wait()
 return data[0] + data[1]
 """
-    assert "orphan" in judge(toy.python(body)).evidence["log"]
+    assert "orphan" in judge(toy.python(body)).evidence.log
     assert not processes(mark)
 
 
@@ -137,14 +137,14 @@ def test_flood_of_output_is_drained_and_capped(judge: Judge) -> None:
     body = "print('first')\nfor _ in range(2000): print('x' * 1000)\nprint('last')\nreturn data[0] + data[1]"
     result = judge(toy.python(body))
     assert result.verdict in (Verdict.ACCEPT, Verdict.TIMEOUT)
-    log = result.evidence["log"]
+    log = result.evidence.log
     assert log.startswith("first")
     assert len(log) < 5000
 
 
 def test_printing_native_kernel_is_logged(judge: Judge) -> None:
     result = judge(toy.cpp('printf("tile %d\\n", (int)n); fflush(stdout); abort();', "#include <cstdio>"))
-    assert result.evidence["log"] == "tile 1\n"
+    assert result.evidence.log == "tile 1\n"
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ return data[0] + data[1]
 """
     result = fresh[0](problem, toy.python(body), ())
     assert result.accepted
-    first = result.evidence["log"].splitlines()[0].split()
+    first = result.evidence.log.splitlines()[0].split()
     assert first[:3] == ["True", "False", "False"]
     assert first[3] != os.environ.get("HOME")
 
@@ -184,7 +184,7 @@ def test_folder_of_a_box_is_removed(fresh: tuple[LocalEvaluator, Path], problem:
     body = "open('junk', 'w').close()\nos.mkdir('more')\nprint('made')\nreturn data[0] + data[1]"
     result = fresh[0](problem, toy.python(f"import os, tempfile\nos.chdir(tempfile.mkdtemp())\n{body}"), ())
     assert result.accepted
-    assert "made" in result.evidence["log"]
+    assert "made" in result.evidence.log
     assert not list(fresh[1].rglob("junk"))
     assert len(list(fresh[1].glob("ksflow-box-*"))) <= 1  # that of the judge's own null kernel
 
@@ -277,7 +277,7 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
     result = LocalEvaluator(target.detect())(broken, toy.RIGHT_PYTHON, ())
     assert result.verdict is Verdict.HARNESS
     assert "judge" in result.reason
-    assert result.evidence["log"] == "sorry"
+    assert result.evidence.log == "sorry"
 
 
 BROKEN = """

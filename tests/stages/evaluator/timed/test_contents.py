@@ -144,7 +144,7 @@ def test_a_foreign_rule_that_breaks_is_told_and_does_not_decide(
     (tmp_path / "reference.py").write_text(text)
     result = evaluator(replace(any_order, root=str(tmp_path), reference=text), ORDERS["reversed ties"][0], ())
     assert result.verdict is Verdict.ACCEPT, result.reason
-    assert result.evidence["upstream"].endswith("upstream_check raised KeyError: False")
+    assert result.evidence.upstream.endswith("upstream_check raised KeyError: False")
 
 
 ORDERS: dict[str, tuple[Kernel, str]] = {

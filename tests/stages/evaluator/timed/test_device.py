@@ -97,10 +97,10 @@ def test_honest_kernel_is_accepted_at_its_true_time_by_its_events(judge: Judge) 
 
     def true(result: Evaluation) -> bool:
         honest_time(result)
-        (row,) = result.evidence["timed"]
-        assert result.evidence["device"] == "emulated GPU"
-        short = 0 < result.evidence["transfer"]["null_turn_us"] < true_us
-        events = bool(row["gated"]) and row["clock"] == "device events"
+        (row,) = result.evidence.timed
+        assert result.evidence.device == "emulated GPU"
+        short = 0 < result.evidence.transfer["null_turn_us"] < true_us
+        events = bool(row.gated) and row.clock == "device events"
         return short and events and 0.9 * true_us < (result.score_us or 0) < 1.5 * true_us
 
     in_the_end(lambda: judge(kernel(us=true_us)), true)
@@ -109,7 +109,7 @@ def test_honest_kernel_is_accepted_at_its_true_time_by_its_events(judge: Judge) 
 def test_short_kernel_has_many_calls_in_a_turn(judge: Judge) -> None:
     def short(result: Evaluation) -> bool:
         assert result.accepted, result.reason
-        return result.evidence["timed"][0]["calls"] > 1 and (result.score_us or TRUE_US) < TRUE_US / 3
+        return result.evidence.timed[0].calls > 1 and (result.score_us or TRUE_US) < TRUE_US / 3
 
     in_the_end(lambda: judge(toy.python(f"{ADD}\nreturn data[2]")), short)
 
@@ -122,15 +122,15 @@ def test_kernel_that_waits_for_the_device_has_its_gate_opened(judge: Judge) -> N
     waits = "driver.submit = lambda call: (submit(call), driver.synchronize())"
     result = judge(kernel(before=waits))
     honest_time(result)
-    assert not result.evidence["timed"][0]["gated"]
+    assert not result.evidence.timed[0].gated
 
 
 @pytest.mark.slow
 def test_faster_kernel_wins_and_the_same_one_does_not(judge: Judge) -> None:
     slower = kernel(us=2 * TRUE_US)
-    assert not judge(HONEST, HONEST).evidence["claim"]["faster"]
-    won = in_the_end(lambda: judge(HONEST, slower), lambda result: bool(result.evidence["claim"]["faster"]))
-    assert 1.4 < won.evidence["claim"]["speedup"] < 2.6
+    assert not judge(HONEST, HONEST).evidence.claim.faster
+    won = in_the_end(lambda: judge(HONEST, slower), lambda result: bool(result.evidence.claim.faster))
+    assert 1.4 < won.evidence.claim.speedup < 2.6
 
 
 # -- cheats ----------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ INCORRECT = {
 def test_wrong_answer_is_rejected(judge: Judge, cheat: Kernel) -> None:
     result = judge(cheat)
     assert result.verdict is Verdict.INCORRECT, (result.verdict, result.reason)
-    assert result.evidence["failed"]["case"] in result.reason
+    assert result.evidence.failed["case"] in result.reason
 
 
 @pytest.mark.parametrize("which", ["first", "last"])
@@ -213,9 +213,9 @@ def test_forged_times_do_not_count(danger: Judge) -> None:
     result = danger(forged, kernel(us=true_us))
     assert result.accepted, result.reason
     assert (result.score_us or 0) > 0.9 * true_us
-    assert "judge" in result.evidence["timed"][0]["clock"]
-    assert result.evidence["timed"][0]["events_us"] < true_us / 10
-    assert not result.evidence["claim"]["faster"]
+    assert "judge" in result.evidence.timed[0].clock
+    assert result.evidence.timed[0].events_us < true_us / 10
+    assert not result.evidence.claim.faster
 
 
 def test_work_started_when_the_inputs_appear_gains_nothing(danger: Judge) -> None:
@@ -268,14 +268,14 @@ def test_end_in_the_middle_of_a_race_is_contained(danger: Judge) -> None:
     result = danger(kernel("calls.append(1)\nif len(calls) > 6: os._exit(7)", count))
     assert result.verdict is Verdict.CRASH
     assert "status 7" in result.reason
-    assert result.evidence["phase"] == "time"
+    assert result.evidence.phase == "time"
 
 
 @pytest.mark.slow
 def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
     result = judge(HONEST, kernel("raise ValueError('broken')"))
     honest_time(result)
-    assert "broken" in result.evidence["skipped"]["00000"]
+    assert "broken" in result.evidence.skipped["00000"]
 
 
 # -- the device ------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_two_evaluators_on_one_device_wait_for_each_other(device: LocalEvaluator
     found: list[list[float]] = []
 
     def one(evaluator: LocalEvaluator) -> None:
-        log = evaluator(problem, stamped, ()).evidence["log"]
+        log = evaluator(problem, stamped, ()).evidence.log
         found.append([float(word) for word in log.split()])
 
     other = LocalEvaluator(EMULATED)
@@ -345,10 +345,10 @@ def test_a_case_that_fills_the_device_meets_one_rival_at_a_time(device: LocalEva
 
     def far_ahead(result: Evaluation) -> bool:
         assert result.accepted, result.reason
-        assert [row["id"] for row in result.evidence["against"]] == ["00001", "00002"]
-        ahead = all(row["low"] > 2 for row in result.evidence["against"])
-        claim = result.evidence["claim"]
-        return ahead and claim["speedup"] > 2 and claim["control"]["speedup"] < 2
+        assert [row.id for row in result.evidence.against] == ["00001", "00002"]
+        ahead = all(row.low > 2 for row in result.evidence.against)
+        claim = result.evidence.claim
+        return ahead and claim.speedup > 2 and claim.control.speedup < 2
 
     in_the_end(lambda: device(large, kernel(us=20_000), tuple(slow)), far_ahead)
     assert device(large, kernel("data[2][-1] += 1"), ()).verdict is Verdict.INCORRECT

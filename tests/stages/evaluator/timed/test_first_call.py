@@ -24,6 +24,6 @@ return data[0] + data[1]
 def test_a_kernel_whose_first_call_compiles_is_not_given_up_for_it(judge: Judge) -> None:
     def went_on(result: Evaluation) -> bool:
         enough = all(len(timing.samples_us) > 8 for timing in result.timings)
-        return enough and result.evidence["against"][0]["speedup"] > 1
+        return enough and result.evidence.against[0].speedup > 1
 
     in_the_end(lambda: judge(toy.python(ONCE), toy.python(SLOW)), went_on)

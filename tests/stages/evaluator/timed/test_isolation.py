@@ -312,9 +312,9 @@ def test_processes_can_be_started_until_the_race(level: str, problem: Problem, m
     levels.probe.cache_clear()
     assert result.accepted, result.reason
     assert result.isolation in (level, "userns")
-    assert result.evidence["one_process"]
+    assert result.evidence.one_process
     no = os.strerror(errno.EAGAIN)
-    assert str([*[no] * 4, "thread"]) in result.evidence["log"]
+    assert str([*[no] * 4, "thread"]) in result.evidence.log
 
 
 def test_foreign_calls_kill() -> None:
@@ -356,7 +356,7 @@ def test_kernels_are_judged_at_every_level(level: str, problem: Problem, monkeyp
             result = evaluator(problem, kernel, ())
             assert result.accepted, result.reason
             assert result.isolation == level
-            shown.append({number for row in result.evidence["timed"][:1] for number in row["contents"]})
+            shown.append({number for row in result.evidence.timed[:1] for number in row.contents})
         assert level != "rlimits" or not shown[0] & shown[1]  # a box could leave word for a later one
         evaluator.close()
     finally:
@@ -486,4 +486,4 @@ def custom_kernel(data):
 def test_memory_and_load_of_the_machine_stand_still(evaluator: LocalEvaluator, problem: Problem) -> None:
     result = evaluator(problem, Kernel("python", {"k.py": MEMORY_BY_CALL}), ())
     assert result.accepted, result.reason
-    assert result.evidence["log"].splitlines()[0] == "True True -1"
+    assert result.evidence.log.splitlines()[0] == "True True -1"

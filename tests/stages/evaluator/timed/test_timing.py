@@ -16,25 +16,25 @@ from ksflow.stages.evaluator.local import LocalEvaluator
 def test_kernel_is_never_faster_than_itself(judge: Judge) -> None:
     """However busy the machine is."""
     evidence = judge(toy.slow(4), toy.slow(4)).evidence
-    (row,) = evidence["against"]
-    assert row["id"] == "00000"
-    assert row["low"] <= row["speedup"] <= row["high"]
-    assert not evidence["claim"]["faster"], evidence["claim"]
+    (row,) = evidence.against
+    assert row.id == "00000"
+    assert row.low <= row.speedup <= row.high
+    assert not evidence.claim.faster, evidence.claim
 
 
 @pytest.mark.slow
 def test_kernel_ties_with_itself(judge: Judge) -> None:
     def ties(result: Evaluation) -> bool:
-        return 0.7 < float(result.evidence["against"][0]["speedup"]) < 1.4
+        return 0.7 < float(result.evidence.against[0].speedup) < 1.4
 
     in_the_end(lambda: judge(toy.slow(4), toy.slow(4)), ties)
 
 
 def test_faster_kernel_wins(judge: Judge) -> None:
     def wins(result: Evaluation) -> bool:
-        incumbent, baseline = result.evidence["against"]
-        assert baseline["id"] == "00001"
-        return bool(incumbent["low"] > 1)
+        incumbent, baseline = result.evidence.against
+        assert baseline.id == "00001"
+        return bool(incumbent.low > 1)
 
     in_the_end(lambda: judge(toy.RIGHT_CPP, toy.slow(300), toy.RIGHT_PYTHON), wins)
 
@@ -42,7 +42,7 @@ def test_faster_kernel_wins(judge: Judge) -> None:
 def test_slower_kernel_is_given_up_early_with_honest_times(judge: Judge) -> None:
     def loses(result: Evaluation) -> bool:
         assert result.accepted
-        return result.evidence["against"][0]["high"] < 1 and len(result.timings[0].samples_us) < 25
+        return result.evidence.against[0].high < 1 and len(result.timings[0].samples_us) < 25
 
     in_the_end(lambda: judge(toy.slow(300), toy.RIGHT_CPP), loses)
 
@@ -50,9 +50,9 @@ def test_slower_kernel_is_given_up_early_with_honest_times(judge: Judge) -> None
 def test_opponent_that_fails_is_skipped_with_a_note(judge: Judge) -> None:
     result = judge(toy.RIGHT_CPP, toy.cpp("abort();"), toy.cpp("nonsense"), toy.RIGHT_PYTHON)
     assert result.accepted
-    assert [row["id"] for row in result.evidence["against"]] == ["00002"]
-    assert "SIGABRT" in result.evidence["skipped"]["00000"]
-    assert "nonsense" in result.evidence["skipped"]["00001"]
+    assert [row.id for row in result.evidence.against] == ["00002"]
+    assert "SIGABRT" in result.evidence.skipped["00000"]
+    assert "nonsense" in result.evidence.skipped["00001"]
 
 
 AFTER = """
@@ -72,11 +72,11 @@ def test_work_after_the_answer_is_charged(judge: Judge) -> None:
     """It is stopped before the next turn, so it goes on in that one: sooner or later it is in a call's time."""
 
     def charged(result: Evaluation) -> bool:
-        rows = [row["samples_us"] for row in result.evidence["timed"]]
+        rows = [timing.samples_us for timing in result.timings]
         return result.accepted and all(sum(samples) / len(samples) > 40 for samples in rows)
 
-    (row, *_) = in_the_end(lambda: judge(toy.cpp(toy.LOOP + " asked++;", AFTER)), charged).evidence["timed"]
-    assert row["clock"].startswith(("wall", "cpu"))
+    (row, *_) = in_the_end(lambda: judge(toy.cpp(toy.LOOP + " asked++;", AFTER)), charged).evidence.timed
+    assert row.clock.startswith(("wall", "cpu"))
 
 
 BURN = """
@@ -88,16 +88,16 @@ struct Burn { Burn() { for (int k = 0; k < 3; k++) std::thread([] { for (;;) asm
 def test_threads_that_go_on_working_slow_no_rival(judge: Judge) -> None:
     """However much they do between turns."""
     burning = toy.cpp(toy.LOOP, BURN)
-    assert not judge(burning, toy.RIGHT_CPP).evidence["claim"]["faster"]
+    assert not judge(burning, toy.RIGHT_CPP).evidence.claim.faster
 
 
 def test_a_comparison_says_what_the_clock_was(judge: Judge) -> None:
     evidence = judge(toy.slow(4), toy.slow(4)).evidence
-    for row in evidence["timed"]:
-        assert row["clock"].startswith(("wall", "cpu"))
-        assert row["calls"] == 1
-        assert 0 < row["null"]["off_wall_us"] <= row["null"]["wall_p90_us"]
-    assert evidence["against"][0]["clocks"]
+    for row in evidence.timed:
+        assert row.clock.startswith(("wall", "cpu"))
+        assert row.calls == 1
+        assert 0 < row.null["off_wall_us"] <= row.null["wall_p90_us"]
+    assert evidence.against[0].clocks
 
 
 def test_output_that_comes_late_is_none(judge: Judge) -> None:
@@ -143,19 +143,19 @@ return data[0] + data[1]
 
 def test_claim_is_confirmed_beside_a_control(judge: Judge) -> None:
     def confirmed(result: Evaluation) -> bool:
-        claim = result.evidence["claim"]
-        assert claim["id"] == "00000"
-        return "control" in claim and claim["speedup"] > 1.5
+        claim = result.evidence.claim
+        assert claim.id == "00000"
+        return claim.control and claim.speedup > 1.5
 
-    claim = in_the_end(lambda: judge(toy.slow(10), toy.slow(30)), confirmed).evidence["claim"]
-    assert {"speedup", "low", "high"} <= claim["control"].keys()
-    assert claim["first"]["low"] > 1
-    assert claim["faster"] or not claim["ranked"]
+    claim = in_the_end(lambda: judge(toy.slow(10), toy.slow(30)), confirmed).evidence.claim
+    assert claim.control
+    assert claim.first.low > 1
+    assert claim.faster or not claim.ranked
 
 
 def test_no_claim_without_a_lead(judge: Judge) -> None:
-    claim = judge(toy.slow(30), toy.slow(10)).evidence["claim"]
-    assert not claim["faster"]
+    claim = judge(toy.slow(30), toy.slow(10)).evidence.claim
+    assert not claim.faster
     assert "control" not in claim
 
 
@@ -163,8 +163,8 @@ def test_no_claim_without_a_lead(judge: Judge) -> None:
 def test_large_outputs_are_checked_at_a_sample(evaluator: LocalEvaluator, problem: Problem) -> None:
     large = replace(problem, tests=problem.tests[:1], benchmarks=(Case("large", {"n": 5_000_000}, 1),))
     result = evaluator(large, toy.RIGHT_CPP, ())
-    (row,) = result.evidence["timed"]
-    assert row["compared_whole"] < len(row["contents"])
+    (row,) = result.evidence.timed
+    assert row.compared_whole < len(row.contents)
     wrong = toy.cpp("for (int64_t i = 0; i < n; i++) out[i] = a[i] + b[i] + (n > 1000 && i % 1000 == 0);")
     assert not evaluator(large, wrong, ()).accepted
 
@@ -183,5 +183,5 @@ def test_lesser_target_keeps_libraries_off_avx512(problem: Problem) -> None:
     environment = {"ATEN_CPU_CAPABILITY": "avx2", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512F AVX512_SKX"}
     lesser = LocalEvaluator(target.detect("lesser", march="x86-64-v3", environment=environment))
     result = lesser(problem, toy.python("print(torch.backends.cpu.get_cpu_capability())\nreturn data[0] + data[1]"), ())
-    assert "AVX512" not in result.evidence["log"]
+    assert "AVX512" not in result.evidence.log
     assert result.target.startswith("lesser-")

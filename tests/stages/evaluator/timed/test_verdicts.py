@@ -6,7 +6,7 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge
-from ksflow.records import Kernel, Verdict
+from ksflow.records import Kernel, Verdict, plain
 from ksflow.sandbox.levels import LEVELS
 
 
@@ -16,14 +16,14 @@ def test_right_kernel_is_accepted_and_timed(judge: Judge, kernel: Kernel) -> Non
     assert result.verdict is Verdict.ACCEPT, result.reason
     assert [timing.case for timing in result.timings] == ["n30000", "n65536"]
     assert all(0 < len(timing.samples_us) <= 64 for timing in result.timings)
-    assert result.evidence["upstream"] == "pass"
-    assert result.evidence["checked"][0]["worst"] <= 1
+    assert result.evidence.upstream == "pass"
+    assert result.evidence.checked[0].worst <= 1
     assert result.isolation in LEVELS[1:]
-    for row in result.evidence["timed"]:
-        low, high = row["interval_us"]
-        assert low <= row["us"] <= high
-        assert len(set(row["contents"])) == len(row["contents"]) > 0
-    json.dumps(result.evidence, allow_nan=False)
+    for row in result.evidence.timed:
+        low, high = row.interval_us
+        assert low <= row.us <= high
+        assert len(set(row.contents)) == len(row.contents) > 0
+    json.dumps(plain(result.evidence), allow_nan=False)
 
 
 WRONG = {
@@ -42,7 +42,7 @@ WRONG = {
 def test_wrong_values_are_rejected(judge: Judge, kernel: Kernel) -> None:
     result = judge(kernel)
     assert result.verdict is Verdict.INCORRECT
-    failed = result.evidence["failed"]
+    failed = result.evidence.failed
     assert failed["bad"] >= 1
     assert {"case", "seed", "index", "got", "expected", "bound", "of"} <= failed.keys()
     assert str(failed["index"]) in result.reason
@@ -88,7 +88,7 @@ return data[2].fill_(0.5)
 """
     result = judge(toy.python(body))
     assert result.verdict is Verdict.INCORRECT
-    assert result.evidence["failed"]["seed"] not in (3, 4, 5)
+    assert result.evidence.failed["seed"] not in (3, 4, 5)
 
 
 def test_memory_of_contents_gains_nothing(judge: Judge) -> None:
@@ -111,7 +111,7 @@ def test_raised_error_names_the_line(judge: Judge) -> None:
     result = judge(toy.python("raise ValueError('tile too large')"))
     assert result.verdict is Verdict.CRASH
     assert "ValueError: tile too large" in result.reason
-    assert "custom_kernel" in result.evidence["error"]
+    assert "custom_kernel" in result.evidence.error
 
 
 def test_import_error_is_named(judge: Judge) -> None:

@@ -1,0 +1,317 @@
+"""What a verdict rests on: how a kernel did beside others, what was checked and timed, what compilers and tools said.
+
+Judges answer in JSON, which is parsed once, where it comes in: `parse(Evidence, answer)`. On disk the records keep the
+keys that they have here. What an evaluator adds of its own, and what a record does not know, is in `more`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ksflow.records.base import Json, Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceRecord(Record):
+    """Base of what is read from judges of any version."""
+
+    more: Json = field(default_factory=dict)
+    """Keys that this version does not know, as they came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio(EvidenceRecord):
+    """How many times as fast one kernel is as another, timed in turns: above 1 it is faster."""
+
+    speedup: float
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    clocks: tuple[str, ...] = ()
+    """By which clocks the two were timed."""
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
+            raise ValueError(f"a speed-up must be finite and positive, not {self}")
+
+    def __str__(self) -> str:
+        return f"x{self.speedup:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+    @property
+    def tie(self) -> bool:
+        """Whether 1 is inside the interval."""
+        return self.low < 1 < self.high
+
+    @property
+    def inverse(self) -> "Ratio":
+        """The same from the other kernel's side."""
+        return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Ratio):
+    """How a kernel did beside another trial."""
+
+    id: str
+    """The other trial's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Comparison):
+    """How it did beside the incumbent, with the incumbent beside itself as the control."""
+
+    faster: bool
+    """Whether it is, beyond noise, twice, and by more than the control is off."""
+    ranked: bool = True
+    """Whether the control was steady enough to say anything."""
+    why: str = ""
+    """Why it was not."""
+    first: Ratio | None = None
+    """Measured before the control."""
+    again: Ratio | None = None
+    """Measured with the control."""
+    control: Ratio | None = None
+    """One kernel against itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedCase(EvidenceRecord):
+    """A case on which the kernel was right."""
+
+    case: str
+    seeds: tuple[int, ...] = ()
+    worst: float | str | None = None
+    """The largest error as a share of its bound; a word where that is no number (`inf`)."""
+    upstream: str = ""
+    """What the rule of an imported problem says, which does not decide: `pass`, or its objection."""
+    outputs: tuple[tuple[float | str, ...], ...] = ()
+    """Of each output its values, where they were asked for and are few."""
+    errors: tuple[tuple[float | str, ...], ...] = ()
+    """Of each output the largest absolute and the largest relative error, where they were asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedCase(EvidenceRecord):
+    """How a case was timed. Its samples are in the evaluation's `timings`."""
+
+    case: str
+    us: float | None = None
+    interval_us: tuple[float, float] | None = None
+    """The 95 % interval of `us`."""
+    at_most_us: float | None = None
+    """The time with no more taken off than surely is not the kernel's."""
+    impossible: bool = False
+    median_us: float | None = None
+    wall_us: float | None = None
+    cpu_us: float | None = None
+    floor_us: float | None = None
+    """The least time that the hardware's peak rates allow."""
+    floor: str = ""
+    """What sets it."""
+    disturbed: int = 0
+    """Calls that were preempted."""
+    legs: int = 0
+    """Fresh processes that it was timed in."""
+    rounds: int = 0
+    calls: int = 0
+    """Calls in a round."""
+    worst: float | None = None
+    """The largest error as a share of its bound."""
+    contents: tuple[int, ...] = ()
+    """Numbers of the inputs that it was timed on."""
+    compared_whole: int = 0
+    """Calls whose outputs were compared in full."""
+    null: Mapping[str, float] = field(default_factory=dict)
+    """On a CPU: what calls of the null kernel took, and what was taken off."""
+    clock: str = ""
+    """By which clock it was timed."""
+    trusted: bool | None = None
+    """On a GPU: whether no code of the kernel's ran on the host."""
+    events_us: float | None = None
+    """By the device events of the kernel's own process."""
+    bracket_us: float | None = None
+    """By the judge's clock."""
+    added_us: float | None = None
+    """What the judge's clock saw beyond the device events, which counts."""
+    gated: bool | None = None
+    """On a GPU: whether calls were queued before their inputs existed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel(EvidenceRecord):
+    """What a compiler says of one kernel on a device, in one variant."""
+
+    kernel: str = ""
+    target: str = ""
+    compiler: str = ""
+    variant: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    """The tunables that it was compiled with."""
+    registers: int | None = None
+    """A thread's vector registers."""
+    agprs: int | None = None
+    """AMD: accumulation registers."""
+    sgprs: int | None = None
+    """AMD: scalar registers."""
+    spill_bytes: int | None = None
+    stack_bytes: int | None = None
+    scratch_bytes: int | None = None
+    shared_bytes: int | None = None
+    threads: int | None = None
+    """In a block."""
+    occupancy: float | None = None
+    """A fraction of the warps that fit."""
+    limited_by: str = ""
+    """What keeps the occupancy from being higher."""
+    instructions: Mapping[str, int] = field(default_factory=dict)
+    """How often instructions of interest stand in the code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RooflineCase(EvidenceRecord):
+    """A timed case beside what the data sheet allows."""
+
+    case: str
+    bound: str = ""
+    """`compute` or `memory`, whichever takes longer by the data sheet."""
+    tflops: float | None = None
+    gbs: float | None = None
+    """10^9 bytes a second."""
+    intensity: float | None = None
+    """Operations for each byte."""
+    bound_us: float | None = None
+    """The least time by the data sheet."""
+    share: float | None = None
+    """`bound_us` over the measured time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clocks(EvidenceRecord):
+    """A GPU's state right after timing; None for what it does not tell."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    watts: int | None = None
+    celsius: int | None = None
+    throttled: tuple[str, ...] | None = None
+    """What holds the clocks down."""
+    state: str = ""
+    """Why nothing could be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilePage(EvidenceRecord):
+    """A profiler's hardware counters as text, or why there are none."""
+
+    tool: str = ""
+    case: str = ""
+    page: str = ""
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SanitizerFinding(EvidenceRecord):
+    """What one of compute-sanitizer's tools found, or why it did not run."""
+
+    tool: str
+    case: str = ""
+    errors: int | None = None
+    finding: str = ""
+    """The first of them."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierVerdict(EvidenceRecord):
+    """What a trial's verdict was before it was judged again."""
+
+    verdict: str
+    score_us: float | None = None
+    problem: str = ""
+    judge: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat(EvidenceRecord):
+    """The verdict was taken over from an earlier trial with the same code."""
+
+    of: str
+    """That trial's id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cached(EvidenceRecord):
+    """The verdict was known already."""
+
+    source: str
+    """What had it judged: a branch, or the command `evaluate`."""
+    date: str
+    """When, in ISO 8601."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(EvidenceRecord):
+    """All that a verdict rests on. What does not apply to a kernel or a machine is empty."""
+
+    against: tuple[Comparison, ...] = ()
+    """The trials that it was timed beside, the incumbent first."""
+    claim: Claim | None = None
+    """Whether it is faster than the incumbent; None where there was none."""
+    unranked: str = ""
+    """Why its times rank nothing."""
+    unconfirmed: str = ""
+    """Why it could not be ranked when it was judged again at the end of a run."""
+    renewed: EarlierVerdict | None = None
+    """What was said of it before something changed, and it was judged again."""
+    repeat: Repeat | None = None
+    cached: Cached | None = None
+
+    checked: tuple[CheckedCase, ...] = ()
+    timed: tuple[TimedCase, ...] = ()
+    failed: Json = field(default_factory=dict)
+    """Where it was wrong: case, seed, index, got, expected, bound."""
+    phase: str = ""
+    """Where it failed: `import`, `check`, `time`, `confirm`."""
+    at: str = ""
+    """On which case it failed."""
+    error: str = ""
+    log: str = ""
+    """What the compiler or the kernel printed."""
+    upstream: str = ""
+    """As in `checked`: the first objection."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Trials that it was not timed beside, and why."""
+
+    compiler: tuple[CompiledKernel, ...] = ()
+    artefact: str = ""
+    """Digest of what was compiled."""
+    made: str = ""
+    """How a kernel for a GPU was compiled: `strong` or `host`."""
+    roofline: tuple[RooflineCase, ...] = ()
+    profile: ProfilePage | None = None
+    sanitizer: tuple[SanitizerFinding, ...] = ()
+    emulated: str = ""
+    """What came of running it in an emulator, without a GPU."""
+
+    device: str = ""
+    clocks: Clocks | None = None
+    transfer: Json = field(default_factory=dict)
+    """On a GPU: how inputs and outputs get there, and what a call of the null kernel takes."""
+    overhead_us: Mapping[str, float] = field(default_factory=dict)
+    """On a CPU: what a call of the null kernel takes."""
+    cores: Json = field(default_factory=dict)
+    """Where the judge and the kernel's process ran."""
+    load: float | None = None
+    """The machine's load average when judging began."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Phase -> how long it took."""
+    contents: str = ""
+    """Names the secret that inputs were drawn from."""
+    layers: Mapping[str, str] = field(default_factory=dict)
+    """What held the kernel's process."""
+    one_process: bool | None = None
+    """Whether every kernel was held to one process while it was timed."""
+
+    def joined(self, newer: Iterable[Comparison]) -> tuple[Comparison, ...]:
+        """The comparisons of this and of a newer evaluation; of two with the same trial the newer."""
+        return tuple({row.id: row for row in (*self.against, *newer)}.values())

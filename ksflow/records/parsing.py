@@ -1,0 +1,168 @@
+"""Records from JSON values and back, with the standard library alone: workers have nothing else.
+
+Types are taken literally: no text becomes a number, no unknown key is accepted, no number is infinite. A record with a
+field `more` is an exception, because it is read from older and newer versions: keys that it does not know, and values
+that do not fit, are kept in `more` as they came. On disk what is in `more` stands beside the other keys, and fields
+that are empty by default are left out when they are.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from ksflow.records.base import Json
+
+Converter = Callable[[Any, str], Any]
+"""(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
+T = TypeVar("T")
+_SCALARS = frozenset({type(None), bool, int, float, str})
+
+
+def parse(kind: type[T], value: object) -> T:
+    """The record in a JSON value. ValueError or TypeError says what is wrong with it."""
+    parsed: T = _converter(cast(Hashable, kind))(value, getattr(kind, "__name__", "value"))
+    return parsed
+
+
+def plain(value: Any) -> Any:
+    """A record as a JSON value."""
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, tuple | list):
+        return list(value) if _SCALARS.issuperset(map(type, value)) else [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    if not is_dataclass(value):
+        raise TypeError(f"{type(value).__name__} is no JSON")
+    return _plain_record(value)
+
+
+def _plain_record(record: Any) -> Json:
+    left_out = _left_out(cast(Hashable, type(record)))
+    items = {name: getattr(record, name) for name in left_out}
+    if "more" in items:
+        more = items.pop("more")
+        items = {name: item for name, item in items.items() if item != left_out[name]} | more
+    return {name: plain(item) for name, item in items.items()}
+
+
+@cache
+def _left_out(kind: Any) -> dict[str, Any]:
+    """Field -> its default where that is None, an empty text or an empty collection; MISSING for any other field."""
+    defaults = {
+        field.name: field.default if field.default_factory is MISSING else field.default_factory()
+        for field in fields(kind)
+    }
+    empty: tuple[Any, ...] = (None, "", (), {})
+    return {name: default if default in empty else MISSING for name, default in defaults.items()}
+
+
+@cache
+def _converter(kind: Any) -> Converter:
+    origin = get_origin(kind)
+    if kind is Any:
+        return lambda value, at: value
+    if isinstance(kind, UnionType):
+        return _union(get_args(kind))
+    if origin is tuple:
+        return _tuple(*get_args(kind))
+    if origin in (Mapping, dict):
+        return _mapping(get_args(kind)[1])
+    if is_dataclass(kind):
+        return _record(kind)
+    if issubclass(kind, Enum):
+        return lambda value, at: kind(value)
+    return _float if kind is float else _exactly(kind)
+
+
+def _exactly(kind: type) -> Converter:
+    def convert(value: Any, at: str) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{at} is {kind.__name__}, not {type(value).__name__}")
+        return value
+
+    return convert
+
+
+def _float(value: Any, at: str) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(f"{at} is float, not {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"{at} is not finite")
+    return float(value)
+
+
+def _union(kinds: tuple[Any, ...]) -> Converter:
+    converters = {kind: _converter(kind) for kind in kinds}
+
+    def convert(value: Any, at: str) -> Any:
+        if type(value) in converters:
+            return converters[type(value)](value, at)
+        for converter in converters.values():
+            try:
+                return converter(value, at)
+            except TypeError as error:
+                last = error
+        raise last
+
+    return convert
+
+
+def _tuple(first: Any, *others: Any) -> Converter:
+    convert_first = _converter(first)
+    converters = () if others == (...,) else (convert_first, *map(_converter, others))
+
+    def convert(value: Any, at: str) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise TypeError(f"{at} is a list, not {type(value).__name__}")
+        if not converters and {*map(type, value)} == {first} and (first is not float or all(map(math.isfinite, value))):
+            return tuple(value)  # of many numbers, at once
+        if converters and len(value) != len(converters):
+            raise ValueError(f"{at} has {len(value)} items, not {len(converters)}")
+        if converters:
+            return tuple(converter(item, at) for converter, item in zip(converters, value, strict=True))
+        return tuple(convert_first(item, at) for item in value)
+
+    return convert
+
+
+def _mapping(kind: Any) -> Converter:
+    convert_item = _converter(kind)
+
+    def convert(value: Any, at: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise TypeError(f"{at} is an object, not {type(value).__name__}")
+        return {name: convert_item(item, at) for name, item in value.items()}
+
+    return convert
+
+
+def _record(kind: Any) -> Converter:
+    hints = get_type_hints(kind)
+    converters = {field.name: _converter(hints[field.name]) for field in fields(kind)}
+    tolerant = converters.pop("more", None) is not None
+
+    def convert(value: Any, at: str) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"{at} is an object, not {type(value).__name__}")
+        known, more = {}, {}
+        for name, item in value.items():
+            try:
+                known[name] = converters[name](item, f"{kind.__name__}.{name}")
+            except KeyError:
+                more[name] = item
+            except (TypeError, ValueError):
+                if not tolerant:
+                    raise
+                more[name] = item
+        if more and not tolerant:
+            raise ValueError(f"{kind.__name__} has no {', '.join(sorted(more))}")
+        return kind(**known, more=more) if more else kind(**known)
+
+    return convert
