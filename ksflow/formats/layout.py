@@ -64,7 +64,7 @@ class CallLayout:
             for index, leaf in enumerate(self._before)
             if index not in changed
             and index not in self._alias
-            and not (same_bits(leaf, anew[index]) and _varied(leaf))
+            and not (same_bits(leaf, anew[index]) and leaf.numel() and not is_constant(leaf))
         ]
         for place, out in enumerate(self._returned):
             if place in self._alias.values():
@@ -79,7 +79,8 @@ class CallLayout:
         results = [*self._returned, *(self._leaves[place] for place in among)]
         for byte in _POISON:
             contents = [leaf.clone() for leaf in self._before]
-            _fill(contents[index], byte)
+            poisoned = contents[index]
+            poisoned.copy_(torch.full_like(bits(poisoned), byte).view(poisoned.dtype).reshape(poisoned.shape))
             try:
                 found = [torch.as_tensor(leaf) for leaf in returned(self._answer(contents))]
             except Exception:  # noqa: BLE001 - foreign code: whatever it says of such contents, it read them
@@ -130,12 +131,3 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     """A reference may return a wider type than the place that is made for it has."""
     floats = one.dtype.is_floating_point and other.dtype.is_floating_point
     return one.shape == other.shape and (one.dtype == other.dtype or floats)
-
-
-def _fill(tensor: torch.Tensor, byte: int) -> None:
-    tensor.copy_(torch.full_like(bits(tensor), byte).view(tensor.dtype).reshape(tensor.shape))
-
-
-def _varied(tensor: torch.Tensor) -> bool:
-    """Whether there is anything in it."""
-    return tensor.numel() > 0 and not is_constant(tensor)
