@@ -154,7 +154,7 @@ def isolation() -> tuple[str, dict[str, str]]:
     trial = [sys.executable, "-P", "-m", "ksflow.sandbox.probe"]
     done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=child_environment({}), check=False)
     if done.returncode:
-        return "none", {"boxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
+        return "none", {"sandboxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
     found = json.loads(done.stdout)
     return found["level"], found["layers"]
 

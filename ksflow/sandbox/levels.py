@@ -12,8 +12,8 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from ksflow.home import PACKAGE
 from ksflow.processes.child_environment import ISOLATION
@@ -25,12 +25,11 @@ PRIVATE = ("userns", "full")
 _PATIENCE_S = 30
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """The best of LEVELS that works here; layer -> what it is, or why it is missing."""
 
     level: str
-    layers: dict[str, str] = field(default_factory=dict)
+    layers: dict[str, str]
 
 
 def candidates() -> list[str]:
@@ -50,4 +49,4 @@ def probe() -> Probe:
         done = subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, check=True, cwd="/", env=environment)
         return Probe(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Probe("none", {"boxes": f"none can be started here: {error}"})
+        return Probe("none", {"sandboxes": f"none can be started here: {error}"})
