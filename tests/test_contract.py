@@ -9,7 +9,6 @@ from rich.console import Console
 
 from ksflow import compilers
 from ksflow.problem.loader import load
-from ksflow.processes.child_environment import child_environment
 from ksflow.records import Arg, Case, Kernel, Limits, Problem, Target, language
 from ksflow.report import briefing
 from ksflow.source import launches
@@ -97,7 +96,7 @@ def test_the_examples_are_recipes(spoken: str) -> None:
     ],
 )
 def test_the_examples_compile(sums: Problem, spoken: str, target: Target) -> None:
-    made = compilers.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target, child_environment({}))
+    made = compilers.build(sums, Kernel(spoken, {NAMES[spoken]: EXAMPLES[spoken]}), target)
     assert not made.reason, made
     assert made.mode == "strong"
     assert {row["kernel"] for row in made.resources} == {"sums", "total"}

@@ -1,7 +1,10 @@
-"""From a kernel for GPUs to what can be launched: compiled in boxes, with what the compilers say of it.
+"""From a kernel to what can be loaded or launched: compiled in boxes, with what the compilers say of it.
 
-Covered: CUDA C++ (nvcc), HIP (ROCm's clang, another clang or zig's), Triton (ahead of time), no GPU needed. In strong
-mode the artefact is a device container, in host mode a shared object; Python and Triton in host mode need none.
+In: a kernel, its problem and a target, which need not be here. Out: a BuildResult: the artefact, or why there is none.
+`client` compiles C++ (g++, clang++, zig's); `build` here CUDA C++ (nvcc), HIP (ROCm's clang, another, zig's) and Triton
+(ahead of time). In strong mode the artefact is a device container, in host mode a shared object; Python and Triton in
+host mode need none. `emulator` runs HIP on a CPU, `commands` a repository's own commands.
+The judge, profiling and stages import it. It runs no kernel, and believes nothing that comes out of a box.
 """
 
 import base64
@@ -32,20 +35,20 @@ _NO_HOST = "compile: host mode needs ROCm's hipcc, which is not here; with `laun
 _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
 
 
-def build(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> BuildResult:
+def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
     try:
-        recipe = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
+        launch_plan = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
     except ValueError as error:
         return BuildResult(mode="strong", reason=str(error))
     if kernel.language == "python":
         return BuildResult()
     toolchain = _toolchain(kernel.language, target)
-    if kernel.language == "triton" and recipe is None:
+    if kernel.language == "triton" and launch_plan is None:
         return BuildResult()
-    if recipe is None:
-        return _host(CompileRequest(problem, kernel, target), toolchain, environment)
-    return _strong(problem, kernel, target, (recipe, toolchain), environment)
+    if launch_plan is None:
+        return _host(CompileRequest(problem, kernel, target), toolchain)
+    return _strong(problem, kernel, target, launch_plan, toolchain)
 
 
 def version(language: str, target: Target) -> str:
@@ -83,20 +86,15 @@ def _toolchain(language: str, target: Target) -> Toolchain:
 
 
 def _strong(
-    problem: Problem,
-    kernel: Kernel,
-    target: Target,
-    how: tuple[LaunchPlan, Toolchain],
-    environment: Mapping[str, str],
+    problem: Problem, kernel: Kernel, target: Target, launch_plan: LaunchPlan, toolchain: Toolchain
 ) -> BuildResult:
-    recipe, toolchain = how
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
     try:
-        variants, planned = plan_cases(recipe, cases, [arg.name for arg in problem.args])
+        variants, planned = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
     except ValueError as error:
         return BuildResult(mode="strong", reason=str(error))
     request = CompileRequest(problem, kernel, target, variants, planned)
-    results = boxes.run(toolchain.jobs(request), problem.limits, environment)
+    results = boxes.run(toolchain.jobs(request), problem.limits)
     if isinstance(toolchain, Triton) and any(result.kept is None for result in results):
         _expect(toolchain.knows(target.march), target.march)
     for values, result in zip(variants, results, strict=True):
@@ -110,11 +108,11 @@ def _strong(
     return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
 
 
-def _host(request: CompileRequest, toolchain: Toolchain, environment: Mapping[str, str]) -> BuildResult:
+def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     job = toolchain.host(request)
     if job is None:
         return BuildResult(reason=_NO_HOST)
-    (result,) = boxes.run([job], request.problem.limits, environment)
+    (result,) = boxes.run([job], request.problem.limits)
     if result.kept is None:
         return _failure(result, "host", {}, request.target.march)
     content = base64.b64decode(result.kept["code"])

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from ksflow import home
-from ksflow.compilers.client import SHARED_SERVER, BuildResult, CompileServer, failure, outcome, trim_cache
+from ksflow.compilers.client import (
+    SHARED_SERVER,
+    BuildResult,
+    CompileServer,
+    boxed_environment,
+    failure,
+    outcome,
+    trim_cache,
+)
 from ksflow.errors import ConfigError
 from ksflow.records import Json, Limits
 from ksflow.sandbox.levels import probe
@@ -85,11 +93,11 @@ class CompileResult:
     cached: bool = False
 
 
-def run(jobs: Sequence[CompileJob], limits: Limits, environment: Mapping[str, str]) -> list[CompileResult]:
+def run(jobs: Sequence[CompileJob], limits: Limits) -> list[CompileResult]:
     """The results in the order of the jobs. Raises ConfigError where boxes do not start."""
     trim_cache(home.cache("build"))
     with ThreadPoolExecutor(min(_SERVERS.size, max(len(jobs), 1))) as pool:
-        return list(pool.map(lambda job: _result(job, limits, environment), jobs))
+        return list(pool.map(lambda job: _result(job, limits), jobs))
 
 
 class _CompileServers:
@@ -114,7 +122,7 @@ class _CompileServers:
 _SERVERS = _CompileServers()
 
 
-def _result(job: CompileJob, limits: Limits, environment: Mapping[str, str]) -> CompileResult:
+def _result(job: CompileJob, limits: Limits) -> CompileResult:
     name = job.digest
     folder = home.cache("build", name[:2])
     done, failed = folder / f"{name}.made", folder / f"{name}.log"
@@ -126,7 +134,7 @@ def _result(job: CompileJob, limits: Limits, environment: Mapping[str, str]) -> 
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
         made = Path(work, "made.json")
-        result = _ask(job, made, limits, environment)
+        result = _ask(job, made, limits)
         if result.kept is not None:
             home.write(done, json.dumps(result.kept))
         elif result.reason and not result.timed_out and _FAULT.search(result.log) and "emory" not in result.log:
@@ -134,14 +142,13 @@ def _result(job: CompileJob, limits: Limits, environment: Mapping[str, str]) -> 
         return result
 
 
-def _ask(job: CompileJob, made: Path, limits: Limits, environment: Mapping[str, str]) -> CompileResult:
-    passed = {name: value for name, value in {**environment, **job.environment}.items() if name != "TMPDIR"}
+def _ask(job: CompileJob, made: Path, limits: Limits) -> CompileResult:
     order: dict[str, Any] = {
         "level": probe().level,
         "command": [sys.executable, "-P", f".{job.script}"],
         "makes": made.name,
         "kind": "json",
-        "environment": passed,
+        "environment": {**boxed_environment(), **job.environment},
         "memory_mb": limits.memory_mb * _ROOM,
         "cpu_s": int(limits.compile_s) + _CPU_GRACE_S,
         "file_mb": _FILE_MB,

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -103,7 +103,7 @@ def find() -> Compiler | None:
     return None
 
 
-def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment: Mapping[str, str]) -> BuildResult:
+def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
     compiler = find()
     if compiler is None:
@@ -125,7 +125,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target, environment
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
         made = Path(work, "kernel.so")
-        built = _compile(compiler, flags, kernel, made, problem.limits, environment)
+        built = _compile(compiler, flags, kernel, made, problem.limits)
         if built.artefact:
             os.replace(made, done)
             return BuildResult(str(done))
@@ -143,7 +143,6 @@ def _compile(
     kernel: Kernel,
     made: Path,
     limits: Limits,
-    environment: Mapping[str, str],
 ) -> BuildResult:
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
     zig = compiler.zig
@@ -153,7 +152,7 @@ def _compile(
         "level": probe().level,
         "command": [*compiler.command, *flags, "-o", made.name, *sources],
         "makes": made.name,
-        "environment": {name: value for name, value in environment.items() if name != "TMPDIR"},
+        "environment": boxed_environment(),
         "memory_mb": limits.memory_mb * (4 if zig else 1),
         "cpu_s": int(limit) + 5,
         "file_mb": _FILE_MB,
@@ -167,6 +166,11 @@ def _compile(
     if zig and not answer["timed_out"]:
         warm.touch()  # its own C++ library is compiled on first use, once for each -march
     return outcome(answer, str(made), limit, order["memory_mb"])
+
+
+def boxed_environment() -> dict[str, str]:
+    """What a command in a box sees: it has a folder for temporary files of its own."""
+    return {name: value for name, value in child_environment({}).items() if name != "TMPDIR"}
 
 
 def _parts(command: Path) -> list[str]:

@@ -23,7 +23,7 @@ class CompileRequest:
 
     @property
     def main(self) -> str:
-        """The name of the file with the recipe."""
+        """The name of the file with the launch lines."""
         return next(iter(self.kernel.files))
 
     def files(self, values: Mapping[str, str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ _QUOTED = re.compile(r"^(\w+)\((['\"])(.*)\2\)$", re.DOTALL)
 
 
 class Wrong(Exception):
-    """What is wrong with the source or its recipe, in a line."""
+    """What is wrong with the source or its launch lines, in a line."""
 
 
 def main() -> int:
@@ -98,7 +98,7 @@ def _function(module: Any, name: str) -> Any:
     kernels = [other for other, value in vars(module).items() if isinstance(value, JITFunction)]
     if found is None:
         raise Wrong(f"launch: {name}: the source has no such kernel; it has {', '.join(kernels) or 'none'}")
-    raise Wrong(f"launch: {name}: is a {type(found).__name__}; the recipe launches plain @triton.jit functions")
+    raise Wrong(f"launch: {name}: is a {type(found).__name__}; launch lines launch plain @triton.jit functions")
 
 
 def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], dict[Any, Any], dict[Any, Any]]:

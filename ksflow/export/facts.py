@@ -31,9 +31,11 @@ def _facts(order: Json) -> Json:
     sources: list[str] = []
     planned: dict[str, CasePlan] = {}
     if order["source"]:
-        recipe = parse(order["source"])
-        assert recipe is not None
-        variants, planned = plan_cases(recipe, {case["name"]: case["params"] for case in order["cases"]}, order["args"])
+        launch_plan = parse(order["source"])
+        assert launch_plan is not None
+        variants, planned = plan_cases(
+            launch_plan, {case["name"]: case["params"] for case in order["cases"]}, order["args"]
+        )
         sources = [with_constants(order["source"], values) for values in variants]
     rows = [
         [*_row(reference, case, order), asdict(planned[case["name"]]) if planned else None] for case in order["cases"]

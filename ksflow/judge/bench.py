@@ -11,7 +11,6 @@ from ksflow import compilers
 from ksflow.compilers.emulator import emulated
 from ksflow.hardware.target import default_target, detect, fits
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.processes.child_environment import child_environment
 from ksflow.records import Evaluation, Json, Kernel, Limits, Problem, Target, Verdict
 from ksflow.source.launches import parse, plan_cases
 
@@ -46,7 +45,7 @@ class Bench:
 
     def _elsewhere(self, problem: Problem, kernel: Kernel) -> Evaluation:
         """Compiled for the chip, and run in the emulator where there is one and the cases are small."""
-        made = compilers.build(problem, kernel, self.target, child_environment({}))
+        made = compilers.build(problem, kernel, self.target)
         if made.reason:
             return Evaluation(Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE, made.reason)
         if kernel.language != "hip" or not problem.small:
@@ -87,10 +86,10 @@ class Emulator:
 
 
 def _interpreted_launches(problem: Problem, kernel: Kernel) -> Json:
-    """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong recipe."""
-    recipe = parse(kernel.main)
-    if recipe is None:
+    """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong plan."""
+    launch_plan = parse(kernel.main)
+    if launch_plan is None:
         return {}
     cases = {case.name: case.params for case in problem.tests}
-    variants, found = plan_cases(recipe, cases, [arg.name for arg in problem.args])
+    variants, found = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
     return {"variants": variants, "plans": {name: asdict(plan) for name, plan in found.items()}}

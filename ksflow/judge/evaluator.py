@@ -21,7 +21,6 @@ from ksflow.hardware.roofline import rows as roofline
 from ksflow.judge import VERSION
 from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
 from ksflow.processes import core_pinning
-from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import JudgeProcess
 from ksflow.processes.wire import Closed
 from ksflow.profiling.inspector import AcceptedKernel, Inspector
@@ -234,8 +233,8 @@ class LocalJudge:
         if kernel.language == "python":
             return BuildResult()
         if self.target.kind == "gpu":
-            return compilers.build(problem, kernel, self.target, child_environment({}))
-        return compile_kernel(problem, kernel, self.target, child_environment({}))
+            return compilers.build(problem, kernel, self.target)
+        return compile_kernel(problem, kernel, self.target)
 
     def _others(self, problem: Problem, against: Sequence[Trial]) -> tuple[list[dict[str, Any]], dict[str, str]]:
         others, skipped = [], {}

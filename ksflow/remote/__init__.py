@@ -1,1 +1,9 @@
-"""Judging elsewhere: a folder that is shared (spool) and its worker; the queue of GPU MODE (popcorn)."""
+"""Judging elsewhere.
+
+In: a kernel that somebody else is to judge. Out: an Evaluation, checked before it is believed.
+A folder of jobs: `job_store` is its format, `job_client` asks, `worker` and `worker_loop` answer, `job_locks` tells who
+judges what, `worker_payload` copies the code that a worker runs: Python, torch and the standard library are enough.
+GPU MODE's service: `popcorn_client` is its wire, `popcorn_submission` makes each submission once, `popcorn_results`
+reads answers, `popcorn_lint` says what would be refused.
+Stages and the command `worker` import it. It judges nothing itself: `ksflow.judge` does.
+"""

@@ -1,4 +1,4 @@
-"""What the lines of a recipe say, one by one: sizes stay expressions, which are known to be well formed."""
+"""What launch lines say, one by one: sizes stay expressions, which are known to be well formed."""
 
 import re
 from collections.abc import Callable, Mapping

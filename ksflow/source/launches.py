@@ -1,4 +1,4 @@
-"""The launch recipe of a GPU kernel in strong mode: which device functions run, in what order, how large, on what.
+"""The launch plan of a GPU kernel in strong mode: which device functions run, in what order, how large, on what.
 
     // workspace: at uint8 m * k
     // launch: transpose [cdiv(m, 64), cdiv(k, 64)] [256] (a, at, m, k)
@@ -31,7 +31,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All recipe lines of a source, in their order."""
+    """All launch lines of a source, in their order."""
 
     constants: Mapping[str, Number]
     """What the source declares."""
@@ -83,7 +83,7 @@ class CasePlan:
 
 
 def parse(text: str) -> LaunchPlan | None:
-    """The recipe of a source; None where it has no launch line. ValueError names the bad line and why."""
+    """The launch plan of a source; None where it has no launch line. ValueError names the bad line and why."""
     found: dict[str, list[Any]] = {kind: [] for kind in READERS}
     declared = constants(text)
     for kind, rest in lines(text):
@@ -103,12 +103,12 @@ def parse(text: str) -> LaunchPlan | None:
 
 
 def with_constants(text: str, values: Mapping[str, str]) -> str:
-    """The source with other values where it declares constants, and blank lines for its recipe."""
+    """The source with other values where it declares constants, and blank lines for its plan."""
     return "\n".join("" if lines(line) else redeclared(line, values) for line in text.split("\n"))
 
 
 def plan_cases(
-    recipe: LaunchPlan, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
+    plan: LaunchPlan, cases: Mapping[str, Mapping[str, Scalar]], args: Sequence[str]
 ) -> tuple[list[dict[str, str]], dict[str, CasePlan]]:
     """The distinct sets of values (`with_constants` takes them), and a plan for each case by its name.
 
@@ -119,47 +119,45 @@ def plan_cases(
     made: dict[str, CasePlan] = {}
     for name, params in cases.items():
         numbers = {key: value for key, value in params.items() if isinstance(value, int | float)}
-        if hidden := numbers.keys() & recipe.constants.keys():
+        if hidden := numbers.keys() & plan.constants.keys():
             raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
-        values = _values(recipe, numbers)
+        values = _values(plan, numbers)
         if values not in variants:
             variants.append(values)
-        known = {**recipe.constants, **{key: number(value) for key, value in values.items()}, **numbers}
-        _check(recipe, values, known, name)
-        made[name] = _plan(recipe, variants.index(values), known, args)
+        known = {**plan.constants, **{key: number(value) for key, value in values.items()}, **numbers}
+        _check(plan, values, known, name)
+        made[name] = _plan(plan, variants.index(values), known, args)
     return variants, made
 
 
-def _values(recipe: LaunchPlan, numbers: Mapping[str, Number]) -> dict[str, str]:
+def _values(plan: LaunchPlan, numbers: Mapping[str, Number]) -> dict[str, str]:
     """What the first dispatch that matches a case assigns, beside what is declared anyway."""
-    known = {**recipe.constants, **numbers}
-    for dispatch in recipe.dispatches:
+    known = {**plan.constants, **numbers}
+    for dispatch in plan.dispatches:
         try:
             if calculate(dispatch.when, known):
-                return {
-                    name: value for name, value in dispatch.values.items() if number(value) != recipe.constants[name]
-                }
+                return {name: value for name, value in dispatch.values.items() if number(value) != plan.constants[name]}
         except ValueError as error:
             raise ValueError(f"dispatch: if {dispatch.when}: {error}") from error
     return {}
 
 
-def _check(recipe: LaunchPlan, values: Mapping[str, str], known: Mapping[str, Number], case: str) -> None:
-    for require in recipe.requires:
+def _check(plan: LaunchPlan, values: Mapping[str, str], known: Mapping[str, Number], case: str) -> None:
+    for require in plan.requires:
         try:
             held = calculate(require, known)
         except ValueError as error:
             raise ValueError(f"require: {error}") from error
         if not held:
-            used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in recipe.constants]
-            shown = [f"{name}={values.get(name, recipe.constants[name])}" for name in used]
+            used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in plan.constants]
+            shown = [f"{name}={values.get(name, plan.constants[name])}" for name in used]
             raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {case}'])})")
 
 
-def _plan(recipe: LaunchPlan, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> CasePlan:
+def _plan(plan: LaunchPlan, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> CasePlan:
     places = {name: ("arg", index) for index, name in enumerate(args)}
     rooms = []
-    for index, space in enumerate(recipe.workspaces):
+    for index, space in enumerate(plan.workspaces):
         if space.name in places:
             raise ValueError(f"workspace: {space.name} is the name of something else already")
         places[space.name] = ("workspace", index)
@@ -168,7 +166,7 @@ def _plan(recipe: LaunchPlan, variant: int, known: Mapping[str, Number], args: S
         except ValueError as error:
             raise ValueError(f"workspace: {space.name}: {error}") from error
     steps = []
-    for launch in recipe.launches:
+    for launch in plan.launches:
         try:
             if not launch.when or calculate(launch.when, known):
                 steps.append(_step(launch, known, places))

@@ -1,6 +1,6 @@
 """`StaticEvaluator`: compile for a GPU that is not here, and say what the compiler says. Nothing is timed.
 
-Covered: compile errors, recipe lines that do not hold, registers, spills, shared memory, occupancy, matrix
+Covered: compile errors, launch lines that do not hold, registers, spills, shared memory, occupancy, matrix
 instructions; where an emulator knows the language, whether the kernel is right. NOT covered: speed, and all that only a
 device shows.
 """
@@ -13,7 +13,6 @@ from ksflow import compilers
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
 from ksflow.judge.bench import Emulator
-from ksflow.processes.child_environment import child_environment
 from ksflow.records import (
     DEVICE_LANGUAGES,
     CompiledKernel,
@@ -56,7 +55,7 @@ class StaticEvaluator:
         """Never raises for a bad kernel. Raises ConfigError where its compiler is missing."""
         if kernel.language not in (*self._languages, "python") or kernel.language not in problem.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be compiled for {self._what}")
-        made = compilers.build(problem, kernel, self.target, child_environment({}))
+        made = compilers.build(problem, kernel, self.target)
         if made.reason:
             verdict = Verdict.TIMEOUT if made.timed_out else Verdict.COMPILE
             return self._verdict(verdict, made.reason, Evidence(log=made.log))
@@ -80,7 +79,7 @@ class StaticEvaluator:
     def prepare(self, problem: Problem, kernel: Kernel) -> None:
         """Compile ahead; what was made is found again."""
         if kernel.language in self._languages and kernel.language in problem.languages:
-            compilers.build(problem, kernel, self.target, child_environment({}))
+            compilers.build(problem, kernel, self.target)
 
     @property
     def _languages(self) -> tuple[str, ...]:

@@ -26,17 +26,17 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     """A `cpp` kernel of one file that runs a HIP kernel's launches for the problem's cases, as a GPU `march` would.
 
     Called with other dimensions than the cases' it aborts and says so. ValueError, one line, where it cannot be done:
-    no HIP, no recipe or one that does not hold, or something that the emulator lacks.
+    no HIP, no launch plan or one that does not hold, or something that the emulator lacks.
     """
     if kernel.language != "hip" or not march.startswith(DEVICE_LANGUAGES["hip"]):
         raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
     text = source.whole(kernel)
-    recipe = parse(text)
-    if recipe is None:
+    launch_plan = parse(text)
+    if launch_plan is None:
         raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
     source.check(text)
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
-    variants, made = plan_cases(recipe, cases, [arg.name for arg in problem.args])
+    variants, made = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
     name = next(iter(kernel.files))
     parts = [
         *source.includes(text),

@@ -1,6 +1,6 @@
 """Triton kernels on a CPU, by Triton's interpreter: for checking results where there is no GPU, never for times.
 
-Covered: the launches of a recipe, and `custom_kernel(data)`, on tensors in main memory. Not covered: what only a
+Covered: the launches of a plan, and `custom_kernel(data)`, on tensors in main memory. Not covered: what only a
 compiler or a device shows, such as the rounding of its matrix unit, races between programs, memory limits.
 """
 
@@ -25,7 +25,7 @@ _STALE = 0xFF
 
 
 class TritonInterpreted:
-    """A Runner for Triton files: `plans` and `variants` in the order mean a recipe, without them it is host code."""
+    """A Runner for Triton files: `plans` and `variants` in the order mean launch lines, without them host code."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         """`main`: the file, in the working directory. `variants`, `plans`: of `launches.plan_cases`, as JSON.

@@ -13,7 +13,6 @@ from ksflow import home
 from ksflow.compilers import client
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
-from ksflow.processes.child_environment import child_environment
 from ksflow.records import Kernel, Limits, Problem, Verdict
 from ksflow.sandbox.levels import probe
 
@@ -28,7 +27,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def build(problem: Problem, kernel: Kernel, march: str | None = None) -> client.BuildResult:
-    return client.compile_kernel(problem, kernel, target.detect(march=march), child_environment({}))
+    return client.compile_kernel(problem, kernel, target.detect(march=march))
 
 
 def test_second_compile_is_a_cache_hit(problem: Problem, own_cache: Path) -> None:
@@ -70,7 +69,7 @@ def test_endless_compile_is_cut_off(problem: Problem, own_cache: Path) -> None:
     body = "\n".join(f"static_assert(spin() + {i} >= 0);" for i in range(200))
     kernel = toy.cpp(body, f"{deep}\n{loop}")
     limits = Limits(compile_s=0.5)
-    built = client.compile_kernel(replace(problem, limits=limits), kernel, target.detect(), child_environment({}))
+    built = client.compile_kernel(replace(problem, limits=limits), kernel, target.detect())
     assert built.timed_out or "constexpr" in built.log
     assert list(own_cache.rglob("tmp-*")) == []
 

@@ -16,7 +16,6 @@ from ksflow.compilers.emulator import DEVICE_HEADERS, emulated
 from ksflow.hardware import target
 from ksflow.home import shipped
 from ksflow.problem.loader import load
-from ksflow.processes.child_environment import child_environment
 from ksflow.records import Arg, Case, Evaluation, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -211,7 +210,7 @@ def small(n: int = 128) -> Problem:
 def ran(text: str, a: np.ndarray, outputs: int, n: int = 128, march: str = "gfx942") -> np.ndarray:
     """What a kernel writes, run in this process."""
     problem = small(n)
-    built = compile_kernel(problem, emulated(problem, hip(HEAD + text), march), target.detect(), child_environment({}))
+    built = compile_kernel(problem, emulated(problem, hip(HEAD + text), march), target.detect())
     assert built.artefact, built.log
     out = np.zeros(outputs, np.float32)
     pointers = [ctypes.c_void_p(x.ctypes.data) for x in (a, out)]
@@ -366,7 +365,7 @@ def test_threads_that_go_apart_end_with_a_reason(body: str, reason: str) -> None
     call = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).custom_kernel(bytes(4096), bytes(4096), 128, None)"
     problem = small()
     kernel = emulated(problem, hip(HEAD + typedef + BODY.format(body)), "gfx942")
-    built = compile_kernel(problem, kernel, target.detect(), child_environment({}))
+    built = compile_kernel(problem, kernel, target.detect())
     assert built.artefact, built.log
 
     done = subprocess.run([sys.executable, "-c", call, built.artefact], capture_output=True, text=True, check=False)

@@ -16,7 +16,6 @@ from ksflow.compilers import BuildResult, hip, resources
 from ksflow.compilers.emulator import DEVICE_HEADERS
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
-from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json, Kernel, Problem, Target
 
 from . import gpu_toy
@@ -36,7 +35,7 @@ def problem(tmp_path: Path) -> Problem:
 
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
-    return compilers.build(problem, kernel, target, child_environment({}))
+    return compilers.build(problem, kernel, target)
 
 
 def container(made: BuildResult) -> Json:
