@@ -21,21 +21,6 @@ written is lost.
 
 Ends with 0; 2: something is to be mended first; 4: nothing was tried, and the last line says why; 130: abandoned.
 """,
-    "report": """
-  python -m ksflow report [problem=NAME] [run=NAME,NAME...]      a run, or several side by side, as one page
----
-Writes a file that opens without a network: best so far, the lineage as a graph, the story of the winner, every trial
-with its diff and evidence, cases, predictions, lessons, costs.
-
-  out=FILE              instead of runs/reports/...         format=md             for a pull request
-""",
-    "watch": """
-  python -m ksflow watch [problem=NAME] [run=NAME]               the same page, live, while a run goes on
----
-Serves the page on 127.0.0.1 until Ctrl-C. It reads the lineage and writes nothing.
-
-  port=8000             instead of one that is free
-""",
     "suite": """
   python -m ksflow suite [suite=NAME] [key=a,b,...]              many problems, one budget, one table
 ---
@@ -93,6 +78,21 @@ Verdicts are told as they are on record, with the machine that they hold for; no
 ID is a trial: 27 is 00027.
 
   lineage.path=runs/lineage.git         run=main            another run; a wrong name lists those there are
+""",
+    "report": """
+  python -m ksflow report [problem=NAME] [run=NAME,NAME...]      a run, or several side by side, as one page
+---
+Writes a file that opens without a network: best so far, the lineage as a graph, the story of the winner, every trial
+with its diff and evidence, cases, predictions, lessons, costs.
+
+  out=FILE              instead of runs/reports/...         format=md             for a pull request
+""",
+    "watch": """
+  python -m ksflow watch [problem=NAME] [run=NAME]               the same page, live, while a run goes on
+---
+Serves the page on 127.0.0.1 until Ctrl-C. It reads the lineage and writes nothing.
+
+  port=8000             instead of one that is free
 """,
     "digest": """
   python -m ksflow digest PATH... [target=NAME] llm=NAME         documents and kernels become notes with sources

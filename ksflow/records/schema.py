@@ -1,10 +1,11 @@
-"""JSON on disk: versioned, checked against the records when written and when read, never NaN.
+"""JSON on disk: versioned, never NaN, checked once when written (its schema) and once when read (the records).
 
 Other tools read a lineage by `schemas/*.json`, which `python -m ksflow.records.schema` makes of the records (a test
 compares). Parsing is strict: unknown keys and wrong types are refused, except in what verdicts rest on (`Evidence`).
 """
 
 import json
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -32,13 +33,22 @@ def dump(kind: str, value: object) -> bytes:
     """One record as readable JSON. ValueError where a field is not of its type."""
     try:
         body = plain(value)
-        parse(KINDS[kind], body)
+        if wrong := next(_validator(kind).iter_errors({"version": VERSION, kind: body}), None):
+            raise ValueError(f"{wrong.json_path}: {wrong.message[:300]}")
         data = to_json({"version": VERSION, kind: body}, indent=1, inf_nan_mode="constants") + b"\n"
         if b"NaN" in data or b"Infinity" in data:  # the words may stand in a text
             _loaded(data)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{kind}.json cannot be written: {error}") from error
     return data
+
+
+@cache
+def _validator(kind: str) -> Any:
+    """What checks a file of this kind. A worker, which has no jsonschema, writes no such files."""
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_text()))
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:
