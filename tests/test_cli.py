@@ -255,7 +255,9 @@ def test_problems_of_one_name_in_two_folders_do_not_share_a_run(tmp_path: Path) 
 @pytest.mark.slow
 def test_two_processes_on_one_lineage_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ksflow", *DRY, "loop.evaluations=10", "loop.confirm=false"]
-    both = [subprocess.Popen([*command, f"rng={rng}"], cwd=tmp_path, stderr=subprocess.PIPE) for rng in (1, 2)]
+    both = [
+        subprocess.Popen([*command, f"random_seed={seed}"], cwd=tmp_path, stderr=subprocess.PIPE) for seed in (1, 2)
+    ]
     for process in both:
         assert process.communicate(timeout=600)
         assert process.returncode == 0
@@ -446,7 +448,7 @@ def test_one_headline_from_paired_timing_wherever_the_winner_is_shown(tmp_path: 
     assert f"{winner} accept" in line
     assert f"{ratio} over {baseline}" in line
     assert f"winner {winner}: {ratio} over {baseline}\n" in tree
-    unpaired = ksflow(tmp_path, *DRY, "run=other", "loop.evaluations=12", "loop.confirm=false", "rng=3")
+    unpaired = ksflow(tmp_path, *DRY, "run=other", "loop.evaluations=12", "loop.confirm=false", "random_seed=3")
     (line,) = re.findall(r"^winner .*", unpaired.stderr, re.MULTILINE)
     assert re.fullmatch(r"winner \d{5}: (x.* over \w+|.* µs, not timed beside a baseline)", line)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.config.compose import build, compose
+from ksflow.config.keys import _tell_renamed
 from ksflow.errors import ConfigError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
@@ -89,6 +90,7 @@ def test_every_problem_folder_has_an_option() -> None:
         (["problem=null"], r"no option problem=null; valid: .*softmax"),
         (["problem="], r"no option problem=; valid: .*softmax"),
         (["designer=rules", "designer.experiments=many"], "designer.experiments=many must be a number"),
+        (["random_seed=abc"], "designer.seed=abc must be a number"),
         (["rng=abc"], "designer.seed=abc must be a number"),
         (["loop.repairs=two"], "loop.repairs=two must be a number"),
         (["llm=dummy", "model.temperature=hot"], "selector.lm.temperature=hot must be a number, or null"),
@@ -176,3 +178,11 @@ def test_a_users_folder_adds_options(tmp_path: Path) -> None:
     (tmp_path / "selector" / "mine.yaml").write_text("_target_: ksflow.stages.selector.fastest.Fastest\n")
     cfg = compose(["--config-dir", str(tmp_path), "selector=mine"])
     assert build(cfg.selector) is not None
+
+
+def test_old_names_of_keys_are_understood_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    _tell_renamed.cache_clear()
+    cfg = compose(["rng=3", "seed=mine.cpp", "designer.seed=4"])
+    assert (cfg.random_seed, cfg.rng, cfg.seed_kernels, cfg.designer.seed) == (3, 3, "mine.cpp", 4)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["ksflow: rng= is called random_seed= now", "ksflow: seed= is called seed_kernels= now"]

@@ -160,7 +160,7 @@ _LINES = {
     "ksflow --help": Expected("a kernel scientist you configure"),
     "python -m ksflow problem=softmax": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=my_folder": Expected(_ENDS, more=_CUT),
-    "python -m ksflow seed=": Expected(r"my_kernel\.cpp", more=_CUT),
+    "python -m ksflow seed_kernels=": Expected(r"my_kernel\.cpp", more=_CUT),
     "python -m ksflow llm=gemini": Expected(_ENDS, more=_ASKED),
     "python -m ksflow problem=fp8_gemm llm=gemini": Expected(_ENDS, more=_ASKED),
     "python -m ksflow llm=inbox": Expected(_ENDS, more=_CUT),

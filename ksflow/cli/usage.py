@@ -13,7 +13,7 @@ Ctrl-C once: what is in flight is finished, then the run ends as usual; twice: i
 written is lost.
 
   problem=NAME|FOLDER   a shipped problem, or your own      llm=NAME              whose models; offline is none
-  seed=FILE             your own kernel among the seeds     run=main              name of the run to go on with
+  seed_kernels=FILE     your own kernel among the seeds     run=main              name of the run to go on with
   loop.evaluations=60   experiments to judge                loop.minutes=30       and minutes to search
   loop.usd=5            what models may cost                loop.stages.writer.usd=3, or tokens, calls, minutes
   loop.rounds_in_flight=8  rounds at the same time          loop.repairs=2        failed kernels go back to the writer
@@ -162,7 +162,7 @@ Groups (group=option) and their options:
 {groups}
 
 Often used keys:
-  problem.path=FOLDER   your own problem              seed=FILE            your own kernel as a seed
+  problem.path=FOLDER   your own problem              seed_kernels=FILE    your own kernel as a seed
   loop.evaluations=60   experiments to judge          loop.minutes=30      and minutes to search
   loop.usd=5            what models may cost          loop.stages.writer.usd=3, or tokens, calls, minutes
   loop.rounds_in_flight=8  rounds at the same time    loop.repairs=2       failed kernels go back to the writer

@@ -102,7 +102,7 @@ def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> None:
 
 
 def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
-    files = [cfg.seed] if isinstance(cfg.seed, str) else list(cfg.seed or ())
+    files = [cfg.seed_kernels] if isinstance(cfg.seed_kernels, str) else list(cfg.seed_kernels or ())
     own = [Seed(Path(file).name, kernel_file(file, problem.languages)) for file in files]
     return (*problem.seeds, *own)
 

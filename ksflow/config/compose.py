@@ -52,7 +52,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes
-    sys.argv = ["ksflow", *map(_free_key, arguments)]
+    sys.argv = ["ksflow", *map(_free_key, keys.renamed(arguments))]
     results: list[float | None] = []
     failures: list[KsflowError] = []
 
@@ -114,7 +114,7 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
     search = [f"hydra.searchpath=[file://{directory}]"] if directory else []
     try:
         with hydra.initialize_config_dir(str(shipped("conf")), **_VERSION):
-            cfg = hydra.compose(config, [*map(_free_key, overrides), *search], return_hydra_config=True)
+            cfg = hydra.compose(config, [*map(_free_key, keys.renamed(overrides)), *search], return_hydra_config=True)
         settings = cfg.hydra
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]

@@ -1,6 +1,8 @@
 """The keys of a configuration: which there are, and whether what was given fits the signatures that it feeds."""
 
 import inspect
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, cast, get_args, get_origin
@@ -12,6 +14,8 @@ from ksflow.errors import ConfigError, place, suggest
 from ksflow.home import shipped
 
 _HYDRA_KEYS = {"_target_", "_partial_", "_convert_", "_recursive_", "_args_"}
+_RENAMED = {"seed": "seed_kernels", "rng": "random_seed"}
+"""Old names of keys that are still understood."""
 _LISTS = (list, tuple, Sequence)
 _MAPS = (dict, Mapping)
 
@@ -39,6 +43,24 @@ def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
                 _check_kind(f"{path}.{name}", node, name, valid[name].annotation)
             elif name not in _HYDRA_KEYS and not free:
                 raise ConfigError(f"no key {path}.{name} in {target}; {suggest(name, valid)}")
+
+
+def renamed(words: Sequence[str]) -> list[str]:
+    """The words of a command line with today's names of keys. A notice on stderr tells of each old one."""
+    return [_renamed(word) for word in words]
+
+
+def _renamed(word: str) -> str:
+    prefix, old, rest = re.fullmatch(r"([+~]*)(\w*)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
+    if old not in _RENAMED or not rest.startswith("="):
+        return word
+    _tell_renamed(old)
+    return f"{prefix}{_RENAMED[old]}{rest}"
+
+
+@cache
+def _tell_renamed(old: str) -> None:
+    sys.stderr.write(f"ksflow: {old}= is called {_RENAMED[old]}= now\n")
 
 
 def _check_removed(given: Sequence[str]) -> None:

@@ -156,7 +156,7 @@ def test_claim_is_confirmed_beside_a_control(judge: Judge) -> None:
 def test_no_claim_without_a_lead(judge: Judge) -> None:
     claim = judge(toy.slow(30), toy.slow(10)).evidence.claim
     assert not claim.faster
-    assert "control" not in claim
+    assert claim.control is None
 
 
 @pytest.mark.slow
