@@ -147,6 +147,35 @@ def test_a_record_from_before_keys_is_read_and_stale() -> None:
     assert Key("p", "local-3", "t").changed(found) == "problem, judge"
 
 
+def test_evidence_of_another_version_is_read_without_loss() -> None:
+    found = {
+        "said": [1, {"by": "an evaluator"}],
+        "clocks": "unknown",  # not what it is now
+        "timed": [{"case": "8x8", "us": 3.0, "samples_us": [3.0, 3.1], "later": None}],
+        "against": [{"speedup": 1.5, "id": "00001", "high": 1.6, "low": 1.4}],
+        "log": "",
+    }
+    old = json.loads(schema.dump("evaluation", accepted(3.0)))
+    old["evaluation"]["evidence"] = found
+    evaluation = schema.load("evaluation", json.dumps(old).encode(), Evaluation)
+    assert evaluation.evidence.more == {"said": found["said"], "clocks": "unknown"}
+    assert evaluation.evidence.timed[0].more == {"samples_us": [3.0, 3.1], "later": None}
+    assert str(evaluation.beside("00001")) == "x1.5 [1.4, 1.6]"
+    written = schema.dump("evaluation", evaluation)
+    assert schema.load("evaluation", written, Evaluation) == evaluation
+    kept = json.loads(written)["evaluation"]["evidence"]
+    assert {name: kept[name] for name in ("said", "clocks", "against")} == {
+        name: found[name] for name in ("said", "clocks", "against")
+    }
+
+
+def test_a_ratio_that_is_none_is_kept_and_decides_nothing() -> None:
+    for row in ({"id": "00001", "speedup": -1.0, "low": 1.0, "high": 2.0}, {"id": "00001", "speedup": 2.0}):
+        evidence = parse(Evidence, {"against": [row], "claim": row})
+        assert (evidence.against, evidence.claim) == ((), None)
+        assert evidence.more == {"against": [row], "claim": row}
+
+
 def test_the_geometric_mean_is_one() -> None:
     assert geomean([1.0, 100.0]) == pytest.approx(10.0)
 
