@@ -173,8 +173,9 @@ def test_a_winner_that_the_last_timing_refutes_is_none(lineage: Lineage) -> None
         if "idea" in kernel.main and not lucky:
             lucky.append(kernel.main)
         mine = kernel.main in lucky
+        faster = {t.id: mine or ("idea" in kernel.main and "idea" not in t.kernel.main) for t in against if t.kernel}
         ratio = {
-            t.id: 0.943 if mine and again and "idea" in t.kernel.main else 1.2 if mine else 0.93
+            t.id: 0.943 if mine and again and "idea" in t.kernel.main else 1.2 if faster[t.id] else 0.93
             for t in against
             if t.kernel
         }

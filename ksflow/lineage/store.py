@@ -10,9 +10,11 @@ import hashlib
 import logging
 import os
 import re
+import signal
 import struct
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -293,9 +295,19 @@ class Store:
         return self._run_git(command, *arguments)[0]
 
     def _run_git(self, command: str, *arguments: str) -> tuple[str, str]:
-        """What a git command wrote to its output, and what it warned of. Raises LineageError when it fails."""
+        """What a git command wrote to its output, and what it warned of. Raises LineageError when it fails.
+
+        A Ctrl-C that hits it while it is only being started, before it is out of the terminal's reach, has it started
+        once more: it has done nothing yet.
+        """
+        call = partial(self._repo.git._call_process, command, *arguments, with_extended_output=True)
         try:
-            told: Any = self._repo.git._call_process(command, *arguments, with_extended_output=True)
+            try:
+                told: Any = call()
+            except git.GitCommandError as error:
+                if error.status != -signal.SIGINT:
+                    raise
+                told = call()
             return str(told[1]), str(told[2])
         except git.GitError as error:
             raise LineageError(f"{self.path}: git {command} failed: {str(error).splitlines()[-1]}") from error

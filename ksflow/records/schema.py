@@ -5,6 +5,7 @@ compares). Parsing is strict: unknown keys and wrong types are refused, except i
 """
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, TypeVar
 
@@ -48,9 +49,17 @@ def dump(kind: str, value: object) -> bytes:
 @cache
 def _validator(kind: str) -> Any:
     """What checks a file of this kind. A worker, which has no jsonschema, writes no such files."""
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, validators
 
-    return Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_text()))
+    plain_items = Draft202012Validator.VALIDATORS["items"]
+
+    def items(validator: Any, wanted: Any, found: Any, schema: Any) -> Iterator[Any]:
+        """Hundreds of samples in a list are looked at in one step."""
+        if wanted != {"type": "number"} or not all(type(one) in (int, float) for one in found):
+            yield from plain_items(validator, wanted, found, schema)
+
+    fast = validators.extend(Draft202012Validator, {"items": items})  # type: ignore[no-untyped-call]
+    return fast(json.loads(shipped("schemas", f"{kind}.json").read_text()))
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:
