@@ -4,7 +4,7 @@
 import importlib
 import types
 
-for name in ("bound", "check", "cases", "timing", "statistics", "box"):
+for name in ("tolerance", "check", "cases", "timing", "statistics", "session", "comparison", "sandboxed"):
     try:
         module = importlib.import_module(f"ksflow.judge.{name}")
     except ImportError:
