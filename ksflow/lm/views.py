@@ -184,9 +184,9 @@ def _order(population: Population, wins: Mapping[str, list[str]]) -> list[Trial]
     ranked = population.ranked
     newest = list(islice((trial for trial in reversed(population.trials) if trial.score_us is not None), _RECENT))
     best = [trial for trial in (population.best, *ranked[:1], *newest[:1]) if trial]
-    champions = [population.by_id[id] for id in wins]
+    incumbents = [population.by_id[id] for id in wins]
     mixed = [trial for pair in zip(ranked[1:], newest[1:], strict=False) for trial in pair]
-    return list({trial.id: trial for trial in (*best, *champions, *mixed, *newest, *ranked)}.values())
+    return list({trial.id: trial for trial in (*best, *incumbents, *mixed, *newest, *ranked)}.values())
 
 
 def _titles(cases: list[str]) -> list[str]:

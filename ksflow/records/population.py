@@ -34,7 +34,7 @@ class Population:
 
     @cached_property
     def best(self) -> Trial | None:
-        """The champion: it beat the one before it by more than noise, as the rest did not beat it.
+        """The incumbent: it beat the one before it by more than noise, as the rest did not beat it.
 
         Where it was timed again beside a trial that turned out faster for sure, that trial is the best. It may have
         been judged long before, beside another.
@@ -46,18 +46,18 @@ class Population:
             found = self._refuting(found) or found
         return found
 
-    def _refuting(self, champion: Trial) -> Trial | None:
-        """A trial that the champion's own last measurement shows to be faster, the fastest of several."""
-        assert champion.evaluation is not None
-        rows = sorted(champion.evaluation.evidence.against, key=lambda row: row.speedup)
+    def _refuting(self, incumbent: Trial) -> Trial | None:
+        """A trial that the incumbent's own last measurement shows to be faster, the fastest of several."""
+        assert incumbent.evaluation is not None
+        rows = sorted(incumbent.evaluation.evidence.against, key=lambda row: row.speedup)
         beside = (self.by_id.get(row.id) for row in rows)
         known = (trial for trial in beside if trial and not trial.stale and trial.score_us and not trial.repeats)
-        return next((trial for trial in known if duel(trial, champion).wins), None)
+        return next((trial for trial in known if duel(trial, incumbent).wins), None)
 
     @cached_property
     def best_so_far(self) -> tuple["Trial | None", ...]:
         """The best one after each trial."""
-        return _champions(None, self.trials)
+        return _incumbents(None, self.trials)
 
     def plus(self, trial: Trial) -> "Population":
         """This population and another trial, without ranking everything again."""
@@ -70,7 +70,7 @@ class Population:
         grown.__dict__["ranked"] = tuple(ranked)
         grown.__dict__["by_id"] = {**self.by_id, trial.id: trial}
         before = self.best_so_far[:at]
-        grown.__dict__["best_so_far"] = before + _champions(before[-1] if before else None, (trial, *after))
+        grown.__dict__["best_so_far"] = before + _incumbents(before[-1] if before else None, (trial, *after))
         return grown
 
     def pruned_by(self, notes: Iterable["Note"]) -> "Population":
@@ -101,18 +101,18 @@ class Population:
         )
 
 
-def _champions(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:
-    """The champion after each of the trials, where `first` was it before them."""
+def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:
+    """The incumbent after each of the trials, where `first` was it before them."""
     found = [first]
     for trial in trials:
-        found.append(_champion(found[-1], trial))
+        found.append(_incumbent(found[-1], trial))
     return tuple(found[1:])
 
 
-def _champion(champion: Trial | None, trial: Trial) -> Trial | None:
+def _incumbent(incumbent: Trial | None, trial: Trial) -> Trial | None:
     """Who is the best of the two, where `trial` is the newer."""
-    if trial.score_us is None or trial.repeats or (champion and not duel(trial, champion).wins):
-        return champion
+    if trial.score_us is None or trial.repeats or (incumbent and not duel(trial, incumbent).wins):
+        return incumbent
     return trial
 
 
@@ -128,18 +128,18 @@ class Duel:
     """Why its claim against the other decides nothing."""
 
 
-def duel(trial: Trial, champion: Trial) -> Duel:
-    """By the champion judged again beside it, its claim, side by side, the scores alone. Both were accepted."""
-    ours, theirs = trial.evaluation, champion.evaluation
+def duel(trial: Trial, incumbent: Trial) -> Duel:
+    """By the incumbent judged again beside it, its claim, side by side, the scores alone. Both were accepted."""
+    ours, theirs = trial.evaluation, incumbent.evaluation
     assert ours is not None
     assert theirs is not None
     doubtful = theirs.claim and theirs.claim.id == trial.id and theirs.unranked
-    mine = ours.beside(champion.id)
+    mine = ours.beside(incumbent.id)
     if (again := theirs.beside(trial.id)) and not doubtful:
         # an unsteady pair may each have looked slower than the other: then who looked better counts
         wins = again.high < 1 and not (mine and mine.speedup <= again.speedup)
         return Duel(wins, again.inverse)
-    if ours.claim and ours.claim.id == champion.id:
+    if ours.claim and ours.claim.id == incumbent.id:
         return Duel(ours.claim.faster and not ours.unranked, ours.claim, ours.unranked)
     if mine:
         return Duel(mine.low > 1, mine)

@@ -27,13 +27,13 @@ class Improvement:
 def improvements(population: Population) -> tuple[Improvement, ...]:
     """Every experiment that became the best, in the order of their ids."""
     found, trials, cost, before = [], 0, Cost(), None
-    for trial, champion in zip(population.trials, population.best_so_far, strict=True):
+    for trial, incumbent in zip(population.trials, population.best_so_far, strict=True):
         if trial.origin is not Origin.SEED:
             trials, cost = trials + 1, cost + trial.cost
-        if champion is trial and before is not None and trial.origin is not Origin.SEED:
+        if incumbent is trial and before is not None and trial.origin is not Origin.SEED:
             found.append(Improvement(trial, before, trials, cost))
             trials, cost = 0, Cost()
-        before = champion
+        before = incumbent
     return tuple(found)
 
 

@@ -53,14 +53,14 @@ def test_a_refuted_finding_stands_for_nothing(problem, population):
     assert view(problem, known, 6000) == view(problem, many, 6000)
 
 
-def test_seeds_champions_and_the_best_on_a_shape_are_never_left_out(problem, population):
+def test_seeds_incumbents_and_the_best_on_a_shape_are_never_left_out(problem, population):
     odd = Evaluation(Verdict.ACCEPT, "", 30.0, (Timing("small", 900.0), Timing("large", 1.0)))
     many = grown(population, timed(10.0), odd, timed(2.0), timed(800.0))
     known = many.pruned_by(closing(*(trial.id for trial in many.trials)))
     seen = view(problem, known, 6000)
-    champions = {trial.id for trial in many.best_so_far if trial}
-    assert "00010" in champions
-    assert seen.shown == champions | {"00001", "00011", "00012"}
+    incumbents = {trial.id for trial in many.best_so_far if trial}
+    assert "00010" in incumbents
+    assert seen.shown == incumbents | {"00001", "00011", "00012"}
     assert "(1 accepted kernels are left out" in seen.table
 
 
