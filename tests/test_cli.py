@@ -130,7 +130,7 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
         pytest.param(["lineage", "-m", "designer=rules"], "-m is no flag of this command", marks=pytest.mark.slow),
         (["target=mi300x"], "is not in this machine"),
         (["problem.path=no/such/folder", "evaluator=fake"], "no problem.yaml in no/such/folder"),
-        pytest.param(["seed=absent.cpp", "evaluator=fake"], "cannot read absent.cpp", marks=pytest.mark.slow),
+        pytest.param(["seed_kernels=absent.cpp", "evaluator=fake"], "cannot read absent.cpp", marks=pytest.mark.slow),
         (["llm=gemini", "evaluator=fake"], "GEMINI_API_KEY"),
         (["lineage.path=taken", "evaluator=fake"], "taken is not a lineage"),
         pytest.param(

@@ -198,6 +198,7 @@ _LINES = {
     "cd ~/spool/worker": Expected(".", more="once=true"),
 }
 """The beginning of a line -> how it ends; the longest beginning counts. A line of none ends with 0."""
+_SERVING = "ksflow watch"
 _WAITING = ("evaluator=spool",)
 
 
@@ -330,7 +331,7 @@ def test_there_are_command_lines_in_both_documents() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in LINES if not any(word in line for word in _WAITING)])
+@pytest.mark.parametrize("line", [line for line in LINES if not any(word in line for word in (*_WAITING, _SERVING))])
 def test_a_line_of_the_documents_does_what_it_says(line: str, place: Path, home: Path, provider: Provider) -> None:
     (home / "spool" / "worker").mkdir(parents=True, exist_ok=True)
     inbox = threading.Event()
@@ -350,6 +351,19 @@ def test_a_line_of_the_documents_does_what_it_says(line: str, place: Path, home:
     assert done.returncode == wanted.status, f"{line}\n{said[-3000:]}"
     assert re.search(wanted.pattern, said), f"{line}\n{said[-3000:]}"
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_line_that_serves_a_page_names_its_address_and_ends_with_ctrl_c(
+    place: Path, home: Path, provider: Provider
+) -> None:
+    (line,) = (line for line in LINES if _SERVING in line)
+    settings = environment(home, provider, line)
+    with subprocess.Popen(["bash", "-c", f"exec {line}"], cwd=place, env=settings, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert b"http://127.0.0.1:" in server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(300) == 0
 
 
 @pytest.mark.slow

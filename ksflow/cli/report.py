@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -49,12 +49,9 @@ def watch(words: list[str], overrides: list[str]) -> int:
     port = own.get("port", "0")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"port={port}; valid: 0 (any that is free) to 65535")
-    with runs() as (lineages, digests), _server(int(port), _Follower(lineages, digests)) as server:
+    with suppress(KeyboardInterrupt), runs() as opened, _server(int(port), _Follower(*opened)) as server:
         console().print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", markup=False)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            return 0
+        server.serve_forever()
     return 0
 
 
