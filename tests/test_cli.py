@@ -112,7 +112,7 @@ def test_ctrl_c_ends_a_sweep(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["llm=gemni"], "did you mean gemini?"),
+        (["llm=gemni"], "did you mean gemini? valid: anthropic"),
         (["lineage"], "no lineage at runs/lineage.git"),
         (["frobnicate"], "no command 'frobnicate'; commands: run, suite, problem, evaluate, verify, approve, lineage"),
         (["lineag"], "no command 'lineag'; did you mean lineage? commands: run"),

@@ -282,7 +282,7 @@ def _explain(error: BaseException) -> ConfigError:
             return ConfigError(f"{found[1]}={found[2]} is not installed: {extra}")
         group = found[1]
         options = set(keys.options(group))
-        options |= set(re.findall(r"^\t(\S+)$", text, re.MULTILINE))
+        options |= set(re.findall(r"^\t([^_\s]\S*)$", text, re.MULTILINE))
         return ConfigError(f"no option {group}={found[2]}; {suggest(found[2], options)}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ConfigError(("; ".join(lines[:3]) or type(error).__name__) + place(error))
