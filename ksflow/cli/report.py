@@ -10,26 +10,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ksflow import home
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Json
+from ksflow.records import Json, Problem
 from ksflow.report import console
-from ksflow.report.page import as_html, as_markdown, run_facts
+from ksflow.report.page import apart, as_html, as_markdown, run_facts
 
-_OWN = ("out", "format", "run", "port")
 _FORMATS = ("html", "md")
-Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], frozenset[str]]]]
+Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], Problem]]]
 
 
 def report(words: list[str], overrides: list[str]) -> int:
     """`report [run=NAME,NAME]`: write the page of one run, or of several side by side; 0, or ConfigError."""
-    own, runs = _arguments("report", words, overrides)
+    own, runs = _arguments("report", words, overrides, "out", "format")
     kind = own.get("format", "html")
     if kind not in _FORMATS:
         raise ConfigError(f"format={kind}; valid: {', '.join(_FORMATS)}")
-    with runs() as (lineages, digests):
-        facts = _facts(lineages, digests)
+    with runs() as (lineages, problem):
+        facts = [run_facts(lineage, problem) for lineage in lineages]
         name = "+".join(one.run for one in lineages)
         default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{kind}"
     text = as_html(facts) if kind == "html" else "\n".join(map(as_markdown, facts))
@@ -45,7 +44,7 @@ def report(words: list[str], overrides: list[str]) -> int:
 
 def watch(words: list[str], overrides: list[str]) -> int:
     """`watch [run=NAME]`: the same page on loopback, which follows the lineage until Ctrl-C. It only reads."""
-    own, runs = _arguments("watch", words, overrides)
+    own, runs = _arguments("watch", words, overrides, "port")
     port = own.get("port", "0")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"port={port}; valid: 0 (any that is free) to 65535")
@@ -55,21 +54,19 @@ def watch(words: list[str], overrides: list[str]) -> int:
     return 0
 
 
-def _arguments(verb: str, words: list[str], overrides: list[str]) -> tuple[dict[str, str], Opener]:
-    """The command's own words, and what opens its runs."""
+def _arguments(verb: str, words: list[str], overrides: list[str], *names: str) -> tuple[dict[str, str], Opener]:
+    """The command's own words, those of `names`, and what opens its runs."""
     if words:
         raise ConfigError(f"{verb} takes key=value arguments, not {words[0]!r}")
-    own = {name: value for name, _, value in (word.partition("=") for word in overrides) if name in _OWN}
-    rest = [word for word in overrides if word.partition("=")[0] not in _OWN]
+    own, rest = keys.own_options(overrides, "run", *names)
     return own, partial(_opened, own.get("run", "").split(","), rest)
 
 
 @contextmanager
-def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[Lineage], frozenset[str]]]:
-    """The lineages of some runs of one problem, and the digests of its baselines."""
+def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[Lineage], Problem]]:
+    """The lineages of some runs of one problem, and the problem."""
     cfg = compose.compose(overrides)
-    problem = compose.build(cfg.problem)
-    digests = frozenset(seed.kernel.digest for seed in problem.seeds if seed.baseline)
+    problem: Problem = compose.build(cfg.problem)
     found: list[Lineage] = []
     try:
         for name in (one or str(cfg.run) for one in names):
@@ -77,22 +74,18 @@ def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[L
             if not found[-1].all_trials():
                 where = f"problem={problem.name} run={name} in {cfg.lineage.path}"
                 raise ConfigError(f"no trial of {where}; runs: {found[-1].runs() or 'none'}")
-        yield found, digests
+        yield found, problem
     finally:
         for lineage in found:
             lineage.close()
 
 
-def _facts(lineages: Sequence[Lineage], digests: frozenset[str]) -> list[Json]:
-    return [run_facts(lineage, digests) for lineage in lineages]
-
-
 class _Follower:
     """The newest facts of runs, read again when their refs have moved."""
 
-    def __init__(self, lineages: Sequence[Lineage], digests: frozenset[str]) -> None:
+    def __init__(self, lineages: Sequence[Lineage], problem: Problem) -> None:
         self._lineages = lineages
-        self._digests = digests
+        self._problem = problem
         self._lock = threading.Lock()
         self._refs: object = None
         self._facts: list[Json] = []
@@ -105,7 +98,8 @@ class _Follower:
             if refs != self._refs:
                 for one in self._lineages:
                     one.population()
-                self._facts, self._refs, self._stamp = _facts(self._lineages, self._digests), refs, self._stamp + 1
+                self._facts = [run_facts(one, self._problem) for one in self._lineages]
+                self._refs, self._stamp = refs, self._stamp + 1
             return self._stamp, self._facts
 
 
@@ -119,8 +113,8 @@ def _server(port: int, follower: _Follower) -> Iterator[ThreadingHTTPServer]:
                 self._answer("text/html; charset=utf-8", as_html(follower.newest()[1], live=True))
             elif self.path == "/facts.json":
                 stamp, facts = follower.newest()
-                runs = [{key: value for key, value in run.items() if key != "details"} for run in facts]
-                found = {"stamp": stamp, "runs": runs, "details": [run["details"] for run in facts]}
+                runs, details = apart(facts)
+                found = {"stamp": stamp, "runs": runs, "details": details}
                 self._answer("application/json", json.dumps(found, allow_nan=False))
             else:
                 self.send_error(HTTPStatus.NOT_FOUND)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ksflow import evaluation as judging
 from ksflow import report
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approve as approve_trial
@@ -29,7 +29,7 @@ _BOOLEANS = {"true": True, "false": False}
 def evaluate(words: list[str], overrides: list[str]) -> int:
     """`evaluate KERNEL`: 0 accepted or untimed, 1 rejected, 3 when the judge could not tell."""
     (word,) = _words(words, "evaluate KERNEL (a file, or the name of one of the problem's seeds)")
-    options, rest = _options(overrides, "out")
+    options, rest = keys.own_options(overrides, "out")
     cfg = compose.compose(rest)
     problem: Problem = compose.build(cfg.problem)
     kernel = _kernel(word, problem)
@@ -87,7 +87,7 @@ def _said(console: Console, found: comparison.Agreement, now: Evaluation) -> int
 def approve(words: list[str], overrides: list[str]) -> int:
     """`approve COMMIT`: a tag on the newest commit of the kernel's branch."""
     (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
-    options, rest = _options(overrides, "note", "sign", "force")
+    options, rest = keys.own_options(overrides, "note", "sign", "force")
     sign, force = (_boolean(name, options.get(name, "false")) for name in ("sign", "force"))
     cfg, problem, lineage, place = _committed(word, rest)
     try:
@@ -119,14 +119,6 @@ def _words(words: list[str], usage: str) -> list[str]:
     if len(words) != 1:
         raise ConfigError(f"it is one word: python -m ksflow {usage}, then key=value")
     return words
-
-
-def _options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:
-    """The command's own key=value arguments, and those that are the configuration's."""
-    pairs = [argument.partition("=") for argument in overrides]
-    mine = {name: value.strip("\"'") for name, equals, value in pairs if equals and name in names}
-    rest = [argument for argument, pair in zip(overrides, pairs, strict=True) if pair[0] not in mine]
-    return mine, rest
 
 
 def _boolean(name: str, value: str) -> bool:

@@ -163,3 +163,11 @@ def groups() -> frozenset[str]:
 def options(group: str) -> list[str]:
     """Those that ship."""
     return sorted(file.stem for file in shipped("conf", group).glob("[!_]*.yaml"))
+
+
+def own_options(overrides: list[str], *names: str) -> tuple[dict[str, str], list[str]]:
+    """A command's own key=value arguments, and those that are the configuration's."""
+    pairs = [argument.partition("=") for argument in overrides]
+    mine = {name: value.strip("\"'") for name, equals, value in pairs if equals and name in names}
+    rest = [argument for argument, pair in zip(overrides, pairs, strict=True) if pair[0] not in mine]
+    return mine, rest

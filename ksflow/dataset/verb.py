@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ksflow import report
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.dataset.card import MARK, SEE_CARD, Files
 from ksflow.dataset.licences import UNKNOWN, of_problem
 from ksflow.dataset.pairs import preference
@@ -98,9 +98,7 @@ def _options(words: list[str], overrides: list[str]) -> tuple[dict[str, str], li
     """The command's own key=value arguments with their defaults, and the configuration's. ConfigError."""
     if words:
         raise ConfigError(f"export takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
-    pairs = [override.partition("=") for override in overrides]
-    mine = {name: value.strip("\"'") for name, equals, value in pairs if equals and name in _OPTIONS}
-    rest = [override for override, pair in zip(overrides, pairs, strict=True) if pair[0] not in mine]
+    mine, rest = keys.own_options(overrides, *_OPTIONS)
     given = _OPTIONS | mine
     if given["format"] != "all" and given["format"] not in FORMATS:
         raise ConfigError(f"format={given['format']}; valid: {', '.join(FORMATS)}, all")

@@ -7,6 +7,6 @@ in the page, never markup or script.
 
 from ksflow.report.page.facts import run_facts
 from ksflow.report.page.markdown import as_markdown
-from ksflow.report.page.render import as_html
+from ksflow.report.page.render import apart, as_html
 
-__all__ = ["as_html", "as_markdown", "run_facts"]
+__all__ = ["apart", "as_html", "as_markdown", "run_facts"]

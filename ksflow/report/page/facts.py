@@ -5,7 +5,6 @@ import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 
@@ -13,29 +12,27 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.notes import calibration
-from ksflow.records import Call, Cost, Json, Origin, Population, Trial, base_of, plain, schema, speedup
+from ksflow.records import Call, Cost, Json, Origin, Population, Problem, Trial, base_of, plain, schema, speedup
 from ksflow.report import evidence, headline, spending
 from ksflow.report.page.lanes import lanes
-from ksflow.report.words import recorded
+from ksflow.report.words import known_baselines, recorded
 
 _WIDTH = 110
 """Columns of the evidence as text."""
 
 
-def run_facts(lineage: Lineage, baseline_digests: Iterable[str] = ()) -> Json:
+def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
     """The facts of a run whose verdicts are taken as they are on record.
 
-    baseline_digests: of the kernels that are the problem's baselines; without them no speed-up over a baseline is told.
-    Raises LineageError where the repository cannot be read.
+    problem: its baselines are those that speed-ups are told over; without it none is told. Raises LineageError where
+    the repository cannot be read.
     """
     lineage.expect_as_recorded()
     everything = lineage.all_trials()
     population = lineage.known
-    digests = set(baseline_digests)
-    baselines = tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)
-    dates = _dates(lineage)
+    baselines = known_baselines(population, problem) if problem else ()
+    reader = RunReader(lineage.store, lineage.problem, lineage.run)
     best = population.best
-    trials = _trials(everything, population, dates)
     spent = lineage.spent()
     by_id = {trial.id: trial for trial in everything}
     return {
@@ -46,7 +43,7 @@ def run_facts(lineage: Lineage, baseline_digests: Iterable[str] = ()) -> Json:
         "winner_commit": lineage.commit_of(best.id) if best else "",
         "repository": str(lineage.store.path),
         "trust": _trust(best),
-        "trials": trials,
+        "trials": _trials(everything, population, _dates(reader)),
         "details": {trial.id: _details(trial, by_id.get((*trial.parents, "")[0])) for trial in everything},
         "baselines": {one.id: headline.called(one) for one in baselines},
         "cases": _cases(best, baselines),
@@ -61,17 +58,15 @@ def run_facts(lineage: Lineage, baseline_digests: Iterable[str] = ()) -> Json:
             {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
             for note in lineage.notes()
         ],
-        "costs": _costs(lineage),
+        "costs": _costs(reader),
         "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
-        "verdicts": _counted(trials),
         "approved": {name: str(approval) for name, approval in approvals(lineage).items()},
     }
 
 
-def _dates(lineage: Lineage) -> dict[str, int]:
+def _dates(reader: RunReader) -> dict[str, int]:
     """Trial -> when its newest verdict was committed, in seconds since 1970."""
-    commits = RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.TRIALS)
-    return {commit.trailer("Trial"): commit.date for commit in commits}
+    return {commit.trailer("Trial"): commit.date for commit in reader.commits(Kind.TRIALS)}
 
 
 def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[str, int]) -> list[Json]:
@@ -129,10 +124,8 @@ def _details(trial: Trial, base: Trial | None) -> Json:
     return {
         "evidence": text.export_text(),
         "rubric": trial.experiment.rubric if trial.experiment else "",
-        "innovation": trial.experiment.innovation if trial.experiment else None,
         "diff": "".join(_changes(before, after)) if after and before else "",
         "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),
-        "timings": _timings(trial),
     }
 
 
@@ -140,15 +133,6 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[st
     for name in sorted({*before, *after}):
         old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
         yield from difflib.unified_diff(old, new, f"base/{name}", name)
-
-
-def _timings(trial: Trial) -> list[Json]:
-    found = trial.evaluation
-    intervals = {row.case: row.interval_us for row in found.evidence.timed} if found else {}
-    return [
-        {"case": one.case, "us": one.us, "interval_us": intervals.get(one.case)}
-        for one in (found.timings if found else ())
-    ]
 
 
 def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
@@ -217,20 +201,13 @@ def _trust(best: Trial | None) -> Json:
     }
 
 
-def _costs(lineage: Lineage) -> list[Json]:
+def _costs(reader: RunReader) -> list[Json]:
     """What each stage's questions to each model have cost."""
     sums: dict[tuple[str, str], Cost] = defaultdict(Cost)
-    for commit in RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.CALLS):
-        call: Call = schema.load("call", lineage.store.read(f"{commit.name}:call.json"), Call)
+    for commit in reader.commits(Kind.CALLS):
+        call: Call = schema.load("call", reader.store.read(f"{commit.name}:call.json"), Call)
         sums[call.stage.partition("=")[0], call.model] += call.cost
     return [
         {"stage": stage, "model": model, "usd": cost.usd, "tokens": cost.tokens, "calls": cost.calls}
         for (stage, model), cost in sorted(sums.items())
     ]
-
-
-def _counted(trials: list[Json]) -> dict[str, int]:
-    found: dict[str, Any] = defaultdict(int)
-    for row in trials:
-        found[row["verdict"]] += 1
-    return dict(found)

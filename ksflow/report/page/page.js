@@ -58,15 +58,16 @@ function layout(more) {
 }
 const plot = (id, traces, more) => Plotly.react(at(id), traces, layout(more), { displaylogo: false, responsive: true });
 
-function along(run, row, index) {
-  if (axis === "usd") return row.usd;
-  if (axis === "minutes") { const first = Math.min(...run.dates); return (row.at ?? first) / 60 - first / 60; }
-  return index + 1;
+const dates = run => run.trials.map(row => row.at).filter(Boolean);
+function along(run) {
+  const first = Math.min(...dates(run));
+  return { usd: row => row.usd, minutes: row => (row.at ?? first) / 60 - first / 60, trials: (row, index) => index + 1 }[axis];
 }
 function progress() {
   const c = colours(), traces = [];
   RUNS.forEach((run, number) => {
-    const rows = run.trials.map((row, index) => [along(run, row, index), row]).filter(([x]) => Number.isFinite(x)).sort((a, b) => a[0] - b[0]);
+    const place = along(run);
+    const rows = run.trials.map((row, index) => [place(row, index), row]).filter(([x]) => Number.isFinite(x)).sort((a, b) => a[0] - b[0]);
     if (number === shown) {
       const judged = rows.filter(([, row]) => row.us && !row.stale);
       traces.push({ type: points(run), mode: "markers", x: judged.map(r => r[0]), y: judged.map(r => r[1].us), text: judged.map(r => r[1].id),
@@ -144,7 +145,7 @@ function listing() {
 }
 function page() {
   const run = RUNS[shown], trust = run.trust, judged = run.trials.filter(row => row.origin !== "seed");
-  run.dates = run.trials.map(row => row.at).filter(Boolean);
+  const times = dates(run);
   at("problem").textContent = `${run.problem} · ${run.run}`;
   at("headline").textContent = run.headline;
   const words = [trust.judge && `judge ${trust.judge}`, trust.target && `on ${trust.target}`, trust.isolation && `isolation ${trust.isolation}`,
@@ -154,7 +155,7 @@ function page() {
   const right = judged.filter(row => row.verdict === "accept").length;
   at("figures").replaceChildren(card("trials", figure(judged.length) || "0"), card("accepted", judged.length ? figure(100 * right / judged.length) + " %" : "–"),
     card("improvements", String(run.improvements.length)), card("model calls", figure(run.spent.calls) || "0"), card("US dollars", run.spent.usd.toFixed(2)),
-    card("minutes", run.dates.length ? figure((Math.max(...run.dates) - Math.min(...run.dates)) / 60) || "0" : "–"));
+    card("minutes", times.length ? figure((Math.max(...times) - Math.min(...times)) / 60) || "0" : "–"));
   progress(); graph();
   if (at("all").open) listing();
   const story = at("story"); story.replaceChildren();
@@ -200,7 +201,7 @@ function page() {
 }
 function choose(number) { shown = number; at("runs").value = String(number); at("trial").hidden = true; page(); }
 
-RUNS.forEach((run, number) => { run.dates = run.trials.map(row => row.at).filter(Boolean); const option = make("option", run.run); option.value = number; at("runs").append(option); });
+RUNS.forEach((run, number) => { const option = make("option", run.run); option.value = number; at("runs").append(option); });
 at("which").hidden = RUNS.length < 2;
 at("runs").addEventListener("change", () => choose(Number(at("runs").value)));
 at("all").addEventListener("toggle", () => { if (at("all").open) listing(); });
@@ -218,7 +219,6 @@ if (LIVE) setInterval(async () => {
     const found = await answer.json();
     if (found.stamp === RUNS.stamp) return;
     RUNS = found.runs; RUNS.stamp = found.stamp; DETAILS = found.details;
-    RUNS.forEach(run => { run.dates = run.trials.map(row => row.at).filter(Boolean); });
     at("live").textContent = "live";
     page();
   } catch { at("live").textContent = "the run's server is gone; this is what it said last"; }

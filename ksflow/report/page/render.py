@@ -12,8 +12,6 @@ from jinja2 import Environment
 from ksflow.records import Json
 
 _HERE = Path(__file__).parent
-_KEPT = ("details",)
-"""Parts that are packed, and unpacked when somebody asks for them."""
 
 
 def as_html(runs: Sequence[Json], live: bool = False) -> str:
@@ -22,11 +20,11 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     live: the page asks the server that it came from for new facts every few seconds.
     """
     template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text())
-    shown = [{key: value for key, value in run.items() if key not in _KEPT} for run in runs]
+    shown, details = apart(runs)
     return template.render(
         runs=runs,
         facts=_inside_a_script(shown),
-        packed=packed([run["details"] for run in runs]),
+        packed=_packed(details),
         style=(_HERE / "page.css").read_text(),
         script=(_HERE / "page.js").read_text(),
         plotly=resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(),
@@ -34,7 +32,13 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
     )
 
 
-def packed(value: object) -> str:
+def apart(runs: Sequence[Json]) -> tuple[list[Json], list[Json]]:
+    """What a page shows at once, and the details, which it looks up when somebody asks for them."""
+    shown = [{key: value for key, value in run.items() if key != "details"} for run in runs]
+    return shown, [run["details"] for run in runs]
+
+
+def _packed(value: object) -> str:
     """JSON, compressed, in letters that a page can hold."""
     return base64.b64encode(gzip.compress(json.dumps(value, allow_nan=False).encode(), mtime=0)).decode()
 
