@@ -5,8 +5,9 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
@@ -57,10 +58,6 @@ class CaseBudget:
     run_s: float = 1.0
     total_s: float = 6.0
     """Of all cases together: each is made and run many times."""
-
-    def relaxed(self) -> "CaseBudget":
-        """For what is large however small it is made."""
-        return CaseBudget(4 * self.memory_mb, 10 * self.generate_s, 10 * self.run_s, 10 * self.total_s)
 
 
 _ON_GPU = CaseBudget(generate_s=60.0, run_s=60.0, total_s=600.0)
@@ -115,6 +112,13 @@ class ParsedProblem:
     resize: Callable[[int], tuple[str, Sequence[str]]] | None = None
     """Of a format that cuts in its own way: cap -> (what is the same for the same sizes, what became alike)."""
 
+    def problem(self, **known: Any) -> Problem:
+        """The problem, with what is known of it beside its files."""
+        unknown: Json = {"description": "", "root": "", "reference": self.listing, "languages": self.languages}
+        unknown |= {"args": (), "dims": (), "tests": (), "benchmarks": (), "origin": self.origin}
+        shared = ("name", "title", "statement", "score", "limits", "seeds", "good", "bad", "called", "listing")
+        return Problem(**{**unknown, **{key: getattr(self, key) for key in shared}, "files": self.support, **known})
+
 
 def assemble(
     parsed: ParsedProblem, target: Target | None, cap: int | str | None = "auto", budget: CaseBudget = CaseBudget()
@@ -143,43 +147,40 @@ def assemble(
         chosen, rows = _largest_fitting(parsed, reference, device, cap, budget)
         described = chosen
     tests, benchmarks = ([case for case in chosen.cases if case["test"] is test] for test in (True, False))
-    first = next(row for case, row in zip(described.cases, rows, strict=True) if not case["test"])
+    first = next(row["tensors"] for case, row in zip(described.cases, rows, strict=True) if not case["test"])
     plain = all(row["plain"] and not row["inout"] for row in rows)
-    cut = _describe_cut(parsed, benchmarks, chosen)
-    return Problem(
-        name=parsed.name,
-        title=parsed.title,
+    params = [case["params"] for case in benchmarks]
+    dims = [key for key in params[0] if key.isidentifier() and all(type(one.get(key)) is int for one in params)]
+    small = [  # for an emulator: the smallest case that is as the problem has it, as a kernel may count on its sizes
+        (row["bytes"], place)
+        for place, (case, row) in enumerate(zip(described.cases, rows, strict=True))
+        if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen.cases)
+    ]
+    said = []
+    if chosen.cap is not None and params != [dict(whole) for whole, _ in parsed.benchmarks]:
+        said.append(f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are")
+        if chosen.merged:
+            said.append(
+                "sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
+                + "; ".join(chosen.merged)
+            )
+    # of all that could change a verdict or a time, not of where the files lie: checkouts move, machines compare
+    spec = {key: value for key, value in parsed.spec.items() if key != "root"}
+    identity = [parsed.format, dict(parsed.files), spec, parsed.accumulate, chosen.cases, parsed.score]
+    return parsed.problem(
         description=path_in_checkout(Path(parsed.origin.get("path", ""))),
-        statement=parsed.statement,
         root=str(folder),
         reference=text,
         languages=_languages(parsed.languages, target, plain),
-        args=_args(parsed, first["tensors"], shown=not absent),
-        dims=_dims(benchmarks) if plain else (),
+        args=_args(parsed.arg_names, first, shown=not absent),
+        dims=tuple(dims) if plain else (),
         tests=tuple(map(_case, tests or benchmarks)),
         benchmarks=tuple(map(_case, benchmarks)),
-        small=_emulated(chosen.cases, described.cases, rows),
-        seeds=parsed.seeds,
-        score=parsed.score,
-        limits=parsed.limits,
+        small=(_case(described.cases[min(small)[1]]),) if small else (),
         check=Check(accumulate=parsed.accumulate),
-        digest=_digest(parsed, chosen.cases),
-        files=parsed.support,
-        called=parsed.called,
-        listing=parsed.listing,
-        good=parsed.good,
-        bad=parsed.bad,
-        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *cut], "cap": chosen.cap},
+        digest=hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16],
+        origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *said], "cap": chosen.cap},
     )
-
-
-def _digest(parsed: ParsedProblem, chosen: Sequence[Json]) -> str:
-    """Of all that could change a verdict or a time, by content alone: where the files lie is not part of it, so a
-    checkout may be moved, and two machines compare.
-    """
-    spec = {key: value for key, value in parsed.spec.items() if key != "root"}
-    identity = [parsed.format, dict(parsed.files), spec, parsed.accumulate, chosen, parsed.score]
-    return hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16]
 
 
 def _largest_fitting(
@@ -206,7 +207,7 @@ def _attempts(
         return [(_ON_GPU, [_case_set(parsed, parse_cap(cap))])]
     if cap != "auto":
         memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _COPIES >> 20
-        patient = CaseBudget(max(budget.memory_mb, memory_mb), _ON_GPU.generate_s, _ON_GPU.run_s, _ON_GPU.total_s)
+        patient = replace(_ON_GPU, memory_mb=max(budget.memory_mb, memory_mb))
         return [(patient, [_case_set(parsed, parse_cap(cap))])]
     found: dict[str, CaseSet] = {}
     for size in (*CAPS, None):
@@ -218,8 +219,9 @@ def _attempts(
     distinct = [one for one in sets if not one.merged]
     if distinct:  # where sizes become alike, only those before all differ
         sets = [*sets[: sets.index(distinct[0])], *distinct]
-    relaxed = [(budget.relaxed(), distinct)] if distinct else []
-    return [(budget, sets), *relaxed, *([(budget.relaxed(), sets)] if distinct != sets else [])]
+    relaxed = CaseBudget(4 * budget.memory_mb, 10 * budget.generate_s, 10 * budget.run_s, 10 * budget.total_s)
+    patient_sets = [distinct, sets] if distinct not in ([], sets) else [sets]
+    return [(budget, sets), *((relaxed, again) for again in patient_sets)]
 
 
 def _case_set(parsed: ParsedProblem, cap: int | None) -> CaseSet:
@@ -248,31 +250,11 @@ def _why(parsed: ParsedProblem, tried: Sequence[Sequence[str]], cap: int | str |
     return f"{why}; {key} takes what it says, with patience" if cap == "auto" else f"{why}; smaller sizes: {key}"
 
 
-def _describe_cut(parsed: ParsedProblem, benchmarks: Sequence[Json], chosen: CaseSet) -> list[str]:
-    whole = [dict(params) for params, _ in parsed.benchmarks]
-    if chosen.cap is None or [case["params"] for case in benchmarks] == whole:
-        return []
-    said = [f"{CUT} {chosen.cap}, batches to a sixteenth of it; problem.cap=null takes them as they are"]
-    if chosen.merged:
-        said.append(
-            f"sizes that differ are the same here, so that a kernel which takes one for the other is not noticed: "
-            f"{'; '.join(chosen.merged)}"
-        )
-    return said
-
-
 def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: CaseBudget, first: bool) -> Json:
     """What running told, kept for the next time."""
-    order = {
-        "reference": str(reference),
-        "device": device,
-        "memory": budget.memory_mb << 20,
-        "generate_s": budget.generate_s,
-        "run_s": budget.run_s,
-        "total_s": budget.total_s,
-        "ladder": [one.cases for one in sets],
-        "first": first,
-    }
+    limits = {"memory": budget.memory_mb << 20, "generate_s": budget.generate_s, "run_s": budget.run_s}
+    order = {"reference": str(reference), "device": device, **limits, "total_s": budget.total_s, "first": first}
+    order["ladder"] = [one.cases for one in sets]
     name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
     kept = reference.parent / f"{name}.json"
     if kept.exists():
@@ -292,9 +274,9 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
     return found
 
 
-def _args(parsed: ParsedProblem, tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
+def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[Arg, ...]:
     inputs = sum(not tensor["out"] for tensor in tensors)
-    names = [*parsed.arg_names[:inputs], *(f"x{place}" for place in range(len(parsed.arg_names), inputs))]
+    names = [*known[:inputs], *(f"x{place}" for place in range(len(known), inputs))]
     names += [f"out{place}" for place in range(len(tensors) - inputs)]
     docs = [f"{tensor['shape']} in the first benchmark" if shown else "" for tensor in tensors]
     return tuple(
@@ -303,24 +285,8 @@ def _args(parsed: ParsedProblem, tensors: Sequence[Json], shown: bool) -> tuple[
     )
 
 
-def _dims(benchmarks: Sequence[Json]) -> tuple[str, ...]:
-    """The parameters that are whole numbers in every case."""
-    every = [case["params"] for case in benchmarks]
-    return tuple(key for key in every[0] if key.isidentifier() and all(type(one.get(key)) is int for one in every))
-
-
 def _case(case: Json) -> Case:
     return Case(case["name"], case["params"], case["seed"])
-
-
-def _emulated(chosen: Sequence[Json], described: Sequence[Json], rows: Sequence[Json]) -> tuple[Case, ...]:
-    """For an emulator: the smallest case as it is, if it is small enough. None is cut: a kernel may count on sizes."""
-    fits = [
-        (row["bytes"], place)
-        for place, (case, row) in enumerate(zip(described, rows, strict=True))
-        if row["bytes"] <= _EMULATED_BYTES and any(case["params"] == whole["params"] for whole in chosen)
-    ]
-    return (_case(described[min(fits)[1]]),) if fits else ()
 
 
 def _languages(wanted: Sequence[str], target: Target | None, plain: bool) -> tuple[str, ...]:

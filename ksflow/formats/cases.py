@@ -127,22 +127,17 @@ def check_user_cases(text: str, cases: Any, where: str) -> None:
         nodes = []
     found = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "generate_input")
     takes = next((node.args for node in found), None)
+    usual = parameters(takes) if takes else {}
+    valid = {"seed", *usual}
     for case in cases:
         if not isinstance(case, Mapping):
             raise ConfigError(f"{where}: {case!r} is no case; a case is {{NAME: VALUE, seed: N}}")
-        if takes:
-            _check_case(takes, case, where)
-
-
-def _check_case(takes: ast.arguments, case: Params, where: str) -> None:
-    usual = parameters(takes)
-    valid = {"seed", *usual}
-    if unknown := [str(key) for key in case if key not in valid and not takes.kwarg]:
-        raise ConfigError(f"{where}: generate_input takes no {unknown[0]!r}; {suggest(unknown[0], valid)}")
-    if lost := [name for name, value in usual.items() if value is None and name not in {"seed", *case}]:
-        raise ConfigError(f"{where}: a case lacks {', '.join(lost)}; generate_input takes {', '.join(usual)}")
-    if not isinstance(case.get("seed", 0), int):
-        raise ConfigError(f"{where}: seed {case['seed']!r} is no whole number")
+        if takes and (unknown := [str(key) for key in case if key not in valid and not takes.kwarg]):
+            raise ConfigError(f"{where}: generate_input takes no {unknown[0]!r}; {suggest(unknown[0], valid)}")
+        if lost := [name for name, value in usual.items() if value is None and name not in {"seed", *case}]:
+            raise ConfigError(f"{where}: a case lacks {', '.join(lost)}; generate_input takes {', '.join(usual)}")
+        if not isinstance(case.get("seed", 0), int):
+            raise ConfigError(f"{where}: seed {case['seed']!r} is no whole number")
 
 
 def parameters(takes: ast.arguments) -> dict[str, ast.expr | None]:

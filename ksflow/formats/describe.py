@@ -11,6 +11,7 @@ whether a `limit` was met, an `error` came up, or one that comes up `always`).
 
 import resource
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,13 @@ def describe(order: Json) -> Json:
     found: Json = {"step": None, "cases": [], "tried": []}
     for step, cases in enumerate(order["ladder"]):
         try:
-            found |= {"step": step, "cases": _patiently(module, cases, order, found["step"] is None)}
+            try:
+                rows = _rows(module, cases, order)
+            except Unfit as unfit:
+                if unfit.kind != "limit" or found["step"] is not None:
+                    raise
+                rows = _rows(module, cases, order)  # the first time may be slow for being the first
+            found |= {"step": step, "cases": rows}
         except Unfit as unfit:
             found["tried"].append([step, str(unfit), unfit.kind])
             if unfit.kind != "error":
@@ -52,17 +59,8 @@ def describe(order: Json) -> Json:
     return found
 
 
-def _patiently(module: Any, cases: list[Json], order: Json, first: bool) -> list[Json]:
-    """What each case is made of. The first time may be slow for being the first. Raises Unfit."""
-    try:
-        return _rows(module, cases, order)
-    except Unfit as unfit:
-        if not (first and unfit.kind == "limit"):
-            raise
-    return _rows(module, cases, order)
-
-
 def _rows(module: Any, cases: list[Json], order: Json) -> list[Json]:
+    """What each case is made of. Raises Unfit."""
     rows: list[Json] = []
     spent = 0.0
     for case in cases:
@@ -105,20 +103,14 @@ def _row(module: Any, case: Json, device: str) -> Json:
     module.ref_kernel(data)
     if device != "cpu":
         torch.cuda.synchronize()
-    first_s, second_s = times[1] - times[0], times[2] - times[1]
-    run_s = time.perf_counter() - times[2]
+    times.append(time.perf_counter())
+    first_s, second_s, run_s = (after - before for before, after in pairwise(times))
     first = min(data.binding["outputs"])
     tensors = [
-        {
-            "dtype": str(tensor.dtype).removeprefix("torch."),
-            "shape": list(tensor.shape),
-            "strides": list(tensor.stride()),
-            "out": place >= first,
-        }
+        {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "out": place >= first}
         for place, tensor in enumerate(data)
     ]
     return {
-        "name": case["name"],
         "tensors": tensors,
         "bytes": sum(tensor.numel() * tensor.element_size() for tensor in data),
         "first_s": first_s,

@@ -96,14 +96,14 @@ def _definition(file: Path) -> Json:
     found = _json(read_text(file), file)
     if missing := [key for key in ("name", "axes", "inputs", "outputs", "reference") if not found.get(key)]:
         raise ConfigError(f"{file} is no definition: it lacks {', '.join(missing)}")
-    if fault := _fault(found):
+    if fault := next(_faults(found), ""):
         raise ConfigError(f"{file} is no definition: {fault}")
     kinds = {one["dtype"] for one in (*found["inputs"].values(), *found["outputs"].values())}
     if unknown := sorted(kinds - _DTYPES):
         raise ConfigError(f"{file}: {', '.join(unknown)} cannot be judged; it can: {', '.join(sorted(_DTYPES))}")
     if "sampling" in str(found.get("op_type", "")):
         raise ConfigError(f"{file}: its answer is drawn at random, and the judge compares element by element")
-    if str(found["name"]).startswith(_BY_SCORES):
+    if found["name"].startswith(_BY_SCORES):
         raise ConfigError(
             f"{file}: upstream compares the scores of what is chosen, in any order; the judge compares element by "
             "element and would reject right answers"
@@ -111,28 +111,25 @@ def _definition(file: Path) -> Json:
     return found
 
 
-def _fault(found: Json) -> str:
-    """What of a definition is not as the format has it; empty where all is."""
+def _faults(found: Json) -> Iterator[str]:
+    """What of a definition is not as the format has it; only the first is to be trusted."""
     if not (isinstance(found["name"], str) and isinstance(found["reference"], str)):
-        return "name and reference are text"
+        yield "name and reference are text"
     for kind in ("axes", "inputs", "outputs"):
         if not (isinstance(found[kind], dict) and all(isinstance(one, dict) for one in found[kind].values())):
-            return f"{kind} is not a mapping of names to mappings"
+            yield f"{kind} is not a mapping of names to mappings"
     for name, axis in found["axes"].items():
         if axis.get("type") != "var" and not (axis.get("type") == "const" and type(axis.get("value")) is int):
-            return f"axis {name} is neither var, nor const with a whole number as its value"
-    if odd := [key for key in ("constraints", "tags") if not _texts(found.get(key) or [])]:
-        return f"{odd[0]} is not a list of texts"
-    tensors = (*found["inputs"].items(), *found["outputs"].items())
-    return next(filter(None, (_tensor_fault(name, one, found["axes"]) for name, one in tensors)), "")
-
-
-def _tensor_fault(name: str, one: Json, axes: Json) -> str:
-    shape = one.get("shape", "none")
-    if not (isinstance(one.get("dtype"), str) and (shape is None or _texts(shape))):
-        return f"{name} has no shape (a list of axes, or null) or no dtype"
-    lost = [axis for axis in shape or () if axis not in axes]
-    return f"{name} has the axis {lost[0]}, which axes does not" if lost else ""
+            yield f"axis {name} is neither var, nor const with a whole number as its value"
+    for key in ("constraints", "tags"):
+        if not _texts(found.get(key) or []):
+            yield f"{key} is not a list of texts"
+    for name, one in (*found["inputs"].items(), *found["outputs"].items()):
+        shape = one.get("shape", "none")
+        if not (isinstance(one.get("dtype"), str) and (shape is None or _texts(shape))):
+            yield f"{name} has no shape (a list of axes, or null) or no dtype"
+        if lost := [axis for axis in shape or () if axis not in found["axes"]]:
+            yield f"{name} has the axis {lost[0]}, which axes does not"
 
 
 def _texts(value: Any) -> bool:
@@ -141,18 +138,14 @@ def _texts(value: Any) -> bool:
 
 def _workloads(base: Path, found: Json, wanted: str | Sequence[str] | None) -> list[Json]:
     """Each with `uuid`, `axes` and `inputs`."""
-    if wanted == "random":
-        return _random_workloads(found)
-    known = {work["uuid"]: work for work in _listed(base, found["name"])}
-    if wanted is None:
-        return list(known.values())[:_MOST] or _random_workloads(found)
-    names = [wanted] if isinstance(wanted, str) else list(wanted)
-    if lost := [name for name in names if name not in known]:
-        raise ConfigError(f"{found['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
-    return [known[name] for name in names]
-
-
-def _random_workloads(found: Json) -> list[Json]:
+    known = {} if wanted == "random" else {work["uuid"]: work for work in _listed(base, found["name"])}
+    if wanted not in (None, "random"):
+        names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+        if lost := [name for name in names if name not in known]:
+            raise ConfigError(f"{found['name']} has no workload {lost[0]}; {suggest(lost[0], [*known, 'random'])}")
+        return [known[name] for name in names]
+    if known:
+        return list(known.values())[:_MOST]
     axes = [name for name, axis in found["axes"].items() if axis["type"] == "var"]
     inputs = {name: {"type": "random"} for name in found["inputs"]}
     if lost := [name for name, one in found["inputs"].items() if one["shape"] is None]:
@@ -167,9 +160,10 @@ def _listed(base: Path, name: str) -> Iterator[Json]:
         if not isinstance(work, dict) or not {"uuid", "axes", "inputs"} <= work.keys():
             raise ConfigError(f"{file}: a line without workload, uuid, axes and inputs")
         axes, inputs = work["axes"], work["inputs"]
-        sound = isinstance(work["uuid"], str) and isinstance(axes, dict) and isinstance(inputs, dict)
         if not (
-            sound
+            isinstance(work["uuid"], str)
+            and isinstance(axes, dict)
+            and isinstance(inputs, dict)
             and all(type(size) is int for size in axes.values())
             and all(isinstance(one, dict) and "type" in one for one in inputs.values())
         ):
@@ -250,7 +244,16 @@ def _solutions(
     base: Path, found: Json, uuids: Sequence[str], destination: bool, target: Target | None
 ) -> _KnownSolutions:
     """Those in Python or Triton, as kernels. Without any trace, all are taken for right."""
-    known, traced = _KnownSolutions(), _traced(base, found["name"], uuids)
+    known = _KnownSolutions()
+    here: dict[str, set[str]] = {}  # solution -> what upstream found on these workloads
+    anywhere: dict[str, set[str]] = {}  # and on any, which counts where none of these was tried
+    for _, row in _lines(base / "traces", found["name"]):
+        if row.get("solution") and isinstance(row.get("evaluation"), dict):
+            status, work = str(row["evaluation"].get("status")), row.get("workload")
+            anywhere.setdefault(str(row["solution"]), set()).add(status)
+            if isinstance(work, dict) and work.get("uuid") in uuids:
+                here.setdefault(str(row["solution"]), set()).add(status)
+    traced = {**anywhere, **here}
     gpu = target is not None and target.kind == "gpu"
     for file in sorted((base / "solutions").rglob("*.json")):
         solution = _json(read_text(file), file)
@@ -271,20 +274,6 @@ def _solutions(
         else:
             known.left_out.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
     return known
-
-
-def _traced(base: Path, name: str, uuids: Sequence[str]) -> dict[str, set[str]]:
-    """Solution -> what upstream found: on these workloads, or on any where none of these was tried."""
-    here: dict[str, set[str]] = {}
-    anywhere: dict[str, set[str]] = {}
-    for _, row in _lines(base / "traces", name):
-        if not (row.get("solution") and isinstance(row.get("evaluation"), dict)):
-            continue
-        status, work = str(row["evaluation"].get("status")), row.get("workload")
-        anywhere.setdefault(str(row["solution"]), set()).add(status)
-        if isinstance(work, dict) and work.get("uuid") in uuids:
-            here.setdefault(str(row["solution"]), set()).add(status)
-    return {**anywhere, **here}
 
 
 def _solution(found: Json, solution: Json, destination: bool) -> Seed | str:

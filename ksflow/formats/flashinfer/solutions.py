@@ -14,39 +14,25 @@ def params(work: Json) -> Json:
 
 def adapted(found: Json, module: str, entry: str, destination: bool, wanted: bool) -> str:
     """The text of a file whose `run` calls a solution's function, whichever way either of them hands over outputs."""
-    ways = {
-        (False, False): ["run = _run"],
-        (True, True): ["run = _run"],
-        (True, False): _allocating(found),
-        (False, True): _copying(found),
-    }
-    return "\n".join(["import torch", f"from {module} import {entry} as _run", "", *ways[destination, wanted], ""])
-
-
-def _allocating(found: Json) -> list[str]:
-    """Outputs are made here, by the sizes of the inputs."""
-    names = list(found["inputs"])
-    first = next((name for name, one in found["inputs"].items() if one["shape"]), names[0])
-    made = [
-        f"    {name} = torch.empty(({''.join(f'{_size(found, axis)}, ' for axis in one['shape'] or ())}), "
-        f"dtype=torch.{one['dtype']}, device={first}.device)"
-        for name, one in found["outputs"].items()
-    ]
-    outputs = ", ".join(found["outputs"])
-    both = ", ".join([*names, *found["outputs"]])
-    return [f"def run({', '.join(names)}):", *made, f"    _run({both})", f"    return {outputs}"]
-
-
-def _copying(found: Json) -> list[str]:
-    """What is returned is copied to where it belongs."""
     inputs, outputs = ", ".join(found["inputs"]), ", ".join(found["outputs"])
-    return [
-        f"def run({inputs}, {outputs}):",
-        f"    made = _run({inputs})",
-        "    made = made if isinstance(made, (tuple, list)) else (made,)",
-        f"    for mine, theirs in zip(({outputs},), made):",
-        "        mine.copy_(theirs)",
-    ]
+    body = ["run = _run"]
+    if destination and not wanted:  # outputs are made by the sizes of the inputs
+        first = next((name for name, one in found["inputs"].items() if one["shape"]), next(iter(found["inputs"])))
+        made = [
+            f"    {name} = torch.empty(({''.join(f'{_size(found, axis)}, ' for axis in one['shape'] or ())}), "
+            f"dtype=torch.{one['dtype']}, device={first}.device)"
+            for name, one in found["outputs"].items()
+        ]
+        body = [f"def run({inputs}):", *made, f"    _run({inputs}, {outputs})", f"    return {outputs}"]
+    elif wanted and not destination:  # what is returned is copied to where it belongs
+        body = [
+            f"def run({inputs}, {outputs}):",
+            f"    made = _run({inputs})",
+            "    made = made if isinstance(made, (tuple, list)) else (made,)",
+            f"    for mine, theirs in zip(({outputs},), made):",
+            "        mine.copy_(theirs)",
+        ]
+    return "\n".join(["import torch", f"from {module} import {entry} as _run", "", *body, ""])
 
 
 def _size(found: Json, axis: str) -> str:
@@ -91,11 +77,8 @@ def traces(
     when = datetime.now(UTC).isoformat(timespec="seconds")
     rows = []
     for workload, mine, theirs, error in zip(workloads, *(one.timings for one in evaluations), errors, strict=True):
-        performance = {
-            "latency_ms": mine.us / 1000,
-            "reference_latency_ms": theirs.us / 1000,
-            "speedup_factor": theirs.us / mine.us,
-        }
+        performance = {"latency_ms": mine.us / 1000, "reference_latency_ms": theirs.us / 1000}
+        performance["speedup_factor"] = theirs.us / mine.us
         told = {**head, "timestamp": when, "correctness": dict(error), "performance": performance}
         rows.append({"definition": definition, "workload": dict(workload), "solution": name, "evaluation": told})
     return rows

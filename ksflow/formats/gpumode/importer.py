@@ -11,7 +11,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,15 @@ def load(  # noqa: PLR0913 - what a user may say of a task
     if fidelity not in _FIDELITIES:
         raise ConfigError(f"problem.fidelity={fidelity}; {suggest(fidelity, _FIDELITIES)}")
     folder = _folder(path, root, name)
-    task = _task(folder / "task.yml")
+    file = folder / "task.yml"
+    task = _yaml(file)
+    if not isinstance(task, dict) or not isinstance(task.get("files"), list):
+        raise ConfigError(f"{file} is no task: it has no list `files`")
+    if not all(isinstance(entry, Mapping) for entry in task["files"]):
+        raise ConfigError(f"{file}: files is not a list of mappings")
+    if not isinstance(task.get("templates") or {}, Mapping):
+        raise ConfigError(f"{file}: templates is not a mapping of languages to files")
+    check_task(task, str(file))
     parsed = parse(task, dict(_files(folder, task)), _source(folder, task, fidelity), tests, benchmarks)
     return assemble(parsed, None if device == "cpu" else target, cap)
 
@@ -67,7 +75,20 @@ def _folder(path: str | None, root: str | None, name: str | None) -> Path:
         folder = Path(path).expanduser()
         folder = folder.parent if folder.name == "task.yml" else folder
     elif root and name:
-        folder = _leaderboard(Path(root).expanduser(), name)
+        checkout = Path(root).expanduser()
+        base = checkout / "problems" if (checkout / "problems").is_dir() else checkout
+        boards: dict[str, Path] = {}
+        for file in sorted(base.glob("*.yaml")):
+            listed = _yaml(file)
+            entries = listed.get("problems") if isinstance(listed, dict) else None
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, dict):
+                    boards[str(entry.get("name"))] = base / str(entry.get("directory", ""))
+        for file in sorted(base.glob("*/*/task.yml")):
+            boards.setdefault(f"{file.parent.parent.name}/{file.parent.name}", file.parent)
+        if name not in boards:
+            raise ConfigError(f"no leaderboard {name!r} below {base}; {suggest(name, boards)}")
+        folder = boards[name]
     else:
         raise ConfigError(
             "problem=gpumode needs problem.path=FOLDER, or problem.root=CHECKOUT problem.name=LEADERBOARD"
@@ -75,35 +96,6 @@ def _folder(path: str | None, root: str | None, name: str | None) -> Path:
     if not (folder / "task.yml").is_file():
         raise ConfigError(f"no task.yml in {folder}; problem.path is the folder that holds it")
     return folder.resolve()
-
-
-def _leaderboard(root: Path, name: str) -> Path:
-    """The folder of a leaderboard, or of a task, below a checkout."""
-    boards: dict[str, Path] = {}
-    base = root / "problems" if (root / "problems").is_dir() else root
-    for file in sorted(base.glob("*.yaml")):
-        listed = _yaml(file)
-        entries = listed.get("problems") if isinstance(listed, dict) else None
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict):
-                boards[str(entry.get("name"))] = base / str(entry.get("directory", ""))
-    for file in sorted(base.glob("*/*/task.yml")):
-        boards.setdefault(f"{file.parent.parent.name}/{file.parent.name}", file.parent)
-    if name not in boards:
-        raise ConfigError(f"no leaderboard {name!r} below {base}; {suggest(name, boards)}")
-    return boards[name]
-
-
-def _task(file: Path) -> Json:
-    task = _yaml(file)
-    if not isinstance(task, dict) or not isinstance(task.get("files"), list):
-        raise ConfigError(f"{file} is no task: it has no list `files`")
-    if not all(isinstance(entry, Mapping) for entry in task["files"]):
-        raise ConfigError(f"{file}: files is not a list of mappings")
-    if not isinstance(task.get("templates") or {}, Mapping):
-        raise ConfigError(f"{file}: templates is not a mapping of languages to files")
-    check_task(task, str(file))
-    return task
 
 
 def _yaml(file: Path) -> Any:
@@ -171,7 +163,8 @@ def parse(
     score = _SCORES[task.get("ranking_by")]
     only_last = score == "last" and len(listed) > 1
     counted = f"Only the last of {len(listed)} benchmarks counts." if only_last else ""
-    typed = [case for case in said if source.fidelity == "upstream" and _as_words(case) != dict(case)]
+    upstream = source.fidelity == "upstream"
+    typed = [case for case in said if upstream and any(isinstance(value, bool) for value in case.values())]
     ranked = task.get("ranked_timeout") or task.get("benchmark_timeout") or _DEFAULT_S
     return ParsedProblem(
         name=source.name,
@@ -180,18 +173,12 @@ def parse(
         format="gpumode",
         files=files,
         spec={"reference": reference},
-        tests=[
-            *(_case(case, source) for case in said),
-            *(_case(case, replace(source, fidelity="typed")) for case in typed),
-        ],
-        benchmarks=[_case(case, source) for case in (listed[-1:] if score == "last" else listed)],
+        tests=[*(_case(case, source, upstream) for case in said), *(_case(case, source, False) for case in typed)],
+        benchmarks=[_case(case, source, upstream) for case in (listed[-1:] if score == "last" else listed)],
         listing=body,
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
-        origin={
-            **source.origin,
-            "inferred": _inferred(task, files, listed, source),
-            "dropped": _dropped(task, source.eval_text),
-        },
+        origin={**source.origin, "inferred": _inferred(task, files, listed, source),
+                "dropped": _dropped(task, source.eval_text)},
         support={name: text for name, text in files.items() if name.endswith(".py") and name != reference},
         score=score,
         limits=Limits(120.0, float(task.get("test_timeout") or _DEFAULT_S), float(ranked), 16384),
@@ -199,7 +186,7 @@ def parse(
         good=source.good,
         bad=source.bad,
         languages=("python", "triton", "cuda", "hip", "cpp"),
-    )
+    )  # fmt: skip
 
 
 def _source(folder: Path, task: Json, fidelity: str) -> Source:
@@ -258,18 +245,14 @@ def _solutions(folder: Path) -> Iterator[Seed]:
         yield Seed(file.name, Kernel(language(file.name, body), {file.name: body}))
 
 
-def _case(case: Mapping[str, Any], source: Source) -> SeededParams:
+def _case(case: Mapping[str, Any], source: Source, as_words: bool) -> SeededParams:
+    """as_words: with truth values as upstream's text files of cases make of them."""
     params = {key: value for key, value in case.items() if key != "seed"}
-    if source.fidelity == "upstream":
-        params = _as_words(params)
+    if as_words:
+        params = {key: str(value) if isinstance(value, bool) else value for key, value in params.items()}
     if _TYPED.search(source.eval_text):
         params = {key: value == "true" if value in ("true", "false") else value for key, value in params.items()}
     return params, int(case.get("seed", 0))
-
-
-def _as_words(params: Mapping[str, Any]) -> dict[str, Any]:
-    """As upstream's text files of cases make of them."""
-    return {key: str(value) if isinstance(value, bool) else value for key, value in params.items()}
 
 
 def _dropped(task: Json, eval_text: str) -> list[str]:

@@ -8,7 +8,7 @@ output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel i
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from ksflow.source.contract import device_signature
 _CHECKS = ("check_implementation", "oracle")
 _BUDGET = CaseBudget(memory_mb=8192, generate_s=60.0, run_s=60.0)
 _ENTRY = re.compile(r"\bcustom_kernel\s*\(([^)]*)\)\s*\{", re.DOTALL)
-_FOR_GPUS = (".cu", ".hip")
 _NOT_SIZES = ("seed", "device")
 
 
@@ -49,13 +48,25 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     file, beside = Path(kernel).expanduser().resolve(), Path(reference).expanduser().resolve()
     body = read_text(beside)
     module = parse_python(beside, body, ("generate_input", "ref_kernel"), "a reference has both")
-    usual = _defaults(module)
-    timed = [_case(case, usual) for case in (cases if cases is not None else _listed_cases(beside, module))]
+    takes = parameters(_functions(module)["generate_input"].args)
+    usual = {name: value for name, value in takes.items() if name not in _NOT_SIZES}
+    timed = [_case(case, usual) for case in (cases if cases is not None else _own_cases(beside, module, usual))]
     if not timed:
         raise ConfigError(f"{beside}: no cases; give problem.cases='[{{...}}]'")
     parsed = _parse(file, beside, body, timed, {"rtol": rtol, "atol": atol})
     made = assemble(replace(parsed, tests=[_case(case, usual) for case in tests or ()]), target, None, _BUDGET)
-    _check_kernel(file, made)
+    kernel_text, kind = made.seeds[0].kernel.main, made.seeds[0].kernel.language
+    pointers = {"cpp", *DEVICE_LANGUAGES} - {"triton"}
+    if kind not in made.languages:
+        said = f", {for_gpus(kind)}" if kind != "cpp" else ", for a CPU: target=cpu"
+        if kind in pointers and not pointers & {*made.languages} and (kind == "cpp" or "triton" in made.languages):
+            said = f", which takes tensors alone: have generate_input of {beside} return one tensor or a tuple of them"
+        raise ConfigError(f"{file} is {kind}{said}")
+    if kind in pointers and (found := _ENTRY.search(kernel_text)):
+        signature = made.signature if kind == "cpp" else device_signature(made)
+        declared = found[1].count(",") + 1
+        if declared != signature.count(",") + 1:
+            raise ConfigError(f"{file}: custom_kernel takes {declared} arguments; for {beside} it is {signature}")
     return made
 
 
@@ -63,24 +74,17 @@ def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
 
 
-def _listed_cases(file: Path, module: ast.Module) -> list[dict[str, Any]]:
+def _own_cases(file: Path, module: ast.Module, usual: Mapping[str, ast.expr | None]) -> list[dict[str, Any]]:
     """Those that the file lists, else the one that the defaults of `generate_input` make."""
     if (given := constants(module).get("CASES")) is not None:
         listed = _literal(file, "CASES", given)
         if not (isinstance(listed, list | tuple) and listed):
             raise ConfigError(f"{file}: CASES is not a list of cases such as {{'m': 64, 'seed': 1}}")
         return list(listed)
-    defaults = _defaults(module)
-    if lost := [name for name, value in defaults.items() if value is None]:
+    if lost := [name for name, value in usual.items() if value is None]:
         example = f"problem.cases='[{{{', '.join(f'{name}: 64' for name in lost)}}}]'"
         raise ConfigError(f"{file}: generate_input has no default for {', '.join(lost)}; give {example}")
-    return [{name: _literal(file, name, value) for name, value in defaults.items() if value is not None}]
-
-
-def _defaults(module: ast.Module) -> dict[str, ast.expr | None]:
-    """Parameters of `generate_input` that make its sizes, in order, and what each is when it is left out."""
-    found = parameters(_functions(module)["generate_input"].args)
-    return {name: value for name, value in found.items() if name not in _NOT_SIZES}
+    return [{name: _literal(file, name, value) for name, value in usual.items() if value is not None}]
 
 
 def _literal(file: Path, name: str, node: ast.expr) -> Any:
@@ -111,7 +115,10 @@ def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], b
     if not own and (bounds["rtol"] is not None or bounds["atol"] is not None):
         inferred = [f"rtol {bounds['rtol']}, atol {bounds['atol']}"]
     generate = functions["generate_input"]
-    if file.suffix in _FOR_GPUS and not {"device", "cuda"} & {*_words(generate)}:
+    nodes = [*ast.walk(generate)]
+    words = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    words |= {str(node.value).partition(":")[0] for node in nodes if isinstance(node, ast.Constant)}
+    if file.suffix in (".cu", ".hip") and not {"device", "cuda"} & words:
         inferred.append(
             "inputs are drawn on the CPU and copied; generate_input(..., device) can draw them on a GPU, faster"
         )
@@ -134,15 +141,6 @@ def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], b
     )  # fmt: skip
 
 
-def _words(function: ast.FunctionDef) -> Iterator[str]:
-    """Its parameters and the texts in it."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value.partition(":")[0]
-
-
 def _returned(function: ast.FunctionDef) -> tuple[str, ...]:
     """The names of what is returned, where they are names."""
     last = next((node for node in reversed(function.body) if isinstance(node, ast.Return)), None)
@@ -150,29 +148,3 @@ def _returned(function: ast.FunctionDef) -> tuple[str, ...]:
     parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] if value else []
     names = tuple(part.id for part in parts if isinstance(part, ast.Name))
     return names if len(names) == len(parts) == len(set(names)) else ()
-
-
-def _check_kernel(file: Path, made: Problem) -> None:
-    """Raises ConfigError where the kernel cannot be what the reference's data ask for."""
-    kernel = made.seeds[0].kernel
-    if kernel.language not in made.languages:
-        raise ConfigError(f"{file} is {kernel.language}{_refused(kernel.language, made)}")
-    found = _ENTRY.search(kernel.main)
-    if kernel.language not in ("cpp", "cuda", "hip") or not found:
-        return
-    signature = device_signature(made) if kernel.language in DEVICE_LANGUAGES else made.signature
-    declared, wanted = found[1].count(",") + 1, signature.count(",") + 1
-    if declared != wanted:
-        where = made.origin["reference"]
-        raise ConfigError(f"{file}: custom_kernel takes {declared} arguments; for {where} it is {signature}")
-
-
-def _refused(kind: str, made: Problem) -> str:
-    """Why a kernel's language will not do, and what would."""
-    pointers = {"cpp", *DEVICE_LANGUAGES} - {"triton"}
-    if kind in pointers and not pointers & {*made.languages} and (kind == "cpp" or "triton" in made.languages):
-        where = made.origin["reference"]
-        return f", which takes tensors alone: have generate_input of {where} return one tensor or a tuple of them"
-    if kind == "cpp":
-        return ", for a CPU: target=cpu"
-    return f", {for_gpus(kind)}"

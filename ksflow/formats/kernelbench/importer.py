@@ -74,7 +74,12 @@ def load(  # noqa: PLR0913 - what a user may say of a file
     file = _file(path, root, level, id)
     source = read_text(file)
     module = parse_python(file, source, _NEEDED, "a KernelBench file has all three")
-    given = _given(file, module, overrides or {})
+    known = sizes.constants(module)
+    given: Json = {}
+    for name, value in (overrides or {}).items():
+        if name not in known:
+            raise ConfigError(f"problem.overrides: {file.name} assigns no {name} at top level; {suggest(name, known)}")
+        given[name] = tuple(value) if isinstance(value, list) and isinstance(known[name], ast.Tuple) else value
     spec: Json = {
         "file": "model.py",
         "precision": precision,
@@ -96,33 +101,17 @@ def _file(path: str | None, root: str | None, level: int | None, number: int | N
         raise ConfigError(
             "problem=kernelbench needs problem.path=FILE, or problem.root=CHECKOUT problem.level=1 problem.id=19"
         )
-    files = _numbered(root, level)
+    base = Path(root).expanduser()
+    files: dict[int, Path] = {}
+    for folder in (base / f"level{level}", base / "KernelBench" / f"level{level}"):
+        files = {int(n[1]): file for file in folder.glob("*.py") if (n := _NUMBER.match(file.name))} or files
+    if not files:
+        raise ConfigError(
+            f"no level{level} with numbered files in {base} or {base}/KernelBench; problem.root is a checkout"
+        )
     if int(number) not in files:
         raise ConfigError(f"no problem {number} in level {level} of {root}; it has {min(files)} to {max(files)}")
     return files[int(number)].resolve()
-
-
-def _numbered(root: str, level: int) -> dict[int, Path]:
-    base = Path(root).expanduser()
-    for folder in (base / "KernelBench" / f"level{level}", base / f"level{level}"):
-        files = {int(found[1]): file for file in folder.glob("*.py") if (found := _NUMBER.match(file.name))}
-        if files:
-            return files
-    raise ConfigError(
-        f"no level{level} with numbered files in {base} or {base}/KernelBench; problem.root is a checkout"
-    )
-
-
-def _given(file: Path, module: ast.Module, overrides: Mapping[str, Any]) -> Json:
-    """The overrides; a list for what is a tuple there is one too."""
-    known = sizes.constants(module)
-    for name in overrides:
-        if name not in known:
-            raise ConfigError(f"problem.overrides: {file.name} assigns no {name} at top level; {suggest(name, known)}")
-    return {
-        name: tuple(value) if isinstance(value, list) and isinstance(known[name], ast.Tuple) else value
-        for name, value in overrides.items()
-    }
 
 
 def _parse(file: Path, module: ast.Module, source: str, spec: Json, overrides: Json) -> ParsedProblem:
@@ -130,15 +119,26 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json, overrides: J
     functions = {node.name: node for node in model.body if isinstance(node, ast.FunctionDef)}
     forward, precision = functions.get("forward"), spec["precision"]
     inferred = [f"{key} is {value!r}, as problem.overrides says" for key, value in overrides.items()]
-    bare = _makes_nothing(functions.get("__init__"))
+    init = functions.get("__init__")  # bare: it calls nothing that could make parameters
+    calls = [ast.unparse(node.func) for node in ast.walk(init) if isinstance(node, ast.Call)] if init else []
+    bare = all(call in _PLAIN_CALLS or re.fullmatch(r"super\(.*\)\.__init__", call) for call in calls)
     if not bare:
         inferred.append("Model may have parameters, which only a candidate in Python can make: no bare pointers")
-    place = _place(file)
+    level, number = re.fullmatch(r"level(\d+)", file.parent.name), _NUMBER.match(file.name)
+    place = {"level": int(level[1]), "number": int(number[1])} if level and number else {}  # as in a checkout
+    words = " ".join((ast.get_docstring(model) or "").split())
+    usual, least = TOLERANCES[precision]
+    right = (
+        f"within {usual:g} relative, plus {usual:g} absolute or {usual:g} of the answer's own root mean square where "
+        f"that is less. Where the answers to two sets of inputs differ by less than {8 * usual:g} of their root mean "
+        f"square, an eighth of that difference takes the place of {usual:g}, but no less than {least:g}."
+    )
+    task = f"Compute what `Model` computes, faster, for the sizes in the file. Right means: {right}"
     name = slug(f"kernelbench-{place['level']}-{file.stem}" if place else f"kernelbench-{file.stem}").rstrip("_-.")
     return ParsedProblem(
         name=name if precision == "fp32" else f"{name}-{precision}",
         title=f"{file.stem} (KernelBench)",
-        statement=_statement(model, precision),
+        statement=f"{words}\n\n{task}".strip(),
         format="kernelbench",
         files={"model.py": source},
         spec=spec,
@@ -167,29 +167,6 @@ def _parse(file: Path, module: ast.Module, source: str, spec: Json, overrides: J
     )
 
 
-def _place(file: Path) -> Json:
-    """Level and number of a file that lies where a checkout has it."""
-    level, number = re.fullmatch(r"level(\d+)", file.parent.name), _NUMBER.match(file.name)
-    return {"level": int(level[1]), "number": int(number[1])} if level and number else {}
-
-
-def _statement(model: ast.ClassDef, precision: str) -> str:
-    words = " ".join((ast.get_docstring(model) or "").split())
-    usual, least = TOLERANCES[precision]
-    right = (
-        f"within {usual:g} relative, plus {usual:g} absolute or {usual:g} of the answer's own root mean square where "
-        f"that is less. Where the answers to two sets of inputs differ by less than {8 * usual:g} of their root mean "
-        f"square, an eighth of that difference takes the place of {usual:g}, but no less than {least:g}."
-    )
-    return f"{words}\n\nCompute what `Model` computes, faster, for the sizes in the file. Right means: {right}".strip()
-
-
-def _makes_nothing(init: ast.FunctionDef | None) -> bool:
-    """Whether `__init__` calls nothing that could make parameters."""
-    calls = [ast.unparse(node.func) for node in ast.walk(init) if isinstance(node, ast.Call)] if init else []
-    return all(call in _PLAIN_CALLS or re.fullmatch(r"super\(.*\)\.__init__", call) for call in calls)
-
-
 def _resized(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool) -> Problem:
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(made.origin.get("cap") or 0)
@@ -199,18 +176,13 @@ def _resized(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool
         said = [line for line in origin["inferred"] if not line.startswith(CUT)]
         origin |= {"cap": None, "inferred": said}
     case = Case(case_name({"cap": 0 if whole else cap}), {"cap": cap}, _PUBLIC_SEED)
-    kept = _without_inputs(sized)
+    lines = sized.splitlines(keepends=True)  # kept: the file without what makes its inputs
+    for node in reversed(ast.parse(sized).body):
+        if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
+            del lines[node.lineno - 1 : node.end_lineno]
+    kept = "".join(lines).strip("\n")
     seeds = [
         Seed(name, Kernel("python", {name: f"{kept}\n\n\n{text}"}, report), baseline=True)
         for name, report, text in _BASELINES[: 1 + compiled]
     ]
     return replace(made, origin=origin, dims=(), tests=(case,), benchmarks=(case,), seeds=tuple(seeds), listing=sized)
-
-
-def _without_inputs(source: str) -> str:
-    """The file without what makes its inputs."""
-    lines = source.splitlines(keepends=True)
-    for node in reversed(ast.parse(source).body):
-        if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
-            del lines[node.lineno - 1 : node.end_lineno]
-    return "".join(lines).strip("\n")

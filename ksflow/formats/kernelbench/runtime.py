@@ -32,9 +32,9 @@ class KernelBench(Task):
         self._files, self._spec = files, spec
         self._source = (files.folder / spec["file"]).read_text(encoding="utf-8")
         self._dtype = _TYPES[spec["precision"]]
-        self._made: dict[Any, Any] = {}
+        self._modules: dict[int, Any] = {}
+        self._models: dict[tuple[int, str], tuple[Any, float]] = {}
         self.usual, self._least = spec["tolerance"]
-        self._bounds: dict[Any, float] = {}
         self._bound = self.usual
 
     def call_spec(self, params: Params) -> Json:
@@ -55,11 +55,11 @@ class KernelBench(Task):
         return build(shape, [leaf.to(self._dtype) if leaf.is_floating_point() else leaf for leaf in there])
 
     def answer(self, tree: Tree, params: Params) -> Tree:
-        key, model = self._model(params)
+        key = int(params["cap"]), str(torch.empty(0, device="cuda").device)
         with torch.no_grad():
-            if key not in self._bounds:
-                self._bounds[key] = self._narrowed(model, params)
-            self._bound = self._bounds[key]
+            if key not in self._models:
+                self._models[key] = self._model(params)
+            model, self._bound = self._models[key]
             return model(*tree)
 
     def tolerance(self, output: torch.Tensor) -> tuple[float, float]:
@@ -69,19 +69,24 @@ class KernelBench(Task):
     def _module(self, params: Params) -> Any:
         """The file with this case's sizes."""
         cap = int(params["cap"])
-        if cap not in self._made:
+        if cap not in self._modules:
             name = f"model_{cap}.py"
             text = resized(self._source, self._spec["sizes"], cap)
             (self._files.folder / name).write_text(text, encoding="utf-8")
-            self._made[cap] = self._files.load(name)
-        return self._made[cap]
+            self._modules[cap] = self._files.load(name)
+        return self._modules[cap]
 
     def _init(self, params: Params) -> list[Any]:
         seeded(SEED)
         return list(self._module(params).get_init_inputs())
 
-    def _narrowed(self, model: Any, params: Params) -> float:
-        """The bound of a case: upstream's, unless the answer to other inputs would come too close to it."""
+    def _model(self, params: Params) -> tuple[Any, float]:
+        """The model, its parameters drawn on the CPU as a candidate's are, and the case's bound: upstream's, unless the
+        answer to other inputs would come too close to it.
+        """
+        arguments = self._init(params)
+        seeded(SEED)
+        model = self._module(params).Model(*arguments).to("cuda").to(self._dtype).train(bool(self._spec["training"]))
         answers = []
         for seed in (1, 2):
             seeded(seed)
@@ -89,21 +94,8 @@ class KernelBench(Task):
         bounds = [self.usual]
         for one, other in zip(*answers, strict=True):
             if (apart := rms(one, other)) > 0:
-                size = rms(one) or rms(other)
-                bounds.append(max(self._least, apart / size / _SHARE))
-        return float(min(bounds))
-
-    def _model(self, params: Params) -> tuple[Any, Any]:
-        """Made once for a case and a device, with what names the two. Parameters are drawn on the CPU, as a
-        candidate's are."""
-        where = str(torch.empty(0, device="cuda").device)
-        key = int(params["cap"]), where
-        if key not in self._made:
-            arguments = self._init(params)
-            seeded(SEED)
-            model = self._module(params).Model(*arguments).to("cuda").to(self._dtype)
-            self._made[key] = model.train(bool(self._spec["training"]))
-        return key, self._made[key]
+                bounds.append(max(self._least, apart / (rms(one) or rms(other)) / _SHARE))
+        return model, float(min(bounds))
 
 
 def upstream(reference: ImportedReference) -> Callable[[Flat, Any], str]:

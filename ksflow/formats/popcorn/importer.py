@@ -17,7 +17,7 @@ import httpx
 
 from ksflow import home
 from ksflow.errors import ConfigError, suggest
-from ksflow.formats.assembly import ParsedProblem, assemble
+from ksflow.formats.assembly import assemble
 from ksflow.formats.cases import SeededParams, case_name
 from ksflow.formats.checkout import slug
 from ksflow.formats.gpumode import importer
@@ -60,7 +60,13 @@ def load(
     parsed = replace(parsed, tests=parsed.tests[: len(task.get("tests") or ())], called=f"{parsed.called} {_TAKEN}")
     benchmarks = _cases(parsed.benchmarks)
     identity = json.dumps([task, parsed.score], sort_keys=True, default=str)
-    base = _assembled(parsed, target) if local else _without_running(parsed)
+    base = parsed.problem()
+    if local:  # running the reference at small sizes tells what its arguments are, where it runs
+        try:
+            base = replace(assemble(parsed, target), origin=parsed.origin)
+        except ConfigError as error:
+            inferred = [*parsed.origin["inferred"], f"nothing is known of its arguments: {error}"]
+            base = parsed.problem(origin={**parsed.origin, "inferred": inferred})
     return replace(
         base,
         description=service,
@@ -70,39 +76,6 @@ def load(
         dims=(),
         digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
         origin={**base.origin, "cap": None, "cases": "the service's, at their full sizes"},
-    )
-
-
-def _assembled(parsed: ParsedProblem, target: Target | None) -> Problem:
-    """With what running the reference here at small sizes tells, where it runs."""
-    try:
-        return replace(assemble(parsed, target), origin=parsed.origin)
-    except ConfigError as error:
-        inferred = [*parsed.origin["inferred"], f"nothing is known of its arguments: {error}"]
-        return _without_running(replace(parsed, origin={**parsed.origin, "inferred": inferred}))
-
-
-def _without_running(parsed: ParsedProblem) -> Problem:
-    """The problem, with nothing run here. Its cases are still to come."""
-    return Problem(
-        name=parsed.name,
-        title=parsed.title,
-        description="",
-        statement=parsed.statement,
-        root="",
-        reference=parsed.listing,
-        languages=_LANGUAGES,
-        args=(),
-        dims=(),
-        tests=(),
-        benchmarks=(),
-        seeds=parsed.seeds,
-        score=parsed.score,
-        limits=parsed.limits,
-        files=parsed.support,
-        called=parsed.called,
-        listing=parsed.listing,
-        origin=parsed.origin,
     )
 
 
