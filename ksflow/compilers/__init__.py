@@ -8,17 +8,15 @@ The judge, profiling and stages import it. It runs no kernel, and believes nothi
 """
 
 import base64
-import hashlib
+import json
 import re
-from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
-from ksflow import home
 from ksflow.compilers import boxes, hip, nvcc, triton
-from ksflow.compilers.boxes import CompileResult
 from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
 from ksflow.compilers.request import CompileRequest, Toolchain
-from ksflow.compilers.triton import Triton
 from ksflow.errors import ConfigError
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
 from ksflow.source.launches import LaunchPlan, parse, plan_cases
@@ -95,13 +93,14 @@ def _strong(
         return BuildResult(mode="strong", reason=str(error))
     request = CompileRequest(problem, kernel, target, variants, planned)
     results = boxes.run(toolchain.jobs(request), problem.limits)
-    if isinstance(toolchain, Triton) and any(result.kept is None for result in results):
-        _expect(toolchain.knows(target.march), target.march)
     for values, result in zip(variants, results, strict=True):
-        if result.kept is None:
-            return _failure(result, "strong", values, target.march)
+        if not result.artefact:
+            _check_known(toolchain.knows(target.march) and not _UNKNOWN.search(result.log), target.march)
+            of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
+            return replace(result, reason=f"{result.reason}{of}", mode="strong")
     try:
-        path, rows = assemble(request, toolchain, [result.kept for result in results if result.kept is not None])
+        kept = [json.loads(Path(result.artefact).read_text()) for result in results]
+        path, rows = assemble(request, toolchain, kept)
     except (ValueError, LookupError) as error:
         return BuildResult(mode="strong", reason=str(error))
     cached = all(result.cached for result in results)
@@ -113,23 +112,15 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     if job is None:
         return BuildResult(reason=_NO_HOST)
     (result,) = boxes.run([job], request.problem.limits)
-    if result.kept is None:
-        return _failure(result, "host", {}, request.target.march)
-    content = base64.b64decode(result.kept["code"])
-    name = hashlib.sha256(content).hexdigest()[:32]
-    path = home.cache("build", name[:2], f"{name}.so")
-    rows = tuple(row(request, toolchain, name, facts) for name, facts in result.kept["kernels"].items())
-    artefact = str(path) if path.exists() else store(content, path)
-    return BuildResult(artefact, cached=result.cached, resources=rows)
+    if not result.artefact:
+        _check_known(not _UNKNOWN.search(result.log), request.target.march)
+        return result
+    kept = json.loads(Path(result.artefact).read_text())
+    path = store(base64.b64decode(kept["code"]), "so")
+    rows = tuple(row(request, toolchain, name, facts) for name, facts in kept["kernels"].items())
+    return BuildResult(path, cached=result.cached, resources=rows)
 
 
-def _expect(known: bool, march: str) -> None:
+def _check_known(known: bool, march: str) -> None:
     if not known:
         raise ConfigError(f"target.march={march}: the compiler does not know it; a newer one may, or mend the target")
-
-
-def _failure(result: CompileResult, mode: str, values: Mapping[str, str], march: str) -> BuildResult:
-    """Which variant it is of, where that is not the source as it stands."""
-    _expect(not _UNKNOWN.search(result.log), march)
-    of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
-    return BuildResult("", f"{result.reason}{of}", result.log, result.timed_out, result.cached, mode)

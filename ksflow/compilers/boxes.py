@@ -10,35 +10,27 @@ import os
 import queue
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from ksflow import home
 from ksflow.compilers.client import (
     SHARED_SERVER,
     BuildResult,
     CompileServer,
+    box_request,
     boxed_environment,
-    failure,
+    found_or_made,
     outcome,
-    trim_cache,
 )
 from ksflow.errors import ConfigError
 from ksflow.records import Json, Limits
-from ksflow.sandbox.levels import probe
 
-_VERSION = "2"
+_VERSION = "3"
 """Of what is kept; a new one where a distiller changes."""
-_DISK_MB, _FILE_MB = 512, 192
 _ROOM = 4
 """Compilers for GPUs map far more memory than they use."""
-_UNFINISHED = "tmp-"
-_ORDER = ".order.json"
-_CPU_GRACE_S = 5
 _CLOSED = re.compile(r"\[Errno \d+\] ")
 """The script was not even started."""
 _FAULT = re.compile(
@@ -66,108 +58,53 @@ class CompileJob:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def digest(self) -> str:
-        """Names everything that its result depends on."""
-        own = [_VERSION, self._text, self.version, json.dumps(self.order, sort_keys=True)]
-        words = [*own, *(f"{name}\0{text}" for name, text in self.files.items())]
-        return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
-
-    @property
     def sources(self) -> dict[str, str]:
         """All files of the box."""
-        return {**self.files, f".{self.script}": self._text, _ORDER: json.dumps(self.order)}
+        script = Path(__file__).with_name(self.script).read_text()
+        return {**self.files, f".{self.script}": script, ".order.json": json.dumps(self.order, sort_keys=True)}
 
     @property
-    def _text(self) -> str:
-        return Path(__file__).with_name(self.script).read_text()
+    def digest(self) -> str:
+        """Names everything that its result depends on."""
+        words = [_VERSION, self.version, *(f"{name}\0{text}" for name, text in self.sources.items())]
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class CompileResult:
-    """What came of a job: what is kept, or why there is nothing."""
-
-    kept: Json | None
-    reason: str = ""
-    log: str = ""
-    timed_out: bool = False
-    cached: bool = False
-
-
-def run(jobs: Sequence[CompileJob], limits: Limits) -> list[CompileResult]:
-    """The results in the order of the jobs. Raises ConfigError where boxes do not start."""
-    trim_cache(home.cache("build"))
-    with ThreadPoolExecutor(min(_SERVERS.size, max(len(jobs), 1))) as pool:
+def run(jobs: Sequence[CompileJob], limits: Limits) -> list[BuildResult]:
+    """The results in the order of the jobs; an artefact is a JSON file. Raises ConfigError where boxes do not start."""
+    with ThreadPoolExecutor(min(_SERVERS, max(len(jobs), 1))) as pool:
         return list(pool.map(lambda job: _result(job, limits), jobs))
 
 
-class _CompileServers:
-    """Compile servers, each with one box at a time: the one that all share, and more where there are cores to spare."""
-
-    def __init__(self) -> None:
-        self.size = max(len(os.sched_getaffinity(0)) - 1, 1)
-        self._free: queue.SimpleQueue[CompileServer] = queue.SimpleQueue()
-        self._free.put(SHARED_SERVER)
-        for _ in range(self.size - 1):
-            self._free.put(CompileServer())
-
-    def ask(self, request: Json, limit: float) -> Json:
-        """By whichever is free first."""
-        server = self._free.get()
+def _result(job: CompileJob, limits: Limits) -> BuildResult:
+    def make(made: Path) -> BuildResult:
+        command, memory_mb = [sys.executable, "-P", f".{job.script}"], limits.memory_mb * _ROOM
+        environment = {**boxed_environment(), **job.environment}
+        more = {"kind": "json", "environment": environment, "extra": list(job.extra)}
+        request = box_request(command, job.sources, made, limits.compile_s, memory_mb, **more)
+        server = _FREE.get()
         try:
-            return server.ask(request, limit)
+            answer = server.ask(request, limits.compile_s)
         finally:
-            self._free.put(server)
+            _FREE.put(server)
+        if _CLOSED.match(answer["log"]):
+            raise ConfigError(f"boxes cannot run {sys.executable}: use a Python that every user may read and run")
+        answer["log"] = job.explain(answer["log"])
+        built = outcome(answer, str(made), limits.compile_s, memory_mb)
+        try:
+            if built.artefact:
+                made.write_text(json.dumps(job.distil(json.loads(made.read_text()))))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:  # the source's own doing may have written it
+            why = " ".join(str(error).split())[:200]
+            return BuildResult(reason=f"compile: what was made cannot be read: {why}")
+        return built
+
+    built = found_or_made(job.digest, "json", make, _FAULT)
+    return replace(built, reason=built.reason.removeprefix("error: "))
 
 
-_SERVERS = _CompileServers()
-
-
-def _result(job: CompileJob, limits: Limits) -> CompileResult:
-    name = job.digest
-    folder = home.cache("build", name[:2])
-    done, failed = folder / f"{name}.made", folder / f"{name}.log"
-    if done.exists():
-        os.utime(done)
-        return CompileResult(json.loads(done.read_text()), cached=True)
-    if failed.exists():
-        return _failed(failure(failed.read_text(), cached=True))
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
-        made = Path(work, "made.json")
-        result = _ask(job, made, limits)
-        if result.kept is not None:
-            home.write(done, json.dumps(result.kept))
-        elif result.reason and not result.timed_out and _FAULT.search(result.log) and "emory" not in result.log:
-            home.write(failed, result.log)
-        return result
-
-
-def _ask(job: CompileJob, made: Path, limits: Limits) -> CompileResult:
-    order: dict[str, Any] = {
-        "level": probe().level,
-        "command": [sys.executable, "-P", f".{job.script}"],
-        "makes": made.name,
-        "kind": "json",
-        "environment": {**boxed_environment(), **job.environment},
-        "memory_mb": limits.memory_mb * _ROOM,
-        "cpu_s": int(limits.compile_s) + _CPU_GRACE_S,
-        "file_mb": _FILE_MB,
-        "disk_mb": _DISK_MB,
-        "extra": list(job.extra),
-    }
-    request = {"op": "make", "files": job.sources, "order": order, "wall_s": limits.compile_s, "into": str(made)}
-    answer = _SERVERS.ask(request, limits.compile_s)
-    if _CLOSED.match(answer["log"]):
-        raise ConfigError(f"boxes cannot run {sys.executable}: use a Python that every user may read and run")
-    answer["log"] = job.explain(answer["log"])
-    built = outcome(answer, str(made), limits.compile_s, order["memory_mb"])
-    if not built.artefact:
-        return _failed(built)
-    try:
-        return CompileResult(job.distil(json.loads(made.read_text())))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:  # the source's own doing may have written it
-        return CompileResult(None, f"compile: what was made cannot be read: {' '.join(str(error).split())[:200]}")
-
-
-def _failed(built: BuildResult) -> CompileResult:
-    return CompileResult(None, built.reason.removeprefix("error: "), built.log, built.timed_out, built.cached)
+_SERVERS = max(len(os.sched_getaffinity(0)) - 1, 1)
+"""Compile servers, each with one box at a time: the one that all share, and more where there are cores to spare."""
+_FREE: "queue.SimpleQueue[CompileServer]" = queue.SimpleQueue()
+for _server in (SHARED_SERVER, *(CompileServer() for _ in range(_SERVERS - 1))):
+    _FREE.put(_server)

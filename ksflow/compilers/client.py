@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from ksflow.hardware.executables import output
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
-from ksflow.records import Json, Kernel, Limits, Problem, Target
+from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.sandbox.levels import probe
 from ksflow.source.contract import defines
 
@@ -95,10 +95,10 @@ def find() -> Compiler | None:
     limits = {"g++": ("-fmax-errors=5",), "clang++": ("-ferror-limit=5",), "c++": ()}
     for name, flags in limits.items():
         path = shutil.which(name)
-        if path and (version := _first_line(path, "--version")):
+        if path and (version := output(path, "--version").partition("\n")[0].strip()):
             return Compiler((path,), version, ("-fdiagnostics-color=never", *flags))
     zig = (sys.executable, "-m", "ziglang")
-    if version := _first_line(*zig, "version"):
+    if version := output(*zig, "version").strip():
         return Compiler((*zig, "c++"), version, ("-fno-sanitize=undefined", "-ferror-limit=5"))
     return None
 
@@ -111,12 +111,39 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
-    trim_cache(home.cache("build"))
     flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines(problem)]
     machine = _cpu() if target.march == "native" else ""
+    sources = [name for name in kernel.files if name.endswith(_SOURCES)]
+    warm = home.cache("zig", f"warm-{_digest(*flags)}")
+    limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else problem.limits.compile_s
+    memory_mb = problem.limits.memory_mb * (4 if compiler.zig else 1)
+
+    def make(made: Path) -> BuildResult:
+        command = [*compiler.command, *flags, "-o", made.name, *sources]
+        more = {"extra": _parts(Path(compiler.command[0])), **(_zig_order() if compiler.zig else {})}
+        request = box_request(command, dict(kernel.files), made, limit, memory_mb, **more)
+        answer = SHARED_SERVER.ask(request, limit)
+        if compiler.zig and not answer["timed_out"]:
+            warm.touch()  # its own C++ library is compiled on first use, once for each -march
+        built = outcome(answer, str(made), limit, memory_mb)
+        if compiler.zig and _ZIG_UNKNOWN in built.log:
+            raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
+        return built
+
     name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
+    return found_or_made(name, "so", make, _OWN_FAULT)
+
+
+def found_or_made(
+    name: str, ending: str, make: Callable[[Path], BuildResult], own_fault: re.Pattern[str]
+) -> BuildResult:
+    """What is kept under a name that says all it depends on, else what `make` writes into a file that it is given.
+
+    A failure whose log shows that the source is to blame is kept too.
+    """
+    trim_cache(home.cache("build"))
     folder = home.cache("build", name[:2])
-    done, failed = folder / f"{name}.so", folder / f"{name}.log"
+    done, failed = folder / f"{name}.{ending}", folder / f"{name}.log"
     if done.exists():
         os.utime(done)
         return BuildResult(str(done), cached=True)
@@ -124,48 +151,32 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
         return failure(failed.read_text(), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
-        made = Path(work, "kernel.so")
-        built = _compile(compiler, flags, kernel, made, problem.limits)
+        made = Path(work, f"made.{ending}")
+        built = make(made)
         if built.artefact:
             os.replace(made, done)
             return BuildResult(str(done))
-        if compiler.zig and _ZIG_UNKNOWN in built.log:
-            raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
-        if _OWN_FAULT.search(built.log):
-            made.write_text(built.log)
-            os.replace(made, failed)
+        if built.reason and not built.timed_out and own_fault.search(built.log) and "emory" not in built.log:
+            home.write(failed, built.log)
         return built
 
 
-def _compile(
-    compiler: Compiler,
-    flags: list[str],
-    kernel: Kernel,
-    made: Path,
-    limits: Limits,
-) -> BuildResult:
-    sources = [name for name in kernel.files if name.endswith(_SOURCES)]
-    zig = compiler.zig
-    warm = home.cache("zig", f"warm-{_digest(*flags)}")
-    limit = _FIRST_ZIG_S if zig and not warm.exists() else limits.compile_s
-    order: dict[str, Any] = {
+def box_request(
+    command: Sequence[str], files: Mapping[str, str], made: Path, limit: float, memory_mb: int, **more: Any
+) -> Json:
+    """One command in one box, which makes one file; more: what the box has besides, or otherwise."""
+    order = {
         "level": probe().level,
-        "command": [*compiler.command, *flags, "-o", made.name, *sources],
+        "command": [*command],
         "makes": made.name,
         "environment": boxed_environment(),
-        "memory_mb": limits.memory_mb * (4 if zig else 1),
+        "memory_mb": memory_mb,
         "cpu_s": int(limit) + 5,
         "file_mb": _FILE_MB,
         "disk_mb": _DISK_MB,
-        "extra": _parts(Path(compiler.command[0])),
+        **more,
     }
-    if zig:
-        order |= _zig_order(order["environment"])
-    request = {"op": "make", "files": dict(kernel.files), "order": order, "wall_s": limit, "into": str(made)}
-    answer = SHARED_SERVER.ask(request, limit)
-    if zig and not answer["timed_out"]:
-        warm.touch()  # its own C++ library is compiled on first use, once for each -march
-    return outcome(answer, str(made), limit, order["memory_mb"])
+    return {"op": "make", "files": files, "order": order, "wall_s": limit, "into": str(made) if made.name else ""}
 
 
 def boxed_environment() -> dict[str, str]:
@@ -181,14 +192,16 @@ def _parts(command: Path) -> list[str]:
     return sorted({str(path) for path in (command, program, *found) if path.exists()})
 
 
-def _zig_order(environment: dict[str, str]) -> dict[str, Any]:
+def _zig_order() -> Json:
     """What zig's boxes have besides: a cache that outlives them."""
     folder = home.cache("zig", "files")
     folder.mkdir(parents=True, exist_ok=True)
-    owner = {"uid": _ZIG_USER} if os.getuid() == 0 else {}
-    if owner:
+    environment = {**boxed_environment(), "ZIG_GLOBAL_CACHE_DIR": str(folder)}
+    order: Json = {"writable": [str(folder)], "environment": environment}
+    if os.getuid() == 0:
+        order["uid"] = _ZIG_USER
         os.chown(folder, _ZIG_USER, _ZIG_USER)
-    return {"writable": [str(folder)], "environment": {**environment, "ZIG_GLOBAL_CACHE_DIR": str(folder)}, **owner}
+    return order
 
 
 def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> BuildResult:
@@ -219,9 +232,12 @@ class CompileServer:
         cause = ""
         with self._lock:
             for _ in range(2):
-                child = self._awake()
+                if self._child is None:
+                    self._child = ServerProcess("ksflow.compilers.server", {})
+                elif not self._child.alive:
+                    self._child.restart()
                 try:
-                    return child.ask(request, limit + _GRACE_S)
+                    return self._child.ask(request, limit + _GRACE_S)
                 except Closed as error:
                     cause = str(error)
         raise ConfigError(f"the process that runs compilers does not answer: {' '.join(cause.split())}")
@@ -230,13 +246,6 @@ class CompileServer:
     def pid(self) -> int:
         """Of the process; 0 where there is none."""
         return self._child.pid if self._child else 0
-
-    def _awake(self) -> ServerProcess:
-        if self._child is None:
-            self._child = ServerProcess("ksflow.compilers.server", {})
-        elif not self._child.alive:
-            self._child.restart()
-        return self._child
 
 
 SHARED_SERVER = CompileServer()
@@ -259,22 +268,18 @@ def _unknown(compiler: Compiler, march: str) -> str:
 @cache
 def trim_cache(folder: Path) -> None:
     """Once per process: remove what nobody used for long, then the longest unused until the rest is small enough."""
-    used = sorted(((found.st_mtime, found.st_size, path) for path, found in _files(folder)), reverse=True)
-    total = 0
-    for when, size, path in used:
-        total += size
-        if total > _KEPT_BYTES or when < time.time() - _KEPT_S:
-            path.unlink(missing_ok=True)
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    used, total, oldest = [], 0, time.time() - _KEPT_S
     for path in folder.glob("??/*"):
         with contextlib.suppress(OSError):
             found = path.stat()
             if path.is_file():
-                yield path, found
-            elif path.name.startswith(_UNFINISHED) and found.st_mtime < time.time() - _KEPT_S:
+                used.append((found.st_mtime, found.st_size, path))
+            elif path.name.startswith(_UNFINISHED) and found.st_mtime < oldest:
                 shutil.rmtree(path, ignore_errors=True)
+    for when, size, path in sorted(used, reverse=True):
+        total += size
+        if total > _KEPT_BYTES or when < oldest:
+            path.unlink(missing_ok=True)
 
 
 def failure(log: str, cached: bool = False) -> BuildResult:
@@ -289,10 +294,6 @@ def _trim(text: str) -> str:
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if _ERROR.search(line)), 0)
     return "\n".join(lines[max(first - 2, 0) :])[:_LOG]
-
-
-def _first_line(*command: str) -> str:
-    return output(*command).partition("\n")[0].strip()
 
 
 def _digest(*words: str) -> str:

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from ksflow.compilers.client import CompileServer
+from ksflow.compilers.client import CompileServer, box_request
 from ksflow.errors import ConfigError
 from ksflow.processes.child_environment import child_environment
-from ksflow.records import Kernel, Problem, Target
-from ksflow.sandbox.levels import probe
+from ksflow.records import Json, Kernel, Problem, Target
 
 _USER = 61182
 """Whose the copies are where this process is root."""
-_FILE_MB, _DISK_MB = 1024, 512
+_FILE_MB = 1024
 _DEVICES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri")
 
 
@@ -40,7 +39,6 @@ class CommandRunner:
 
     def __init__(self, target: Target, readable: Sequence[str]) -> None:
         self.target, self.readable = target, [*map(str, readable)]
-        self.level = probe().level
         self._server = CompileServer()
 
     @contextmanager
@@ -50,8 +48,10 @@ class CommandRunner:
             folder = Path(made).resolve() / "repo"
             try:
                 shutil.copytree(problem.root, folder, symlinks=True, ignore=_left_out)
-            except OSError as error:
-                raise ConfigError(f"{problem.root} cannot be copied: {_first(error)}") from error
+            except OSError as error:  # of several files, the first
+                told = error.args[0] if isinstance(error, shutil.Error) else None
+                why = told[0][2] if isinstance(told, list) and told else error
+                raise ConfigError(f"{problem.root} cannot be copied: {why}") from error
             file = (folder / problem.origin["file"]).resolve()
             if not file.is_relative_to(folder):
                 raise ConfigError(
@@ -70,21 +70,21 @@ class CommandRunner:
             return CommandResult(True, "")
         passed = {**child_environment({}), **self.target.environment}
         devices = [path for pattern in _DEVICES for path in glob(pattern)] if self.target.kind == "gpu" else []
-        order = {
-            "level": self.level,
-            "command": ["/bin/sh", "-c", f"cd {shlex.quote(str(folder))} && {command}"],
-            "makes": "",
-            "environment": {name: value for name, value in passed.items() if name not in ("TMPDIR", "PYTHONPATH")},
-            "memory_mb": problem.limits.memory_mb,
-            "cpu_s": int(limit) + 5,
-            "file_mb": _FILE_MB,
-            "disk_mb": _DISK_MB,
-            "extra": self.readable,
-            "writable": [str(folder)],
-            **({"uid": _USER} if os.getuid() == 0 else {}),
-            **({"devices": devices} if devices else {}),
-        }
-        answer = self._server.ask({"op": "make", "files": {}, "order": order, "wall_s": limit, "into": ""}, limit)
+        more: Json = {"uid": _USER} if os.getuid() == 0 else {}
+        more |= {"devices": devices} if devices else {}
+        request = box_request(
+            ["/bin/sh", "-c", f"cd {shlex.quote(str(folder))} && {command}"],
+            {},
+            Path(),
+            limit,
+            problem.limits.memory_mb,
+            environment={name: value for name, value in passed.items() if name not in ("TMPDIR", "PYTHONPATH")},
+            file_mb=_FILE_MB,
+            extra=self.readable,
+            writable=[str(folder)],
+            **more,
+        )
+        answer = self._server.ask(request, limit)
         words, log = answer["words"], str(answer["log"]).replace(f"{folder}/", "")
         if answer["timed_out"]:
             return CommandResult(False, f"{log}\ntook longer than {limit:g} s", timed_out=True)
@@ -104,9 +104,3 @@ def _left_out(folder: str, names: list[str]) -> list[str]:
         for name, place in places.items()
         if name == ".git" or not (place.is_symlink() or place.is_file() or place.is_dir())
     ]
-
-
-def _first(error: OSError) -> str:
-    """What went wrong with the first of the files that a copy failed for."""
-    told = error.args[0] if isinstance(error, shutil.Error) else None
-    return str(told[0][2]) if isinstance(told, list) and told else str(error)

@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from ksflow import home
 from ksflow.compilers.occupancy import occupancy
@@ -47,7 +46,7 @@ def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]
             _note(rows, request, toolchain, plan, entry)
         plans[case] = {"workspaces": [room.bytes for room in plan.workspaces], "launches": launches}
     text = json.dumps({"version": VERSION, "platform": toolchain.platform, "codes": list(codes), "plans": plans})
-    return "" if "" in codes else _stored(text), tuple(rows.values())
+    return "" if "" in codes else store(text.encode(), "json"), tuple(rows.values())
 
 
 def row(request: CompileRequest, toolchain: Toolchain, name: str, facts: Json) -> Json:
@@ -86,18 +85,13 @@ def _note(
     rows[known] = made
 
 
-def _stored(text: str) -> str:
-    """In the cache, under the name of its content."""
-    name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    path = home.cache("build", name[:2], f"{name}.json")
+def store(content: bytes, ending: str) -> str:
+    """The path of a file of the cache that has the name of its content; concurrent runs may write the same."""
+    name = hashlib.sha256(content).hexdigest()[:32]
+    path = home.cache("build", name[:2], f"{name}.{ending}")
     if path.exists():
         os.utime(path)
         return str(path)
-    return store(text.encode(), path)
-
-
-def store(content: bytes, path: Path) -> str:
-    """Write a file of the cache at once; concurrent runs may write the same."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix="tmp-", delete=False) as file:
         file.write(content)

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,11 +17,10 @@ from pathlib import Path
 from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.emulator import DEVICE_HEADERS
-from ksflow.compilers.request import CompileRequest, DeviceFunction, named
+from ksflow.compilers.request import CompileRequest, Toolchain
 from ksflow.hardware.executables import output
 from ksflow.records import Json
 from ksflow.source.contract import defines
-from ksflow.source.launches import CaseLaunch
 
 _DEVICE = ("-x", "hip", "--cuda-device-only", "-O3", "-std=c++20", "-w", "-ferror-limit=5", "-fno-color-diagnostics")
 _OWN = ("-nogpulib", "-nogpuinc", "-Iinclude")
@@ -32,13 +31,12 @@ _ROCM = re.compile(r"(?:hip\w*|hsa|roc\w*|amd\w*|ck|ck_tile|thrust)/|(?:hip|roc)
 """Headers that come with ROCm, as against those a kernel should have brought itself."""
 
 
-@dataclass(frozen=True)
-class Hip:
+@dataclass(frozen=True, kw_only=True)
+class Hip(Toolchain):
     """One that was found."""
 
     clang: tuple[str, ...]
     linker: tuple[str, ...]
-    version: str
     hipcc: str = ""
     """ROCm's; empty without."""
     platform: str = "hip"
@@ -66,26 +64,25 @@ class Hip:
 
         return self._boxed(order, dict(request.kernel.files), shared)
 
-    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
-        """By its name."""
-        kernels = kept[variant]["kernels"]
-        name = named(kernels, step.kernel)
-        return DeviceFunction(kept[variant]["code"], name, step.block, step.shared, kernels[name])
-
     def _job(self, request: CompileRequest, files: dict[str, str]) -> CompileJob:
         march = request.target.march
         own = () if self.hipcc else _OWN
         arch = f"--offload-arch={march}"
         build = [*self.clang, *_DEVICE, arch, *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main]
-        steps = [{"command": build, "optional": False}, {"command": ["cat", "kernel.s"], "optional": False}]
+        commands = [build, ["cat", "kernel.s"]]
         if self.linker:
             bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
-            made = [
+            commands += [
                 [*self.clang, *bare, "-c", "-o", "kernel.o", "kernel.s"],
                 [*self.linker, "-shared", "--no-undefined", "-o", "kernel.hsaco", "kernel.o"],
             ]
-            steps += [{"command": command, "optional": False} for command in made]
-        headers = {} if self.hipcc else _headers()
+        steps = [{"command": command, "optional": False} for command in commands]
+        own_headers = () if self.hipcc else sorted(DEVICE_HEADERS.rglob("*"))
+        headers = {
+            f"include/{path.relative_to(DEVICE_HEADERS).as_posix()}": path.read_text()
+            for path in own_headers
+            if path.is_file()
+        }
         return self._boxed({"headers": headers, "steps": steps, "files": ["kernel.hsaco"]}, files, _distilled)
 
     def _boxed(self, order: Json, files: dict[str, str], distil: Callable[[Json], Json]) -> CompileJob:
@@ -109,14 +106,6 @@ def _explained(log: str) -> str:
     return log
 
 
-def _headers() -> dict[str, str]:
-    return {
-        f"include/{path.relative_to(DEVICE_HEADERS).as_posix()}": path.read_text()
-        for path in sorted(DEVICE_HEADERS.rglob("*"))
-        if path.is_file()
-    }
-
-
 @cache
 def find() -> Hip | None:
     """The first that works: ROCm's, a clang that is new enough, zig's."""
@@ -130,7 +119,8 @@ def _rocm() -> Hip | None:
     if not (clang.is_file() and linker.is_file() and hipcc.is_file()):
         return None
     line = output(str(clang), "--version").partition("\n")[0]
-    return Hip((str(clang),), (str(linker),), f"ROCm {line}", str(hipcc)) if line else None
+    found = Hip(clang=(str(clang),), linker=(str(linker),), version=f"ROCm {line}", hipcc=str(hipcc))
+    return found if line else None
 
 
 def _clang() -> Hip | None:
@@ -139,7 +129,7 @@ def _clang() -> Hip | None:
         number = re.search(r"clang version (\d+)\.[\d.]+", output(path, "--version"))
         if number and int(number[1]) >= _OLDEST and "amdgcn" in output(path, "--print-targets"):
             linker = shutil.which("ld.lld") or shutil.which(f"ld.lld-{number[1]}")
-            return Hip((path,), (linker,) if linker else (), number[0])
+            return Hip(clang=(path,), linker=(linker,) if linker else (), version=number[0])
     return None
 
 
@@ -152,4 +142,5 @@ def _zig() -> Hip | None:
     spec = importlib.util.find_spec("ziglang")
     folders = (spec.submodule_search_locations or ()) if spec else ()
     own = [word for folder in folders for word in ("-idirafter", str(Path(folder, "lib", "include")))]  # stddef.h
-    return Hip((*zig, "clang", *own), (*zig, "ld.lld"), f"zig {number} / clang {clang[1]}")
+    version = f"zig {number} / clang {clang[1]}"
+    return Hip(clang=(*zig, "clang", *own), linker=(*zig, "ld.lld"), version=version)

@@ -3,34 +3,30 @@
 import importlib.util
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob
-from ksflow.compilers.request import CompileRequest, DeviceFunction, named
+from ksflow.compilers.request import CompileRequest, Toolchain
 from ksflow.hardware import executables
 from ksflow.records import Json
 from ksflow.source.contract import defines
-from ksflow.source.launches import CaseLaunch
 
 _FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
 _PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
 _INFO = re.compile(r"^(?:ptxas[\w-]* info +:|    \d+ bytes stack frame|\s*$)")
 
 
-@dataclass(frozen=True)
-class Nvcc:
+@dataclass(frozen=True, kw_only=True)
+class Nvcc(Toolchain):
     """One that was found."""
 
     command: str
-    version: str
     disassembler: str
     """cuobjdump; empty where there is none."""
     platform: str = "cuda"
-    note: str = ""
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """A cubin for each variant."""
@@ -39,12 +35,6 @@ class Nvcc:
     def host(self, request: CompileRequest) -> CompileJob:
         """A shared object."""
         return self._job(request, dict(request.kernel.files), ("-shared", "-Xcompiler", "-fPIC"), "kernel.so")
-
-    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
-        """By its name."""
-        kernels = kept[variant]["kernels"]
-        name = named(kernels, step.kernel)
-        return DeviceFunction(kept[variant]["code"], name, step.block, step.shared, kernels[name])
 
     def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], made: str) -> CompileJob:
         march = request.target.march
@@ -55,7 +45,8 @@ class Nvcc:
         look = [self.disassembler or "false", "-sass", made]
         steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
         order = {"headers": {}, "steps": steps, "files": [made]}
-        extra = tuple(str(path) for path in {_toolkit(self.command), *map(_toolkit, filter(None, [self.disassembler]))})
+        programs = filter(None, [self.command, self.disassembler])
+        extra = tuple({str(Path(program).resolve().parents[1]) for program in programs})
         return CompileJob("steps_box.py", order, files, self.version, _distilled, _explained, extra)
 
 
@@ -81,13 +72,9 @@ def find() -> Nvcc | None:
     """nvcc, where it works."""
     command = executables.find("nvcc")
     release = re.search(r"V(\d[\d.]+)", executables.output("nvcc", "--version"))
-    return Nvcc(command, f"nvcc {release[1]}", _disassembler(command)) if release else None
-
-
-def _disassembler(nvcc: str) -> str:
-    """cuobjdump beside nvcc, in PATH, or Triton's."""
-    beside = Path(nvcc).resolve().with_name("cuobjdump")
-    return next((str(path) for path in (beside, *bundled("cuobjdump")) if path.is_file()), "")
+    beside = Path(command).resolve().with_name("cuobjdump")
+    disassembler = next((str(path) for path in (beside, *bundled("cuobjdump")) if path.is_file()), "")
+    return Nvcc(command=command, version=f"nvcc {release[1]}", disassembler=disassembler) if release else None
 
 
 def bundled(name: str) -> tuple[Path, ...]:
@@ -100,7 +87,3 @@ def bundled(name: str) -> tuple[Path, ...]:
         else []
     )
     return (*([Path(found)] if found else []), *own)
-
-
-def _toolkit(command: str) -> Path:
-    return Path(command).resolve().parents[1]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ksflow.compilers.boxes import CompileJob
 from ksflow.records import Json, Kernel, Problem, Target
@@ -52,37 +51,38 @@ class DeviceFunction:
     """Whether the compiler may have given it parameters that no launch line has."""
 
 
-class Toolchain(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
     """One compiler for GPUs."""
 
-    @property
-    def platform(self) -> str:
-        """`cuda` or `hip`."""
-
-    @property
-    def version(self) -> str:
-        """What is on record."""
+    platform: str
+    """`cuda` or `hip`."""
+    version: str
+    """What is on record."""
 
     @property
     def note(self) -> str:
         """What cannot be had with it; empty otherwise."""
+        return ""
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """One for each variant."""
-
-    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
-        """What was made for a launch. ValueError where there is nothing."""
+        raise NotImplementedError
 
     def host(self, request: CompileRequest) -> CompileJob | None:
-        """For host mode; None where this cannot be had."""
+        """For host mode; None where this cannot be had, or the compiler compiles when the kernel is run."""
 
+    def knows(self, march: str) -> bool:
+        """Whether there can be code for it, as far as can be told before a compiler says so."""
+        return True
 
-def named(kernels: Mapping[str, Json], name: str) -> str:
-    """The function of this name, mangled or not. ValueError says which there are."""
-    if name in kernels:
-        return name
-    mangled = [other for other in kernels if other.startswith(f"_Z{len(name)}{name}")]
-    if len(mangled) == 1:
-        return mangled[0]
-    there = f"it has {', '.join(kernels)}" if kernels else "it has no kernels"
-    raise ValueError(f'launch: {name}: the code has no kernel of this name, {there}; declare it extern "C" __global__')
+    def entry(self, request: CompileRequest, kept: Sequence[Json], variant: int, step: CaseLaunch) -> DeviceFunction:
+        """What was made for a launch: the function of its name, mangled or not. ValueError says which there are."""
+        kernels, name = kept[variant]["kernels"], step.kernel
+        mangled = [other for other in kernels if other.startswith(f"_Z{len(name)}{name}")]
+        if name not in kernels and len(mangled) != 1:
+            there = f"it has {', '.join(kernels)}" if kernels else "it has no kernels"
+            hint = f'{there}; declare it extern "C" __global__'
+            raise ValueError(f"launch: {name}: the code has no kernel of this name, {hint}")
+        name = name if name in kernels else mangled[0]
+        return DeviceFunction(kept[variant]["code"], name, step.block, step.shared, kernels[name])

@@ -4,14 +4,13 @@ import importlib.util
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
 from ksflow.compilers.boxes import CompileJob
 from ksflow.compilers.nvcc import bundled
-from ksflow.compilers.request import CompileRequest, DeviceFunction
+from ksflow.compilers.request import CompileRequest, DeviceFunction, Toolchain
 from ksflow.hardware.executables import output
 from ksflow.records import Json
 from ksflow.source.launches import CaseLaunch
@@ -42,19 +41,18 @@ _PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
 _ERROR = re.compile(r"(?:^|: )error: ", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Triton:
-    """The one that is installed."""
-
-    version: str
-    platform: str
-    note: str = ""
+class Triton(Toolchain):
+    """The one that is installed. It compiles itself when it is run: there is no host mode."""
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         """One for each variant; what the launches of its cases have in common is compiled once."""
         found = bundled("cuobjdump") if self.platform == "cuda" else ()
         disassembler = next((str(path) for path in reversed(found) if path.is_file()), "")
         jobs = []
+
+        def distil(answer: Json) -> Json:
+            return {"entries": [_row(entry) for entry in answer["entries"]]}
+
         for variant, values in enumerate(request.variants):
             order = {
                 "source": request.main,
@@ -63,11 +61,8 @@ class Triton:
                 "entries": _entries(request, variant),
             }
             files = request.files(values)
-            jobs.append(CompileJob("triton_box.py", order, files, self.version, _distilled, _explained))
+            jobs.append(CompileJob("triton_box.py", order, files, self.version, distil, _explained))
         return jobs
-
-    def host(self, request: CompileRequest) -> None:
-        """It compiles itself when it is run."""
 
     def knows(self, march: str) -> bool:
         """Whether there can be code for it, as far as the assemblers say that come with Triton."""
@@ -111,10 +106,6 @@ def _integer(value: int) -> list[str | bool]:
     return ["i32" if -_INT32 <= value < _INT32 else "i64", value % _ALIGNED == 0]
 
 
-def _distilled(answer: Json) -> Json:
-    return {"entries": [_row(entry) for entry in answer["entries"]]}
-
-
 def _row(entry: Json) -> Json:
     """Only what is of the right kind: a source that is run at import may have written anything."""
     name, shared, warps, code = str(entry["kernel"]), int(entry["shared"]), int(entry["warps"]), str(entry["code"])
@@ -147,4 +138,4 @@ def find(platform: str) -> Triton | None:
     if spec is None or spec.origin is None:
         return None
     number = re.search(r"__version__ = ['\"]([\w.+]+)", Path(spec.origin).read_text())
-    return Triton(f"triton {number[1] if number else 'of unknown version'}", platform)
+    return Triton(version=f"triton {number[1] if number else 'of unknown version'}", platform=platform)

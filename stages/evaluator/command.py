@@ -28,6 +28,7 @@ from ksflow.records import (
     Verdict,
     parse,
 )
+from ksflow.sandbox.levels import probe
 
 _VERSION = 1
 _UNITS = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
@@ -53,7 +54,7 @@ class CommandEvaluator:
         self.repeats = repeats
         self.fingerprint = target.fingerprint
         self._run = CommandRunner(target, readable)
-        self.level = self._run.level
+        self.level = probe().level
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Raises ConfigError for a problem that has no commands."""

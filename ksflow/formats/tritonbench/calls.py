@@ -11,7 +11,8 @@ import pickle
 import re
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -42,7 +43,15 @@ def classify_calls(order: Json) -> list[Json]:
     for number, call in enumerate(calls):
         row = {"call": number, "function": call.function, "fixed": False, "outputs": 0, "why": ""}
         why = _slow(order, before_s, call.took_s, _PATIENCE)
-        rows.append(row | ({"why": why} if why else _classified(task, reference, order, number, call)))
+        try:
+            with cuda_means(device):
+                ran_s, why = (0.0, why) if why else _repeats(task, number, call)
+                fixed = not why and bool(task.fixed(number))
+            why = why or _slow(order, 0.0, ran_s)
+            row |= {"why": why} if why else {"fixed": fixed, **reference.classify(number)}
+        except Exception as error:  # noqa: BLE001 - foreign code, and whatever it says is the reason
+            row["why"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        rows.append(row)
         before_s += call.took_s
     counts = Counter(row["outputs"] for row in rows if not row["why"])
     most = counts.most_common(1)[0][0] if counts else 0
@@ -58,18 +67,6 @@ def _slow(order: Json, made_s: float, ran_s: float, patience: float = 1.0) -> st
     if made_s > order["generate_s"]:
         return f"the calls before it take {made_s:.1f} s here"
     return f"it takes {ran_s:.1f} s here" if ran_s > patience * order["run_s"] else ""
-
-
-def _classified(task: TritonBench, reference: "LoadedReference", order: Json, number: int, call: Call) -> Json:
-    """What there is to say of a call: whether it repeats, and whether it can be judged."""
-    try:
-        with cuda_means(order["device"]):
-            ran_s, why = _repeats(task, number, call)
-            fixed = bool(task.fixed(number)) and not why
-        why = why or _slow(order, 0.0, ran_s)
-        return {"why": why} if why else {"fixed": fixed, **reference.classify(number)}
-    except Exception as error:  # noqa: BLE001 - foreign code, and whatever it says is the reason
-        return {"why": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
 
 
 def _repeats(task: TritonBench, number: int, call: Call) -> tuple[float, str]:
@@ -105,12 +102,6 @@ def _unfit(outputs: list[torch.Tensor], again: list[torch.Tensor]) -> str:
     return "" if repeated else "its answer is drawn at random"
 
 
-@dataclass
-class _Source:
-    problem: Json
-    reference: Reference
-
-
 class LoadedReference(Reference):
     """The judge's reference, over a task that is loaded already: one call of it at a time."""
 
@@ -131,7 +122,8 @@ class LoadedReference(Reference):
         inputs = len(data) - self.outputs
         args = [{"name": f"x{place}", "role": "in" if place < inputs else "out"} for place in range(len(data))]
         self.problem = {"args": args, "check": self._check, "tests": [], "benchmarks": [case]}
-        faults = [detail for _, ok, detail in probe(_Source(self.problem, self), shortcuts=False)["rows"] if not ok]
+        source = SimpleNamespace(problem=self.problem, reference=self)
+        faults = [detail for _, ok, detail in probe(source, shortcuts=False)["rows"] if not ok]
         why = _WHERE.sub("", faults[0].partition("; ")[0]) if faults else ""
         return {"outputs": self.outputs, "why": why}
 

@@ -80,10 +80,8 @@ def _file(path: str | None, root: str | None, channel: str, file: str | None) ->
         folder = base / _CHANNELS[channel]
         found = folder / (file if file.endswith(".py") else f"{file}.py")
         if folder.is_dir() and not found.is_file():
-            words = suggest(found.name, [file.name for file in folder.glob("*.py")])
-            close = (
-                words.partition(" valid:")[0] if "did you mean" in words else "its names are those of the files there"
-            )
+            close, _, _ = suggest(found.name, [file.name for file in folder.glob("*.py")]).partition(" valid:")
+            close = close if "did you mean" in close else "its names are those of the files there"
             raise ConfigError(f"no {found.name} in {folder}; {close}")
     else:
         raise ConfigError("problem=tritonbench needs problem.path=FILE.py, or problem.root=CHECKOUT problem.file=NAME")
@@ -96,7 +94,12 @@ def _functions_under_test(source: Path, upper: str, lower: str) -> list[str]:
         above, below = ast.parse(upper), ast.parse(lower)
     except SyntaxError as error:
         raise ConfigError(f"{source} is not Python: {error.msg} (line {error.lineno} of its part)") from error
-    defined = [node.name for node in above.body if isinstance(node, ast.FunctionDef) and not _jitted(node)]
+    defined = [
+        node.name
+        for node in above.body
+        if isinstance(node, ast.FunctionDef)
+        and not any(re.search("jit|autotune", ast.unparse(one)) for one in node.decorator_list)
+    ]
     bound = (name for node in above.body if isinstance(node, ast.Assign) for name in node.targets)
     defined += [name.id for name in bound if isinstance(name, ast.Name)]
     used = {node.func.id for node in ast.walk(below) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
@@ -106,19 +109,10 @@ def _functions_under_test(source: Path, upper: str, lower: str) -> list[str]:
     return found
 
 
-def _jitted(node: ast.FunctionDef) -> bool:
-    return any("jit" in ast.unparse(one) or "autotune" in ast.unparse(one) for one in node.decorator_list)
-
-
 def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
     """Every call of the tests: whether it is a case, else why not. Kept for the next time. Raises ConfigError."""
-    order = {
-        "files": files,
-        "spec": {**spec, "accumulate": _ACCUMULATE},
-        "device": device,
-        "generate_s": _BUDGET.generate_s / _SPARE,
-        "run_s": _BUDGET.run_s / _SPARE,
-    }
+    limits = {"generate_s": _BUDGET.generate_s / _SPARE, "run_s": _BUDGET.run_s / _SPARE}
+    order = {"files": files, "spec": {**spec, "accumulate": _ACCUMULATE}, "device": device, **limits}
     name = hashlib.sha256(json.dumps([_VERSION, order]).encode()).hexdigest()[:24]
     kept = home.cache("imported", f"calls-{name}.json")
     if kept.exists():
@@ -126,28 +120,24 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
         return found
     triton = "triton" in files["golden.py"] and device == "cpu"
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S
+    found, why = [], ""
     try:
         found = run_isolated("ksflow.formats.tritonbench.calls", order, most_s)
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"{source}: its tests ran for {most_s:g} s{_remedy(triton)}") from error
+        if all(row["why"] for row in found):
+            last = found[0]["why"] if found else "they make none"
+            why = f"none of its tests' calls can be a case: {last}"
+    except subprocess.TimeoutExpired:
+        why = f"its tests ran for {most_s:g} s"
     except IsolatedFailure as error:
-        last = str(error)
-        raise ConfigError(f"{source}: its tests do not run here: {last[:300]}{_remedy(triton, last)}") from error
-    if not any(not row["why"] for row in found):
-        why = found[0]["why"] if found else "they make none"
-        raise ConfigError(f"{source}: none of its tests' calls can be a case: {why}{_remedy(triton, why)}")
+        why = f"its tests do not run here: {str(error)[:300]}"
+    if why:
+        remedy = "; it is Triton code, which only Triton's interpreter runs here: use a machine with a GPU"
+        if "have been removed" in why or "named 'triton" in why:
+            remedy = "; it was written for an older Triton than the one that is installed"
+        raise ConfigError(f"{source}: {why}{remedy if triton else ''}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     home.write(kept, json.dumps(found))
     return found
-
-
-def _remedy(triton: bool, why: str = "") -> str:
-    """What helps Triton code that does not run on a CPU."""
-    if not triton:
-        return ""
-    if "have been removed" in why or "named 'triton" in why:
-        return "; it was written for an older Triton than the one that is installed"
-    return "; it is Triton code, which only Triton's interpreter runs here: use a machine with a GPU"
 
 
 def _parse(source: Path, files: Json, spec: Json, calls: Sequence[Json]) -> ParsedProblem:
@@ -176,14 +166,9 @@ def _parse(source: Path, files: Json, spec: Json, calls: Sequence[Json]) -> Pars
         benchmarks=[({"call": row["call"]}, 0) for row in cases],
         listing=listing,
         called=f"{names}, with the reference's parameters; each is called as the tests call it.",
-        origin={
-            "format": "tritonbench",
-            "path": str(source),
-            **provenance(source.parent),
-            "inferred": inferred,
-            "dropped": [f"call {row['call']} of {row['function']}: {row['why']}" for row in calls if row["why"]],
-        },
+        origin={"format": "tritonbench", "path": str(source), **provenance(source.parent), "inferred": inferred,
+                "dropped": [f"call {row['call']} of {row['function']}: {row['why']}" for row in calls if row["why"]]},
         seeds=(Seed(source.name, Kernel(language(source.name, upper), {source.name: listing}), baseline=True),),
         languages=("python", "triton"),
         accumulate=_ACCUMULATE,
-    )
+    )  # fmt: skip
