@@ -105,46 +105,27 @@ def _value(node: ast.expr, names: Mapping[str, Number]) -> Number:
     """Of an allowed node; both sides of a choice that is not taken are left alone."""
     match node:
         case ast.Constant(value=number):
-            return _number(number, node)
+            value = number
         case ast.Name(id=name):
-            return _named(name, names)
+            if name not in names:
+                raise ValueError(f"{name!r} is not known; known are {', '.join(names)}")
+            return names[name]
         case ast.BoolOp(op=op, values=parts):
-            wanted = isinstance(op, ast.Or)
-            return any(_value(part, names) for part in parts) if wanted else all(_value(part, names) for part in parts)
+            return (any if isinstance(op, ast.Or) else all)(_value(part, names) for part in parts)
         case ast.IfExp(test=test, body=body, orelse=other):
             return _value(body if _value(test, names) else other, names)
-        case ast.Compare():
-            return _compared(node, names)
-        case _:
-            return _applied(node, names)
-
-
-def _applied(node: ast.expr, names: Mapping[str, Number]) -> Number:
-    match node:
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [_value(side, names) for side in (left, *others)]
+            return all(_OPERATORS[type(op)](*pair) for op, pair in zip(ops, pairwise(sides), strict=True))
         case ast.UnaryOp(op=op, operand=operand):
             value = _OPERATORS[type(op)](_value(operand, names))
-        case ast.BinOp(op=op, left=left, right=right):
+        case ast.BinOp(op=operation, left=left, right=right):
             first, second = _value(left, names), _value(right, names)
-            if isinstance(op, ast.Pow) and not 0 <= second <= _LARGEST_POWER:
+            if isinstance(operation, ast.Pow) and not 0 <= second <= _LARGEST_POWER:
                 raise ValueError(f"{ast.unparse(node)!r} has an exponent that is not within 0 and {_LARGEST_POWER}")
-            value = _OPERATORS[type(op)](first, second)
+            value = _OPERATORS[type(operation)](first, second)
         case ast.Call(func=ast.Name(id=name), args=given):
             value = _FUNCTIONS[name](*(_value(argument, names) for argument in given))
-    return _number(value, node)
-
-
-def _number(value: Any, node: ast.expr) -> Number:
     if not isinstance(value, int | float) or not abs(value) <= LARGEST:
         raise ValueError(f"{ast.unparse(node)!r} is no number within 64 bits")
     return value
-
-
-def _compared(node: ast.Compare, names: Mapping[str, Number]) -> bool:
-    sides = [_value(side, names) for side in (node.left, *node.comparators)]
-    return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, pairwise(sides), strict=False))
-
-
-def _named(name: str, names: Mapping[str, Number]) -> Number:
-    if name not in names:
-        raise ValueError(f"{name!r} is not known; known are {', '.join(names)}")
-    return names[name]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ksflow.source.expressions import expression
@@ -75,7 +76,10 @@ def _launch(rest: str) -> Launch:
     head = head.rstrip()
     if not head.endswith(")"):
         raise ValueError("ends without a list of arguments: (a, b, ...)")
-    opening = _opening(head)
+    depths = [*accumulate((letter == ")") - (letter == "(") for letter in reversed(head))]
+    if 0 not in depths:
+        raise ValueError("a bracket is closed that was never opened")
+    opening = len(head) - 1 - depths.index(0)  # of the bracket that closes at the end
     sizes, inner = head[:opening].strip(), head[opening + 1 : -1]
     name = _WORD.match(sizes)
     if name is None:
@@ -127,16 +131,6 @@ def _cut(text: str, word: str) -> tuple[str, str, str]:
     return text, "", ""
 
 
-def _opening(text: str) -> int:
-    """Where the bracket opens that closes at the end."""
-    depth = 0
-    for index in reversed(range(len(text))):
-        depth += (text[index] == ")") - (text[index] == "(")
-        if depth == 0:
-            return index
-    raise ValueError("a bracket is closed that was never opened")
-
-
 def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
     """The one to three expressions in the brackets that come first, and what follows them."""
     end = text.find("]")
@@ -148,18 +142,16 @@ def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
 
 def _parts(text: str) -> list[str]:
     """What commas outside of brackets separate."""
-    found, rest = [], text
-    while rest.strip():
-        depth = 0
-        for index, letter in enumerate(f"{rest},"):
-            depth += (letter in "([") - (letter in ")]")
-            if letter == "," and depth == 0:
-                found.append(rest[:index].strip())
-                rest = rest[index + 1 :]
-                break
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
         else:
-            raise ValueError("a bracket is not closed")
-    return found
+            parts[-1] += letter
+    if depth:
+        raise ValueError("a bracket is not closed")
+    return [part.strip() for part in (parts if parts[-1].strip() else parts[:-1])]
 
 
 READERS: dict[str, Callable[[str], Any]] = {

@@ -28,8 +28,6 @@ from itertools import takewhile
 from ksflow.source.nearest import nearest
 
 _OPEN = re.compile(r"(<{7,100}) SEARCH[ \t]*")
-_CLOSE = re.compile(r"(>{7,100}) REPLACE[ \t]*")
-_DIVIDER = re.compile(r"(={7,100})[ \t]*")
 _HUNK = re.compile(r"@@( .*)?")
 _HEAD = ("diff ", "index ", "--- ", "+++ ")
 _MOST = 200  # edits of one answer
@@ -149,70 +147,48 @@ def _place(edit: Edit, file: _File) -> int:
 
 
 def _edits(lines: list[str]) -> Iterator[Edit]:
-    for line in lines:
-        if _OPEN.fullmatch(line):
-            return _blocks(lines)
-        if _HUNK.fullmatch(line):
-            return _hunks(lines)
-    return iter(())
+    first = next((line for line in lines if _OPEN.fullmatch(line) or _HUNK.fullmatch(line)), "")
+    return _hunks(lines) if first.startswith("@") else _blocks(lines) if first else iter(())
 
 
 def _blocks(lines: list[str]) -> Iterator[Edit]:
     at = count = 0
     while at < len(lines):
         opened = _OPEN.fullmatch(lines[at])
+        at += 1
         if opened is None:
-            _between(at, lines[at], "block")
-            at += 1
+            _check_between(at, lines[at - 1], "block")
             continue
         count += 1
-        _bounded(count)
-        name = f"block {count}"
-        end = _closed(name, lines, at, len(opened[1]))
-        yield _block(name, lines[at + 1 : end], len(opened[1]))
-        at = end + 1
+        _check_count(count)
+        name, length = f"block {count}", len(opened[1])
+        divider, close, start = "=" * length, f"{'>' * length} REPLACE", at
+        while at < len(lines) and lines[at].rstrip(" \t") != close:
+            if (inner := _OPEN.fullmatch(lines[at])) and len(inner[1]) == length:
+                raise ValueError(f"{name}: another block opens inside it; close it, or use longer markers for it")
+            at += 1
+        if at == len(lines):
+            raise ValueError(f"{name}: it is not closed by a line {close}")
+        body = lines[start:at]
+        at += 1
+        dividers = [index for index, line in enumerate(body) if line.rstrip(" \t") == divider]
+        if not dividers:
+            raise ValueError(f"{name}: it has no line {divider} between the two texts")
+        if len(dividers) > 1:
+            raise ValueError(
+                f"{name}: it has {len(dividers)} lines {divider}; where they are code, write all its markers longer, "
+                "by two characters each"
+            )
+        yield _replacement(name, body[: dividers[0]], body[dividers[0] + 1 :])
 
 
-def _bounded(count: int) -> None:
-    if count > _MOST:
-        raise ValueError(f"there are more than {_MOST} edits; use fewer and larger ones")
-
-
-def _between(at: int, line: str, what: str) -> None:
-    if line.strip() and not line.startswith("```"):
-        raise ValueError(f"line {at + 1} of the edits is outside every {what}: {line[:80]!r}")
-
-
-def _closed(name: str, lines: list[str], start: int, length: int) -> int:
-    for index in range(start + 1, len(lines)):
-        if _is(_CLOSE, lines[index], length):
-            return index
-        if _is(_OPEN, lines[index], length):
-            raise ValueError(f"{name}: another block opens inside it; close it, or use longer markers for it")
-    raise ValueError(f"{name}: it is not closed by a line {'>' * length} REPLACE")
-
-
-def _block(name: str, body: list[str], length: int) -> Edit:
-    dividers = [index for index, line in enumerate(body) if _is(_DIVIDER, line, length)]
-    if not dividers:
-        raise ValueError(f"{name}: it has no line {'=' * length} between the two texts")
-    if len(dividers) > 1:
-        raise ValueError(
-            f"{name}: it has {len(dividers)} lines {'=' * length}; where they are code, write all its markers longer, "
-            "by two characters each"
-        )
-    old, new = body[: dividers[0]], body[dividers[0] + 1 :]
+def _replacement(name: str, old: list[str], new: list[str]) -> Edit:
+    """The edit that puts one text in the place of another, and leaves what both begin and end with."""
     first = _shared(old, new)
     last = _shared(old[first:][::-1], new[first:][::-1])
-    middle = len(old) - last
-    signs = [" "] * first + ["-"] * (middle - first)
-    lines = [*zip(signs, old[:middle], strict=True), *(("+", line) for line in new[first : len(new) - last])]
-    return Edit(name, (*lines, *((" ", line) for line in old[middle:])))
-
-
-def _is(marker: re.Pattern[str], line: str, length: int) -> bool:
-    match = marker.fullmatch(line)
-    return match is not None and len(match[1]) == length
+    kept, end = len(old) - last, len(new) - last
+    lines = [*((" ", line) for line in old[:first]), *(("-", line) for line in old[first:kept])]
+    return Edit(name, (*lines, *(("+", line) for line in new[first:end]), *((" ", line) for line in old[kept:])))
 
 
 def _shared(one: list[str], other: list[str]) -> int:
@@ -220,24 +196,26 @@ def _shared(one: list[str], other: list[str]) -> int:
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])
 
 
+def _check_count(count: int) -> None:
+    if count > _MOST:
+        raise ValueError(f"there are more than {_MOST} edits; use fewer and larger ones")
+
+
+def _check_between(number: int, line: str, what: str) -> None:
+    if line.strip() and not line.startswith("```"):
+        raise ValueError(f"line {number} of the edits is outside every {what}: {line[:80]!r}")
+
+
 def _hunks(lines: list[str]) -> Iterator[Edit]:
     starts = [index for index, line in enumerate(lines) if _HUNK.fullmatch(line)]
-    _bounded(len(starts))
-    for index, line in enumerate(lines[: starts[0]]):
+    _check_count(len(starts))
+    for number, line in enumerate(lines[: starts[0]], start=1):
         if not line.startswith(_HEAD):
-            _between(index, line, "hunk")
+            _check_between(number, line, "hunk")
     for count, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True), 1):
         body = lines[start + 1 : end]
         while body and (not body[-1].strip() or body[-1] == "```"):
             body.pop()
-        yield Edit(f"hunk {count}", tuple(_signed(f"hunk {count}", body)))
-
-
-def _signed(name: str, body: list[str]) -> Iterator[tuple[str, str]]:
-    for line in body:
-        if not line:
-            yield " ", ""
-        elif line[0] in " +-":
-            yield line[0], line[1:]
-        elif line[0] != "\\":
-            raise ValueError(f"{name}: a line starts with none of space, - and +: {line[:80]!r}")
+        if odd := [line for line in body if line and line[0] not in " +-\\"]:
+            raise ValueError(f"hunk {count}: a line starts with none of space, - and +: {odd[0][:80]!r}")
+        yield Edit(f"hunk {count}", tuple((line[:1] or " ", line[1:]) for line in body if line[:1] != "\\"))

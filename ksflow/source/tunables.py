@@ -63,7 +63,7 @@ class Tunable:
 def tunables(text: str) -> tuple[Tunable, ...]:
     """What `text` declares, in order. A value outside its own list counts as one of its options."""
     found: dict[str, Tunable] = {}
-    for match in filter(None, map(_declaration, text.split("\n"))):
+    for match in filter(None, (_match(_LINE, line) for line in text.split("\n"))):
         name, value = match["name"] or match["macro"], match["value"]
         options = tuple(dict.fromkeys(re.split(r"[\s,]+", match["options"].strip(" \t,"))))
         if value not in options:
@@ -118,20 +118,24 @@ def has_launches(text: str) -> bool:
 def constants(text: str) -> dict[str, Number]:
     """The numbers that a source declares at top level, one per line; of several with a name the first."""
     found: dict[str, Number] = {}
-    for match in filter(None, map(_constant, text.split("\n"))):
+    for match in filter(None, (_match(_CONSTANT, line) for line in text.split("\n"))):
         found.setdefault(match["name"] or match["macro"], number(match["value"]))
     return found
 
 
 def redeclared(line: str, values: Mapping[str, str]) -> str:
     """A line of a source, with another value where it declares one of these constants."""
-    match = _constant(line) if values else None
+    return _rewrite(_CONSTANT, line, values)
+
+
+def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    return pattern.fullmatch(line) if len(line) <= _LONGEST and (pattern is _CONSTANT or "tune:" in line) else None
+
+
+def _rewrite(pattern: re.Pattern[str], line: str, values: Mapping[str, str]) -> str:
+    match = _match(pattern, line) if values else None
     value = values.get(match["name"] or match["macro"]) if match else None
     return f"{match['head']}{value}{match['tail']}" if match and value is not None else line
-
-
-def _constant(line: str) -> re.Match[str] | None:
-    return _CONSTANT.fullmatch(line) if len(line) <= _LONGEST else None
 
 
 def number(literal: str) -> Number:
@@ -172,7 +176,7 @@ def assign(text: str, changes: Mapping[str, str]) -> str:
         _check(_pairs(pairs), declared)
     if lines and not has_launches(text):
         raise ValueError("dispatch lines need launch lines: the kernel's own host code decides what it launches")
-    text = "\n".join(_rewrite(line, plain) for line in text.split("\n"))
+    text = "\n".join(_rewrite(_LINE, line, plain) for line in text.split("\n"))
     return _dispatched(text, lines) if lines else text
 
 
@@ -209,13 +213,3 @@ def _dispatched(text: str, changes: Mapping[str, str]) -> str:
             lines.append(f"{rule['mark']}{DISPATCH}{when}: {pairs}")
     new = [f"{mark}{DISPATCH}{when}: {pairs}" for when, pairs in left.items() if pairs]
     return "\n".join([*lines[:at], *new, *lines[at:]])
-
-
-def _declaration(line: str) -> re.Match[str] | None:
-    return _LINE.fullmatch(line) if "tune:" in line and len(line) <= _LONGEST else None
-
-
-def _rewrite(line: str, changes: Mapping[str, str]) -> str:
-    match = _declaration(line)
-    value = changes.get(match["name"] or match["macro"]) if match else None
-    return f"{match['head']}{value}{match['tail']}" if match and value is not None else line
