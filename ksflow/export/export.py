@@ -7,7 +7,6 @@ what launches it (`loader`).
 import ast
 import io
 import json
-import re
 import subprocess
 import tempfile
 from dataclasses import asdict, dataclass, replace
@@ -63,32 +62,26 @@ def export_winner(
     needs_facts = kernel.language in _COMPILED or _launched(kernel)
     try:
         facts = _facts(problem, target, kernel) if needs_facts else None
-        text = _head(problem, target, trial, kind) + (
-            loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
-        )
+        text = loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
     except ValueError as error:
         return Exported((), (f"not handed over: {error}",))
+    words = {word: problem.origin.get(word) for word in ("leaderboard", "gpu")} if kind in WORDLESS else {}
+    head = "".join(f"#!POPCORN {word} {value}\n" for word, value in words.items() if value)
+    score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
+    text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     file.write_text(text, encoding="utf-8")
     said, errors = _judged(problem, evaluate, file, text)
-    said += _warnings(problem, kind, file, text, facts)
-    files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
-    return Exported(files, tuple(said))
-
-
-def _warnings(problem: Problem, kind: str, file: Path, text: str, facts: Facts | None) -> list[str]:
-    """What a server would refuse, sizes that were cut for a CPU, and numbers that no tensor tells."""
-    said = []
-    if kind in WORDLESS:
-        lines = [number for number, line in enumerate(text.splitlines(), start=1) if re.search("stream", line, re.I)]
-        shown = ", ".join(map(str, lines[:5]))
-        said += [f"warning: the word `stream` (lines {shown}) is refused by GPU MODE's server"] if lines else []
+    lines = [str(number) for number, line in enumerate(text.splitlines(), start=1) if "stream" in line.lower()]
+    if kind in WORDLESS and lines:
+        said.append(f"warning: the word `stream` (lines {', '.join(lines[:5])}) is refused by GPU MODE's server")
     cap = problem.origin.get("cap")
     if facts and cap is not None:
         said.append(f"{file.name}: takes the sizes that were judged and no others, here none above {cap} (problem.cap)")
     if rows := indistinguishable(problem.dims, facts) if facts else {}:
         given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
         said.append(f"{file.name}: calls the kernel with {given} where cases differ in nothing that tensors show")
-    return said
+    files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
+    return Exported(files, tuple(said))
 
 
 def _launched(kernel: Kernel) -> bool:
@@ -111,15 +104,6 @@ def _python(problem: Problem, kernel: Kernel, kind: str) -> str:
     return future + (BESIDE.format(files=beside) if beside else "") + body
 
 
-def _head(problem: Problem, target: Target, trial: Trial, kind: str) -> str:
-    lines = []
-    if kind in WORDLESS:
-        said = {"leaderboard": problem.origin.get("leaderboard"), "gpu": problem.origin.get("gpu")}
-        lines = [f"#!POPCORN {word} {value}" for word, value in said.items() if value]
-    score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
-    return "\n".join([*lines, f"# {problem.name}: kernel {trial.id} of ksflow{score}", ""])
-
-
 def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:
     """What the judge says of the file: (in words, of each benchmark the errors)."""
     measure = getattr(evaluate, "measure", None)
@@ -132,12 +116,9 @@ def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str)
         return [f"{file.name}: not tried: {found.reason}"], []
     if found.verdict is not Verdict.UNTIMED:
         return [f"{file.name} does not do what the kernel did: {found.verdict}: {found.reason}"], []
-    errors = [
-        {
-            "max_absolute_error": max(float(absolute) for absolute, *_ in row.errors),
-            "max_relative_error": max(float(relative) for _, relative, *_ in row.errors),
-            "extra": None,
-        }
+    names = ("max_absolute_error", "max_relative_error")
+    errors: list[Json] = [
+        {name: max(float(error[place]) for error in row.errors) for place, name in enumerate(names)} | {"extra": None}
         for row in found.evidence.checked[: len(problem.benchmarks)]
     ]
     return [f"{file.name}: the judge finds that it answers as the reference does"], errors

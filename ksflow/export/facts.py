@@ -33,9 +33,8 @@ def _facts(order: Json) -> Json:
     if order["source"]:
         launch_plan = parse(order["source"])
         assert launch_plan is not None
-        variants, planned = plan_cases(
-            launch_plan, {case["name"]: case["params"] for case in order["cases"]}, order["args"]
-        )
+        cases = {case["name"]: case["params"] for case in order["cases"]}
+        variants, planned = plan_cases(launch_plan, cases, order["args"])
         sources = [with_constants(order["source"], values) for values in variants]
     rows = [
         [*_row(reference, case, order), asdict(planned[case["name"]]) if planned else None] for case in order["cases"]
@@ -56,13 +55,11 @@ def _row(reference: ModuleType, case: Json, order: Json) -> list[Any]:
     outputs = {
         place: [list(data[place].shape), list(data[place].stride()), types[place]] for place in range(first, len(data))
     }
-    given = [[list(data[place].shape), _strides(data[place]), types[place]] for place in places]
+    steps = [  # 0 where there is one element: any would do there
+        [step if size > 1 else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)] for tensor in data
+    ]
+    given = [[list(data[place].shape), steps[place], types[place]] for place in places]
     return [given, [places, outputs, returned], [int(case["params"][name]) for name in order["dims"]]]
-
-
-def _strides(tensor: torch.Tensor) -> list[int]:
-    """0 where there is one element: any would do there."""
-    return [step if size > 1 else 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)]
 
 
 if __name__ == "__main__":

@@ -16,12 +16,8 @@ _COMPILERS = {
     "cuda": 'shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"',
     "hip": 'shutil.which("hipcc") or "/opt/rocm/bin/hipcc"',
 }
-_BINARIES = {("cuda", True): "kernel.cubin", ("hip", True): "kernel.hsaco"}
-_FORMS = {
-    ("cuda", True): ["-cubin"],
-    ("hip", True): ["--genco"],
-    ("cuda", False): ["-shared", "-Xcompiler", "-fPIC"],
-}
+_BINARIES = {"cuda": "kernel.cubin", "hip": "kernel.hsaco"}
+_FORMS = {("cuda", True): ["-cubin"], ("hip", True): ["--genco"], ("cuda", False): ["-shared", "-Xcompiler", "-fPIC"]}
 """(language, device code alone) -> the options that say what is made; else a shared object."""
 _CURRENT = "torch.cuda.current_stream(data[0].device).cuda_stream"
 WORDLESS = ("gpumode", "popcorn")
@@ -61,9 +57,8 @@ def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None
     """What compiles a kernel whose own host code launches it, or that runs on the host. rows: of the judged cases."""
     own = kernel.language == "cpp"
     endings = (".cpp", ".cc", ".c") if own else (ENDINGS[kernel.language],)
-    command = compile_command(
-        problem, target, kernel.language, [name for name in kernel.files if name.endswith(endings)]
-    )
+    sources = [name for name in kernel.files if name.endswith(endings)]
+    command = compile_command(problem, target, kernel.language, sources)
     if own:
         constants = [templates.CPP, f"_COMMAND = _command({target.march!r}, *{command!r})"]
     else:
@@ -77,15 +72,12 @@ def compile_command(
     problem: Problem, target: Target, language: str, sources: Sequence[str], device_only: bool = False
 ) -> list[str]:
     """The words after the compiler's name."""
-    virtual = target.march.replace("sm_", "compute_", 1)
-    architecture = {
-        "cuda": [f"-gencode=arch={virtual},code={target.march}"],
-        "hip": [f"--offload-arch={target.march}"],
-    }
+    march = target.march
+    virtual = march.replace("sm_", "compute_", 1)
+    architecture = {"cuda": [f"-gencode=arch={virtual},code={march}"], "hip": [f"--offload-arch={march}"]}
     form = _FORMS.get((language, device_only), ["-shared", "-fPIC"])
-    made = _BINARIES.get((language, device_only), "kernel.so")
-    words = ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form]
-    return [*words, "-o", made, *sources]
+    made = _BINARIES[language] if device_only else "kernel.so"
+    return ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form, "-o", made, *sources]
 
 
 def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
@@ -111,7 +103,7 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         return step["kernel"], (*step["grid"], *step["block"]), step["shared"], tuple(map(tuple, step["args"]))
 
     head = _head(modules, constants, _rows(facts, lambda row: _planned(row[3], launch)), _LAUNCHED)
-    return head + templates.COMPILE.format(made=_BINARIES[kernel.language, True])
+    return head + templates.COMPILE.format(made=_BINARIES[kernel.language])
 
 
 def _triton(kernel: Kernel, facts: Facts) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ksflow.export import templates
 from ksflow.export.loader import compile_command, host_code
-from ksflow.records import DEVICE_LANGUAGES, Problem, Target, Trial, schema
+from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, schema
 from ksflow.source.contract import device_signature
 from ksflow.source.tunables import launch_lines
 
@@ -43,46 +43,17 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     for name, text in files.items():
         (folder / name).write_text(text)
     (folder / "evaluation.json").write_bytes(schema.dump("evaluation", trial.evaluation))
-    origin = {
-        "trial": trial.id,
-        "commit": commit,
-        "problem": problem.name,
-        "digest": problem.digest,
-        "files": [*files, "best.py", "README.md"],
-    }
+    origin: Json = {"trial": trial.id, "commit": commit, "problem": problem.name, "digest": problem.digest}
+    origin["files"] = [*files, "best.py", "README.md"]
     (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-    if trial.kernel.language in DEVICE_LANGUAGES:
-        (folder / "README.md").write_text(_readme(problem, target, trial, main), encoding="utf-8")
-    if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
-        return folder / named
-    module = folder / "best.py"
-    module.write_text(_module(problem, target, trial))
-    return module
-
-
-def _readme(problem: Problem, target: Target, trial: Trial, main: str) -> str:
-    """How a kernel for a GPU is run."""
-    assert trial.kernel is not None
-    lines = [f"{kind}: {rest}" for kind, rest in launch_lines(trial.kernel.main)]
-    strong = any(line.startswith("launch:") for line in lines)
-    if strong:
-        how = _STRONG.format(lines="\n    ".join(lines))
-    elif trial.kernel.language == "triton":
-        how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
-    else:
-        how = _HOST.format(signature=device_signature(problem))
-    if compiler := {"cuda": "nvcc", "hip": "hipcc"}.get(trial.kernel.language):
-        words = compile_command(problem, target, trial.kernel.language, [main], device_only=strong)
-        how += f"\n\nTo compile it:\n\n    {' '.join([compiler, *words])}"
     cases = ", ".join(case.name for case in problem.benchmarks)
     score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}"
-    return f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
-
-
-def _module(problem: Problem, target: Target, trial: Trial) -> str:
-    """A module that compiles a C++ kernel and calls it at any sizes."""
-    assert trial.kernel is not None
-    cases = ", ".join(case.name for case in problem.benchmarks)
+    if trial.kernel.language in DEVICE_LANGUAGES:
+        how = _how_to_run(problem, target, trial.kernel, main)
+        readme = f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
+        (folder / "README.md").write_text(readme, encoding="utf-8")
+    if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
+        return folder / named
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
     call = templates.ANY_SIZE.format(
         dims=list(problem.dims),
@@ -90,9 +61,26 @@ def _module(problem: Problem, target: Target, trial: Trial) -> str:
         asked=f", *, {', '.join(asked)}" if asked else "",
         why=f" No shape says {', '.join(asked)}." if asked else "",
     )
-    score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}"
     head = templates.BEST.format(title=problem.title, id=trial.id, score=score)
-    return head + host_code(problem, target, trial.kernel) + call
+    module = folder / "best.py"
+    module.write_text(head + host_code(problem, target, trial.kernel) + call)
+    return module
+
+
+def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> str:
+    """How a kernel for a GPU is compiled and run."""
+    lines = [f"{kind}: {rest}" for kind, rest in launch_lines(kernel.main)]
+    strong = any(line.startswith("launch:") for line in lines)
+    if strong:
+        how = _STRONG.format(lines="\n    ".join(lines))
+    elif kernel.language == "triton":
+        how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
+    else:
+        how = _HOST.format(signature=device_signature(problem))
+    if compiler := {"cuda": "nvcc", "hip": "hipcc"}.get(kernel.language):
+        words = compile_command(problem, target, kernel.language, [main], device_only=strong)
+        how += f"\n\nTo compile it:\n\n    {' '.join([compiler, *words])}"
+    return how
 
 
 def _size(problem: Problem, dim: str) -> str:

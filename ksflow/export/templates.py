@@ -218,21 +218,10 @@ def _call(data):
 '''
 """A module of Triton's functions."""
 DRIVERS: Mapping[str, Mapping[str, str]] = {
-    "cuda": {
-        "library": "libcuda.so.1",
-        "stem": "libcuda",
-        "prefix": "cu",
-        "launch": "LaunchKernel",
-        "limit": LIMIT,
-    },
-    "hip": {
-        "library": "libamdhip64.so",
-        "stem": "libamdhip64",
-        "prefix": "hip",
-        "launch": "ModuleLaunchKernel",
-        "limit": "",
-    },
-}
+    "cuda": {"library": "libcuda.so.1", "stem": "libcuda", "prefix": "cu", "launch": "LaunchKernel", "limit": LIMIT},
+    "hip": {"library": "libamdhip64.so", "stem": "libamdhip64", "prefix": "hip", "launch": "ModuleLaunchKernel",
+            "limit": ""},
+}  # fmt: skip
 """Language -> how its driver calls things."""
 BESIDE = """import os as _os
 import sys as _sys

@@ -53,7 +53,13 @@ def load(
     those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
     all where none are named; one needs no brackets.
     """
-    root = _find(path)
+    folder = Path(path).expanduser()
+    if not (folder / "problem.yaml").is_file() and "/" not in path:
+        folder = shipped("problems", path)
+    if not (folder / "problem.yaml").is_file():
+        names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
+        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
+    root = folder.resolve()
     spec = problem_file.read(root / "problem.yaml", read_text(root / "problem.yaml"))
     variants = spec["variants"]
     march = target.march if target else ""
@@ -62,10 +68,21 @@ def load(
     if chosen and chosen not in variants:
         raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join(variants)}")
     extra = variants.get(chosen, {})
-    tests, benchmarks = _cases(spec, cases, extra.get("params", {}), target, root)
+    params = extra.get("params", {})
+    tests, benchmarks = _cases(spec, cases, params, target, root)
     reference, statement = read_text(root / "reference.py"), read_text(root / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
     languages = _languages(spec["languages"], target)
+    own = spec["cases"].get("cpu")
+    if isinstance(own, dict) and own.get("tests"):
+        small = [_case(case, params, spec["dims"]) for case in own["tests"]]
+    else:  # the smallest test by its sizes
+        small = sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1]
+    work = {str(key): str(value) for key, value in spec["work"].items()}
+    try:
+        cost_model.check(work, (*tests, *benchmarks))
+    except ValueError as error:
+        raise ConfigError(f"{root}/problem.yaml: {error}") from error
     identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
     return Problem(
         name=root.name,
@@ -79,14 +96,14 @@ def load(
         dims=tuple(spec["dims"]),
         tests=tests,
         benchmarks=benchmarks,
-        small=_small(spec, extra.get("params", {}), tests),
+        small=tuple(small),
         seeds=_seeds(root, spec["baselines"], languages, target, [seeds] if isinstance(seeds, str) else seeds),
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
         score=spec["score"],
         limits=_record(Limits, spec["limits"], f"{root}/problem.yaml: limits"),
-        work=_work(spec["work"], (*tests, *benchmarks), f"{root}/problem.yaml"),
+        work=work,
         digest=hashlib.sha256(identity.encode()).hexdigest()[:16],
     )
 
@@ -109,16 +126,6 @@ def kernel_file(path: str, languages: Iterable[str] = (*LANGUAGES.values(), "tri
 def for_gpus(kind: str) -> str:
     """What a kernel in a GPU's language is for: the end of an error where the target is another."""
     return f"for a GPU such as target={_GPUS[kind]}; where none is here, with evaluator=static or evaluator=spool"
-
-
-def _find(path: str) -> Path:
-    folder = Path(path).expanduser()
-    if not (folder / "problem.yaml").is_file() and "/" not in path:
-        folder = shipped("problems", path)
-    if not (folder / "problem.yaml").is_file():
-        names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
-        raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
-    return folder.resolve()
 
 
 def read_text(file: Path) -> str:
@@ -148,22 +155,8 @@ def _record(kind: type[T], value: Mapping[str, Any], where: str) -> T:
         raise ConfigError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def _work(spec: Mapping[str, Any], cases: tuple[Case, ...], where: str) -> dict[str, str]:
-    """The expressions, tried on every case."""
-    found = {str(key): str(value) for key, value in spec.items()}
-    try:
-        cost_model.check(found, cases)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    return found
-
-
 def _cases(
-    spec: Mapping[str, Any],
-    wanted: str,
-    params: Mapping[str, Scalar],
-    target: Target | None,
-    root: Path,
+    spec: Mapping[str, Any], wanted: str, params: Mapping[str, Scalar], target: Target | None, root: Path
 ) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
     sets = spec["cases"]
     if wanted == "auto":
@@ -199,19 +192,10 @@ def _languages(declared: list[str], target: Target | None) -> tuple[str, ...]:
     march = target.march if target else ""
 
     def fits(name: str) -> bool:
-        if name == "python" or name not in DEVICE_LANGUAGES:
-            return name == "python" or not gpu
-        return gpu and march.startswith(DEVICE_LANGUAGES[name])
+        own = march.startswith(DEVICE_LANGUAGES.get(name, ())) if gpu else name not in DEVICE_LANGUAGES
+        return name == "python" or own
 
     return tuple(filter(fits, declared))
-
-
-def _small(spec: Mapping[str, Any], params: Mapping[str, Scalar], tests: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Cases for an emulator: the tests of the `cpu` set, else the smallest test by its sizes."""
-    own = spec["cases"].get("cpu")
-    if isinstance(own, dict) and own.get("tests"):
-        return tuple(_case(case, params, spec["dims"]) for case in own["tests"])
-    return tuple(sorted(tests, key=lambda case: math.prod(int(case.params[dim]) for dim in spec["dims"]))[:1])
 
 
 def _seeds(
