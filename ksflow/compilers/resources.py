@@ -66,24 +66,15 @@ def amdgcn(text: str) -> dict[str, Json]:
         name = _AMD_NAME.search(f"    {entry}")
         if name is None:
             continue
-        figures = {key: _figure(entry, word) for key, word in _AMD_KEYS.items()}
-        row: Json = {key: value for key, value in figures.items() if value is not None}
+        figures = {key: re.search(rf"^\s*\.{word}:\s+(\d+)$", entry, re.MULTILINE) for key, word in _AMD_KEYS.items()}
+        row: Json = {key: int(figure[1]) for key, figure in figures.items() if figure}
         row["spill_bytes"] = row.pop("spills", 0) * _VGPR_BYTES
         row["parameters"] = [int(size) for size in _AMD_ARGUMENT.findall(entry)]
-        row["instructions"] = _counted(_AMDGCN.findall(_body(text, name[1])))
+        body = rf"^{re.escape(name[1])}:.*?(?=^\s*\.(?:section|end_amdhsa_kernel|size)|\Z)"
+        code = re.search(body, text, re.MULTILINE | re.DOTALL)
+        row["instructions"] = _counted(_AMDGCN.findall(code[0] if code else ""))
         found[name[1]] = row
     return found
-
-
-def _figure(entry: str, word: str) -> int | None:
-    match = re.search(rf"^\s*\.{word}:\s+(\d+)$", entry, re.MULTILINE)
-    return int(match[1]) if match else None
-
-
-def _body(text: str, name: str) -> str:
-    """A function's instructions."""
-    match = re.search(rf"^{re.escape(name)}:.*?(?=^\s*\.(?:section|end_amdhsa_kernel|size)|\Z)", text, re.M | re.S)
-    return match[0] if match else ""
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:

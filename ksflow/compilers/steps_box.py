@@ -28,7 +28,10 @@ def main() -> int:
             sys.stdout.write(output)
             return status
         said.append("" if status else output)
-    files = {name: _content(name) for name in order["files"]}
+    files = dict.fromkeys(order["files"], "")  # in base 64; empty where an optional command did not make it
+    for name in filter(os.path.exists, files):
+        with open(name, "rb") as made:
+            files[name] = base64.b64encode(made.read()).decode()
     with open("made.json", "w") as file:
         json.dump({"said": said, "files": files}, file)
     return 0
@@ -40,15 +43,6 @@ def _run(command: list[str]) -> tuple[str, int]:
     except OSError as error:
         return f"error: {error}\n", 127
     return done.stdout[:_LONGEST].decode("utf-8", "replace"), done.returncode if done.returncode >= 0 else 1
-
-
-def _content(name: str) -> str:
-    """In base 64; text files are read from what was said instead. Empty where an optional command did not make it."""
-    try:
-        with open(name, "rb") as file:
-            return base64.b64encode(file.read()).decode()
-    except FileNotFoundError:
-        return ""
 
 
 if __name__ == "__main__":

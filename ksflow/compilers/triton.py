@@ -16,21 +16,10 @@ from ksflow.records import Json
 from ksflow.source.launches import CaseLaunch
 
 POINTERS = {
-    "float64": "*fp64",
-    "float32": "*fp32",
-    "float16": "*fp16",
-    "bfloat16": "*bf16",
-    "float8_e4m3fn": "*fp8e4nv",
-    "float8_e4m3fnuz": "*fp8e4b8",
-    "float8_e5m2": "*fp8e5",
-    "float8_e5m2fnuz": "*fp8e5b16",
-    "int64": "*i64",
-    "int32": "*i32",
-    "int16": "*i16",
-    "int8": "*i8",
-    "uint8": "*u8",
-    "bool": "*i1",
-}
+    "float64": "*fp64", "float32": "*fp32", "float16": "*fp16", "bfloat16": "*bf16", "float8_e4m3fn": "*fp8e4nv",
+    "float8_e4m3fnuz": "*fp8e4b8", "float8_e5m2": "*fp8e5", "float8_e5m2fnuz": "*fp8e5b16", "int64": "*i64",
+    "int32": "*i32", "int16": "*i16", "int8": "*i8", "uint8": "*u8", "bool": "*i1",
+}  # fmt: skip
 """torch dtype -> Triton's type of a pointer to it."""
 _ALIGNED = 16
 _INT32 = 1 << 31
@@ -48,19 +37,14 @@ class Triton(Toolchain):
         """One for each variant; what the launches of its cases have in common is compiled once."""
         found = bundled("cuobjdump") if self.platform == "cuda" else ()
         disassembler = next((str(path) for path in reversed(found) if path.is_file()), "")
+        common = {"source": request.main, "target": _target(request.target.march), "disassembler": disassembler}
         jobs = []
 
         def distil(answer: Json) -> Json:
             return {"entries": [_row(entry) for entry in answer["entries"]]}
 
         for variant, values in enumerate(request.variants):
-            order = {
-                "source": request.main,
-                "target": _target(request.target.march),
-                "disassembler": disassembler,
-                "entries": _entries(request, variant),
-            }
-            files = request.files(values)
+            order, files = {**common, "entries": _entries(request, variant)}, request.files(values)
             jobs.append(CompileJob("triton_box.py", order, files, self.version, distil, _explained))
         return jobs
 
@@ -97,13 +81,14 @@ def _wanted(request: CompileRequest, step: CaseLaunch) -> Json:
         "arg": [arg.dtype for arg in request.problem.args],
         "workspace": [room.dtype for room in plan.workspaces],
     }
-    args = [_integer(value) if kind == "int" else [POINTERS[arrays[kind][value]], True] for kind, value in step.args]
+    args: list[list[str | bool]] = []  # of each its type, and whether it is a multiple of 16
+    for kind, value in step.args:
+        if kind == "int":
+            args.append(["i32" if -_INT32 <= value < _INT32 else "i64", value % _ALIGNED == 0])
+        else:
+            args.append([POINTERS[arrays[kind][value]], True])
     common = {"kernel": step.kernel, "warps": step.warps, "stages": step.stages}
     return {**common, "args": args, "constants": dict(step.constants)}
-
-
-def _integer(value: int) -> list[str | bool]:
-    return ["i32" if -_INT32 <= value < _INT32 else "i64", value % _ALIGNED == 0]
 
 
 def _row(entry: Json) -> Json:

@@ -150,7 +150,14 @@ class Table:
                 costs.append((sum(row[name] for name in cases) + (0.0 if key == self._single else luck), key))
         cost, key = min(costs)
         named = tuple(name for name in self._cases if name in cases)
-        return cost, (Leaf(_condition(path, list(self._cuts)), named, key),)
+        bounds: dict[tuple[str, str], float] = {}  # the tightest of each size
+        for step in path:
+            dim, sign, size = step.split()
+            tighter = min if sign == "<=" else max
+            bounds[dim, sign] = tighter(number(size), bounds.get((dim, sign), number(size)))
+        sides = [(dim, sign) for dim in self._cuts for sign in (">", "<=") if (dim, sign) in bounds]
+        when = " and ".join(f"{dim} {sign} {bounds[dim, sign]}" for dim, sign in sides)
+        return cost, (Leaf(when, named, key),)
 
     def _splits(self, cases: frozenset[str]) -> Iterator[tuple[frozenset[str], frozenset[str], str, str]]:
         for dim, cuts in self._cuts.items():
@@ -252,18 +259,6 @@ def _cuts(sizes: Iterable[Any]) -> list[int]:
     """All but the largest size, or some of them."""
     found = sorted(set(sizes))[:-1]
     return found if len(found) <= _CUTS else [found[len(found) * place // _CUTS] for place in range(_CUTS)]
-
-
-def _condition(path: Sequence[str], dims: Sequence[str]) -> str:
-    """The tightest bounds of each size, in words of a launch line."""
-    bounds: dict[tuple[str, str], float] = {}
-    for step in path:
-        dim, sign, size = step.split()
-        pick = min if sign == "<=" else max
-        bounds[dim, sign] = pick(number(size), bounds.get((dim, sign), number(size)))
-    return " and ".join(
-        f"{dim} {sign} {bounds[dim, sign]}" for dim in dims for sign in (">", "<=") if (dim, sign) in bounds
-    )
 
 
 def _pairs(config: Mapping[str, str]) -> str:

@@ -102,7 +102,15 @@ def experiment(idea: Idea, space: Space, base: str) -> Experiment:
     assigned = " ".join(f"{name}={value}" for name, value in changes.items())
     steps = ", ".join(f"{name} {space.base[name]} -> {value}" for name, value in changes.items())
     names = " with ".join(move.name for move in idea.proposal.moves)
-    reasons = [move.why for move in idea.proposal.moves] + _what_measurements_say(idea, space)
+    reasons = [move.why for move in idea.proposal.moves]
+    for name, value in changes.items():
+        if gains := space.steps.get((name, space.base[name], value)):
+            percent = 100 * math.expm1(sum(gains) / len(gains))
+            reasons.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
+    if idea.forecast.ignorance < _KNOWN:
+        reasons.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
+    if idea.forecast.risk > _RISKY:
+        reasons.append(f"Kernels like it failed, or nobody tried such values (risk {idea.forecast.risk:.0%}).")
     return Experiment(
         f"{names}: {steps}. {' '.join(reasons)}",
         f"the source assigns {assigned}; right on every case; faster than {base}",
@@ -110,16 +118,3 @@ def experiment(idea: Idea, space: Space, base: str) -> Experiment:
         idea.innovation,
         changes,
     )
-
-
-def _what_measurements_say(idea: Idea, space: Space) -> list[str]:
-    said = []
-    for name, value in idea.proposal.changes.items():
-        if gains := space.steps.get((name, space.base[name], value)):
-            percent = 100 * math.expm1(sum(gains) / len(gains))
-            said.append(f"{name} {space.base[name]} -> {value} alone brought {percent:+.0f} % in {len(gains)}.")
-    if idea.forecast.ignorance < _KNOWN:
-        said.append(f"Measurements so far expect {100 * math.expm1(idea.forecast.mean):+.0f} %.")
-    if idea.forecast.risk > _RISKY:
-        said.append(f"Kernels like it failed, or nobody tried such values (risk {idea.forecast.risk:.0%}).")
-    return said

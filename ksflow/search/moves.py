@@ -124,18 +124,15 @@ class _Neighbourhood:
             return
         for tunable in self._tunables(move.kinds):
             for value in self._targets(tunable, move.how):
-                if self._applies(move, tunable.name, value):
+                gains = self.space.steps.get((tunable.name, self.space.base[tunable.name], value), ())
+                applies = {
+                    "always": True,
+                    "stuck": self.space.stuck,
+                    "gained": any(gain > 0 for gain in gains),
+                    "lost": any(gain < 0 for gain in gains),
+                }
+                if applies[move.when]:
                     yield {**along, tunable.name: value}
-
-    def _applies(self, move: Move, name: str, value: str) -> bool:
-        """Whether the move's `when` holds for this step."""
-        gains = self.space.steps.get((name, self.space.base[name], value), ())
-        return {
-            "always": True,
-            "stuck": self.space.stuck,
-            "gained": any(gain > 0 for gain in gains),
-            "lost": any(gain < 0 for gain in gains),
-        }[move.when]
 
     def _tunables(self, kinds: Iterable[str]) -> list[Tunable]:
         return [tunable for kind in kinds for tunable in self.kinds.get(kind, [])]

@@ -45,7 +45,10 @@ class SurrogateModel:
     def __init__(self, space: Space, kinds: Sequence[Kind]) -> None:
         self._space = space
         self._index = [{option: i for i, option in enumerate(t.options)} for t in space.tunables]
-        self._alike = [_similarity(len(t.options), k.ordered) for t, k in zip(space.tunables, kinds, strict=True)]
+        self._alike: list[Floats] = []  # for each tunable, how much its values resemble each other
+        for tunable, kind in zip(space.tunables, kinds, strict=True):
+            apart = np.abs(np.subtract.outer(*[np.arange(len(tunable.options))] * 2))
+            self._alike.append(np.exp(-apart / _REACH) if kind.ordered else (apart == 0).astype(float))
         ranges = [[math.log1p(value / 100) for value in kind.worth_percent] for kind in kinds]
         self._worth = [(low + high) / 2 for low, high in ranges]
         self._spread = [max((high - low) / 2, 0.02) for low, high in ranges]
@@ -82,10 +85,15 @@ class SurrogateModel:
 
     def _fit_noise_and_weights(self) -> None:
         """Take the noise, then for each tunable the weight, that make the measurements most likely."""
+
+        def fitted() -> float:
+            """Logarithm of how likely the measurements are, less a penalty for odd weights."""
+            self._fit()
+            return self._likelihood - sum(math.log(weight) ** 2 for weight in self._weight) / 2
+
         evidence = []
         for self._noise in _NOISES:
-            self._fit()
-            evidence.append((self._evidence(), -self._noise))
+            evidence.append((fitted(), -self._noise))
         best, noise = max(evidence)
         self._noise = -noise
         for column in (*range(len(self._weight)), *range(len(self._weight))):
@@ -94,17 +102,11 @@ class SurrogateModel:
                 if weight == before:
                     continue
                 self._weight[column] = weight
-                self._fit()
-                if self._evidence() > best + 1e-9:
-                    best = self._evidence()
+                if (now := fitted()) > best + 1e-9:
+                    best = now
                 else:
                     self._weight[column] = before
         self._fit()
-
-    def _evidence(self) -> float:
-        """Logarithm of how likely the measurements are, less a penalty for odd weights."""
-        odd = sum(math.log(weight) ** 2 for weight in self._weight)
-        return self._likelihood - odd / 2
 
     def _encode_seen(self) -> None:
         self._codes = self._encode([config for config, _ in self._seen])
@@ -166,9 +168,3 @@ def _solve_lower(factor: Floats, right: Floats) -> Floats:
     for row in range(len(right)):
         solved[row] = (right[row] - factor[row, :row] @ solved[:row]) / factor[row, row]
     return solved
-
-
-def _similarity(count: int, ordered: bool) -> Floats:
-    """How much each of a tunable's values resembles each other one."""
-    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
-    return np.exp(-apart / _REACH) if ordered else (apart == 0).astype(float)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import permutations
+from itertools import permutations, product
 from math import prod
 from random import Random
 
@@ -200,12 +200,9 @@ class Space:
         return list(found.values())
 
     def _all(self) -> Iterator[Config]:
-        for index in range(self.size):
-            config: dict[str, str] = {}
-            for tunable in self.tunables:
-                index, digit = divmod(index, len(tunable.options))
-                config[tunable.name] = tunable.options[digit]
-            yield config
+        names = [tunable.name for tunable in self.tunables]
+        for chosen in product(*(tunable.options for tunable in reversed(self.tunables))):
+            yield dict(zip(names, reversed(chosen), strict=True))
 
 
 def space(text: str, members: tuple[Member, ...]) -> Space:
@@ -227,15 +224,10 @@ def point(trial: Trial, config: Config) -> Point:
         return Point(trial.id, config, evaluation.score_us, False, artefact=evaluation.evidence.artefact)
     words = f"{evaluation.reason} {plain(evaluation.evidence)}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
-    return Point(trial.id, config, None, True, named, _stated(evaluation.reason, config))
-
-
-def _stated(reason: str, config: Config) -> frozenset[tuple[str, str]]:
-    """The assignments that a failure's one line is about, when it is about any of this configuration's."""
-    said = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", reason) if name in config}
-    if not any(config[name] == value for name, value in said.items()):
-        return frozenset()
-    return frozenset((name, config[name]) for name in said)
+    said = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", evaluation.reason) if name in config}
+    about = any(config[name] == value for name, value in said.items())  # this configuration, or a better one
+    stated = frozenset((name, config[name]) for name in said) if about else frozenset()
+    return Point(trial.id, config, None, True, named, stated)
 
 
 def _source(trial: Trial, population: Population) -> str:

@@ -56,14 +56,11 @@ class Landscape:
         cases = tuple(case.name for case in problem.benchmarks)
         declared = tunables(kernel.main)
         if not declared:
-            return Answer(Verdict.ACCEPT, self._stable(kernel, cases))
+            scale = _SLOWEST_US * (0.25 + self._draw(kernel.digest) / 2)
+            return Answer(Verdict.ACCEPT, tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases))
         if self.recorded:
             return _nearest(self.recorded, values(kernel.main), cases)
         return self._synthetic(declared, cases, [values(seed.kernel.main) for seed in problem.seeds])
-
-    def _stable(self, kernel: Kernel, cases: tuple[str, ...]) -> tuple[float, ...]:
-        scale = _SLOWEST_US * (0.25 + self._draw(kernel.digest) / 2)
-        return tuple(round(scale * (0.5 + self._draw(case)), 3) for case in cases)
 
     def _synthetic(
         self, declared: tuple[Tunable, ...], cases: tuple[str, ...], seeds: Sequence[Mapping[str, str]]
@@ -71,11 +68,17 @@ class Landscape:
         """A pair of values that a seed begins with is right, or nothing could begin from it."""
         chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1}
         for one, other in combinations(sorted(chosen), 2):
-            verdict = self._corner(chosen[one], chosen[other])
+            pair = chosen[one], chosen[other]
+            left = {tunable.options.index(tunable.value) - len(tunable.options) for tunable in pair}
+            draw, verdict = self._draw("corner", one, other), Verdict.ACCEPT
+            if left == {-1} and draw < 0.3:  # two large choices together are sometimes too much
+                verdict = Verdict.COMPILE
+            elif left == {-1, -2} and draw > 0.8:
+                verdict = Verdict.INCORRECT
             begun = any(all(seed.get(name) == chosen[name].value for name in (one, other)) for seed in seeds)
             if verdict is not Verdict.ACCEPT and not begun:
-                pair = f"{one}={chosen[one].value} with {other}={chosen[other].value}"
-                return Answer(verdict, (), f"made up: {pair}")
+                said = " with ".join(f"{tunable.name}={tunable.value}" for tunable in pair)
+                return Answer(verdict, (), f"made up: {said}")
         cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
         for one, other in combinations(sorted(chosen), 2):
             weight = _COUPLING * (self._draw(one, other) - 0.5)
@@ -89,14 +92,6 @@ class Landscape:
         best = int(self._draw("best", tunable.name) * len(tunable.options))
         away = (tunable.options.index(tunable.value) - best) / len(tunable.options)
         return away * (0.3 + 0.9 * self._draw("matters", tunable.name))
-
-    def _corner(self, one: Tunable, other: Tunable) -> Verdict:
-        """Two large choices together are sometimes too much."""
-        left = {tunable.options.index(tunable.value) - len(tunable.options) for tunable in (one, other)}
-        draw = self._draw("corner", one.name, other.name)
-        if left == {-1} and draw < 0.3:
-            return Verdict.COMPILE
-        return Verdict.INCORRECT if left == {-1, -2} and draw > 0.8 else Verdict.ACCEPT
 
     def _draw(self, *words: str) -> float:
         """Uniform in [0, 1), the same for the same words."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ksflow.compilers.emulator import source
 from ksflow.compilers.emulator.source import DEVICE_HEADERS
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem
-from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases
+from ksflow.source.launches import CasePlan, parse, plan_cases
 
 __all__ = ["DEVICE_HEADERS", "emulated"]
 
@@ -37,6 +37,11 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     source.check(text)
     cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
     variants, made = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
+    by_dims: _ByDims = {}
+    for case in (*problem.tests, *problem.benchmarks):
+        dims = tuple(int(case.params[dim]) for dim in problem.dims)
+        if by_dims.setdefault(dims, made[case.name]) != made[case.name]:
+            raise ValueError(f"case {case.name}: another with the same {', '.join(problem.dims)} has other launches")
     name = next(iter(kernel.files))
     parts = [
         *source.includes(text),
@@ -44,18 +49,9 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
         *(f"#define {macro} 1" for macro in (f"__{march}__", *_PLATFORM)),
         source.headers(),
         *(source.variant(text, values, index, name) for index, values in enumerate(variants)),
-        *_entry(problem, _by_dims(problem, made)),
+        *_entry(problem, by_dims),
     ]
     return Kernel("cpp", {"emulated.cpp": "\n".join(parts) + "\n"}, kernel.report)
-
-
-def _by_dims(problem: Problem, made: dict[str, CasePlan]) -> _ByDims:
-    found: _ByDims = {}
-    for case in (*problem.tests, *problem.benchmarks):
-        dims = tuple(int(case.params[dim]) for dim in problem.dims)
-        if found.setdefault(dims, made[case.name]) != made[case.name]:
-            raise ValueError(f"case {case.name}: another with the same {', '.join(problem.dims)} has other launches")
-    return found
 
 
 def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
@@ -64,25 +60,18 @@ def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
     yield f"  void *const arg[] = {{{', '.join(f'(void *){arg.name}' for arg in problem.args)}}};"
     for sizes, plan in by_dims.items():
         yield f"  if ({' && '.join(f'{dim} == {size}' for dim, size in zip(problem.dims, sizes, strict=True))}) {{"
-        yield from _launches(plan)
+        if plan.workspaces:  # they last from call to call
+            rooms = ", ".join(f"ksflow::workspace({room.bytes})" for room in plan.workspaces)
+            yield f"    static void *const workspace[] = {{{rooms}}};"
+        for step in plan.launches:
+            grid, block = (f"{{{', '.join(f'{size}u' for size in lengths)}}}" for lengths in (step.grid, step.block))
+            arguments = ", ".join(
+                f"int64_t({value})" if kind == "int" else f"ksflow::Pointer{{{kind}[{value}]}}"
+                for kind, value in step.args
+            )
+            call = f"variant_{plan.variant}::{step.kernel}({arguments})"
+            yield f"    ksflow::launch({grid}, {block}, {step.shared}, [&] {{ {call}; }});"
         yield "    return;\n  }"
     shown, values = (", ".join(form.format(dim) for dim in problem.dims) for form in ("{} = %lld", "(long long){}"))
     yield f'  ksflow::fail("no launches are known for {shown}", {values});'
     yield "}"
-
-
-def _launches(plan: CasePlan) -> Iterator[str]:
-    """One after another. Workspaces last from call to call."""
-    if plan.workspaces:
-        rooms = ", ".join(f"ksflow::workspace({room.bytes})" for room in plan.workspaces)
-        yield f"    static void *const workspace[] = {{{rooms}}};"
-    for step in plan.launches:
-        grid, block = (f"{{{', '.join(f'{size}u' for size in sizes)}}}" for sizes in (step.grid, step.block))
-        call = f"variant_{plan.variant}::{step.kernel}({_arguments(step)})"
-        yield f"    ksflow::launch({grid}, {block}, {step.shared}, [&] {{ {call}; }});"
-
-
-def _arguments(step: CaseLaunch) -> str:
-    return ", ".join(
-        f"int64_t({value})" if kind == "int" else f"ksflow::Pointer{{{kind}[{value}]}}" for kind, value in step.args
-    )
