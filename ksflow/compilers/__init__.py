@@ -21,7 +21,7 @@ from ksflow.errors import ConfigError
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
 from ksflow.source.launches import LaunchPlan, parse, plan_cases
 
-__all__ = ["BuildResult", "build", "version", "versions"]
+__all__ = ["BuildResult", "build", "versions"]
 
 _MISSING = {
     "cuda": "no nvcc found: install the CUDA toolkit, or put its nvcc into PATH",
@@ -49,18 +49,13 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     return _strong(problem, kernel, target, launch_plan, toolchain)
 
 
-def version(language: str, target: Target) -> str:
-    """The compiler for a language, for a fingerprint. Raises ConfigError where it is missing."""
-    return _toolchain(language, target).version
-
-
 def versions(target: Target) -> dict[str, str]:
     """Language of the target's -> its compiler in a word, for a fingerprint; empty where there is none."""
     found = {}
     for language, begins in DEVICE_LANGUAGES.items():
         if target.march.startswith(begins):
             try:
-                found[language] = version(language, target).replace(" / ", "+").replace(" ", "")
+                found[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
             except ConfigError:
                 found[language] = ""
     return found

@@ -8,7 +8,6 @@ is made to read the user's files (`#include`, `.incbin`) reads them.
 import contextlib
 import hashlib
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ from typing import Any
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.hardware import cpu
 from ksflow.hardware.executables import output
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import ServerProcess
@@ -112,7 +112,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
     flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines(problem)]
-    machine = _cpu() if target.march == "native" else ""
+    machine = " ".join(cpu.read().flags) if target.march == "native" else ""
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
     warm = home.cache("zig", f"warm-{_digest(*flags)}")
     limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else problem.limits.compile_s
@@ -298,13 +298,3 @@ def _trim(text: str) -> str:
 
 def _digest(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:32]
-
-
-@cache
-def _cpu() -> str:
-    """What `-march=native` means here."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

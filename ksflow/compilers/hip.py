@@ -43,11 +43,9 @@ class Hip(Toolchain):
 
     @property
     def note(self) -> str:
-        """Without a linker there is evidence and no code object."""
         return "" if self.linker else "no ld.lld found: compiled to assembly, no code object was made; apt install lld"
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
-        """Assembly and a code object for each variant."""
         return [self._job(request, request.files(values)) for values in request.variants]
 
     def host(self, request: CompileRequest) -> CompileJob | None:

@@ -29,11 +29,9 @@ class Nvcc(Toolchain):
     platform: str = "cuda"
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
-        """A cubin for each variant."""
         return [self._job(request, request.files(values), ("-cubin",), "kernel.cubin") for values in request.variants]
 
     def host(self, request: CompileRequest) -> CompileJob:
-        """A shared object."""
         return self._job(request, dict(request.kernel.files), ("-shared", "-Xcompiler", "-fPIC"), "kernel.so")
 
     def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], made: str) -> CompileJob:

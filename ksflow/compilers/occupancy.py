@@ -87,5 +87,4 @@ def _on_simd(groups: int, waves: int) -> int:
 
 
 def _up(value: int, unit: int) -> int:
-    """How many units hold it."""
     return -(-value // unit)

@@ -29,10 +29,6 @@ class CompileRequest:
         """The sources of a variant."""
         return {**self.kernel.files, self.main: with_constants(self.kernel.main, values)}
 
-    def steps(self, variant: int) -> list[CaseLaunch]:
-        """Every launch of the cases that a variant is for."""
-        return [step for plan in self.plans.values() if plan.variant == variant for step in plan.launches]
-
 
 @dataclass(frozen=True)
 class DeviceFunction:

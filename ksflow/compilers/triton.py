@@ -71,7 +71,8 @@ def _target(march: str) -> tuple[str, int | str, int]:
 
 def _entries(request: CompileRequest, variant: int) -> list[Json]:
     """What the launches of a variant need, each once."""
-    wanted = [_wanted(request, step) for step in request.steps(variant)]
+    plans = [plan for plan in request.plans.values() if plan.variant == variant]
+    wanted = [_wanted(request, step) for plan in plans for step in plan.launches]
     return list({json.dumps(entry, sort_keys=True): entry for entry in wanted}.values())
 
 

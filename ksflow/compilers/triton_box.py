@@ -60,9 +60,18 @@ def _load(source: str) -> Any:
 def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
+    from triton.runtime.jit import JITFunction
 
     platform, arch, width = order["target"]
-    function = _function(module, entry["kernel"])
+    kernel = entry["kernel"]
+    function = getattr(module, kernel, None)
+    if function is None:
+        there = [other for other, value in vars(module).items() if isinstance(value, JITFunction)]
+        raise Wrong(f"launch: {kernel}: the source has no such kernel; it has {', '.join(there) or 'none'}")
+    if not isinstance(function, JITFunction):
+        raise Wrong(
+            f"launch: {kernel}: is a {type(function).__name__}; launch lines launch plain @triton.jit functions"
+        )
     signature, constants, attributes = _specialised(function, entry)
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
     log = io.StringIO()
@@ -75,8 +84,14 @@ def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[
     metadata = compiled.metadata
     for name in ("global_scratch_size", "profile_scratch_size"):
         if getattr(metadata, name, 0):
-            raise Wrong(f"{entry['kernel']}: needs {name}, as tensor descriptors made on the device do; use pointers")
+            raise Wrong(f"{kernel}: needs {name}, as tensor descriptors made on the device do; use pointers")
     code = compiled.asm["cubin" if platform == "cuda" else "hsaco"]
+    sass = b""
+    if platform == "cuda" and order["disassembler"]:
+        with open("code.cubin", "wb") as file:
+            file.write(code)
+        with contextlib.suppress(OSError):
+            sass = subprocess.run([order["disassembler"], "-sass", "code.cubin"], capture_output=True).stdout
     return {
         "code": base64.b64encode(code).decode(),
         "kernel": metadata.name,
@@ -84,64 +99,33 @@ def _compile(module: Any, entry: dict[str, Any], order: dict[str, Any]) -> dict[
         "warps": metadata.num_warps,
         "log": log.getvalue(),
         "asm": "" if platform == "cuda" else compiled.asm["amdgcn"],
-        "sass": _disassembled(code, order["disassembler"]) if platform == "cuda" else "",
+        "sass": sass.decode("utf-8", "replace"),
         "ptx": compiled.asm.get("ptx", ""),
     }
 
 
-def _function(module: Any, name: str) -> Any:
-    from triton.runtime.jit import JITFunction
-
-    found = getattr(module, name, None)
-    if isinstance(found, JITFunction):
-        return found
-    kernels = [other for other, value in vars(module).items() if isinstance(value, JITFunction)]
-    if found is None:
-        raise Wrong(f"launch: {name}: the source has no such kernel; it has {', '.join(kernels) or 'none'}")
-    raise Wrong(f"launch: {name}: is a {type(found).__name__}; launch lines launch plain @triton.jit functions")
-
-
 def _specialised(function: Any, entry: dict[str, Any]) -> tuple[dict[str, str], dict[Any, Any], dict[Any, Any]]:
     """Signature, constants and divisibility, in the form Triton takes them."""
-    constants = dict(entry["constants"])
-    given = list(entry["args"])
+    kernel, constants, given = entry["kernel"], dict(entry["constants"]), list(entry["args"])
     signature, values, attributes = {}, {}, {}
     for place, parameter in enumerate(function.params):
         name = parameter.name
         if parameter.is_constexpr:
             signature[name] = "constexpr"
-            values[(place,)] = _constant(parameter, constants, entry["kernel"])
+            if name not in constants and not parameter.has_default:
+                raise Wrong(f"launch: {kernel}: no value for the constexpr parameter {name}")
+            values[(place,)] = constants.pop(name) if name in constants else parameter.default
             continue
         if not given:
-            raise Wrong(f"launch: {entry['kernel']}: no argument for {name}")
+            raise Wrong(f"launch: {kernel}: no argument for {name}")
         signature[name], aligned = given.pop(0)
         if aligned:
             attributes[(place,)] = [["tt.divisibility", 16]]
     if given:
-        raise Wrong(f"launch: {entry['kernel']}: {len(given)} arguments too many")
+        raise Wrong(f"launch: {kernel}: {len(given)} arguments too many")
     if constants:
-        raise Wrong(f"launch: {entry['kernel']}: {next(iter(constants))} is no constexpr parameter")
+        raise Wrong(f"launch: {kernel}: {next(iter(constants))} is no constexpr parameter")
     return signature, values, attributes
-
-
-def _constant(parameter: Any, constants: dict[str, Any], kernel: str) -> Any:
-    if parameter.name in constants:
-        return constants.pop(parameter.name)
-    if not parameter.has_default:
-        raise Wrong(f"launch: {kernel}: no value for the constexpr parameter {parameter.name}")
-    return parameter.default
-
-
-def _disassembled(code: bytes, disassembler: str) -> str:
-    if not disassembler:
-        return ""
-    with open("code.cubin", "wb") as file:
-        file.write(code)
-    try:
-        done = subprocess.run([disassembler, "-sass", "code.cubin"], capture_output=True)
-    except OSError:
-        return ""
-    return done.stdout.decode("utf-8", "replace")
 
 
 def _explained(error: BaseException, source: str) -> str:

@@ -28,7 +28,12 @@ class CallLayout:
         self._before = [leaf.clone() for leaf in leaves]
         self._result = answer(leaves)
         self._returned = [torch.as_tensor(leaf) for leaf in returned(self._result)]
-        self._alias = {index: place for place, out in enumerate(self._returned) for index in _aliases(out, leaves)}
+        self._alias: dict[int, int] = {}  # of an argument that is returned: its place among the results
+        for place, out in enumerate(self._returned):
+            for index, leaf in enumerate(leaves):
+                if out is leaf or (out.numel() and out.data_ptr() == leaf.data_ptr() and out.shape == leaf.shape):
+                    self._alias[index] = place
+                    break
         changed = [index for index, leaf in enumerate(leaves) if not same_bits(leaf, self._before[index])]
         self._alias |= self._spare(changed, anew)
         written = sorted({*changed, *self._alias})
@@ -38,10 +43,9 @@ class CallLayout:
         sources = {place: index for index, place in reversed(self._alias.items())}
         besides = [place for place in range(len(self._returned)) if place not in sources]
         self.outputs = [*(leaves[index] for index in written), *(self._returned[place] for place in besides)]
-        more = {place: len(self.kept) + len(written) + number for number, place in enumerate(besides)}
-        self._results = [
-            more[place] if place in more else self._own[sources[place]] for place in range(len(self._returned))
-        ]
+        places = {place: self._own[index] for place, index in sources.items()}
+        places |= {place: len(self.kept) + len(written) + number for number, place in enumerate(besides)}
+        self._results = [places[place] for place in range(len(self._returned))]
 
     def binding(self) -> Json:
         """How a candidate is called on them: see `sandbox.tree.Flat`."""
@@ -69,9 +73,13 @@ class CallLayout:
         for place, out in enumerate(self._returned):
             if place in self._alias.values():
                 continue
-            fits = (index for index in loose if index not in found and _alike(self._before[index], out))
-            index = next((index for index in fits if not self._reads(index, changed)), None)
-            found |= {} if index is None else {index: place}
+            for index in loose:
+                spare = self._before[index]  # a reference may return a wider type than the place made for it has
+                floats = spare.dtype.is_floating_point and out.dtype.is_floating_point
+                fits = index not in found and spare.shape == out.shape and (spare.dtype == out.dtype or floats)
+                if fits and not self._reads(index, changed):
+                    found[index] = place
+                    break
         return found
 
     def _reads(self, index: int, among: Collection[int]) -> bool:
@@ -117,17 +125,3 @@ def _result_shape(result: Tree, places: list[int], first: int, count: int) -> Tr
         return tree
 
     return put(result)
-
-
-def _aliases(out: torch.Tensor, leaves: list[torch.Tensor]) -> list[int]:
-    """The leaf that a returned tensor is."""
-    for index, leaf in enumerate(leaves):
-        if out is leaf or (out.numel() and out.data_ptr() == leaf.data_ptr() and out.shape == leaf.shape):
-            return [index]
-    return []
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """A reference may return a wider type than the place that is made for it has."""
-    floats = one.dtype.is_floating_point and other.dtype.is_floating_point
-    return one.shape == other.shape and (one.dtype == other.dtype or floats)

@@ -20,19 +20,7 @@ from ksflow.formats.layout import CallLayout, is_constant
 from ksflow.judge.tolerance import rms
 from ksflow.processes import scratch
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
-from ksflow.sandbox.runners.pytree import (
-    HIDDEN,
-    Flat,
-    Leaf,
-    Tensors,
-    Tree,
-    build,
-    flatten,
-    pack,
-    portable,
-    returned,
-    unpack,
-)
+from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatten, pack, portable, returned, unpack
 
 _C1 = 8.0
 _SMALL = 1e-30
@@ -101,7 +89,8 @@ class ImportedReference:
         """`accumulate`: as in the problem's `Check`, whose c1 is the default."""
         self.task = task
         self.accumulate = accumulate
-        self._layouts: dict[str, Json] = {}
+        self._layouts: dict[str, tuple[list[int], list[Any], Json]] = {}
+        """Case -> which tensors of its arguments are inputs, what outputs are like, the binding."""
         self._shapes: dict[str, Tree] = {}
         """What was packed -> the trees, with the types that a box does not have."""
         self._device = "cpu"
@@ -112,13 +101,10 @@ class ImportedReference:
         key = repr(sorted(params.items())) + device
         if key not in self._layouts:
             self._layouts[key] = self._find_layout(params, seed)
-        layout = self._layouts[key]
+        kept, outputs, binding = self._layouts[key]
         _, leaves = flatten(self._inputs(params, seed))
-        outputs = (
-            torch.empty_strided(shape, strides, dtype=dtype, device=device).zero_()
-            for shape, strides, dtype in layout["outputs"]
-        )
-        return Flat([*(leaves[index] for index in layout["kept"]), *outputs], layout["binding"])
+        made = (torch.empty_strided(*sizes, dtype=dtype, device=device).zero_() for *sizes, dtype in outputs)
+        return Flat([*(leaves[index] for index in kept), *made], binding)
 
     def ref_kernel(self, data: Flat) -> Any:
         """The reference's results, flat: what was returned, then what was changed in place."""
@@ -136,25 +122,27 @@ class ImportedReference:
 
     def property_check(self, data: Flat, outputs: Any) -> str:
         """What the format's check says, and whether the answer is the same everywhere though the right one is not."""
-        tensors = as_tuple(outputs)
-        tree = self._tree(data)
-        shape = unpack(data.binding["result_tree"])
+        tensors, tree = as_tuple(outputs), self._tree(data)
         with cuda_means(self._device):
-            said = self.task.objection(tree, build(shape, tensors))
-        return said or self._constant_output(data, tensors)
+            said = self.task.objection(tree, build(unpack(data.binding["result_tree"]), tensors))
+        for index, out in enumerate(() if said else tensors):
+            if out.numel() > 1 and is_constant(out) and not is_constant(as_tuple(self.ref_kernel(data))[index]):
+                return f"output {index} is the same everywhere, the reference's is not"
+        return said
 
     def oracle(self, data: Flat) -> list[Json]:
         """The reference's answer, with the format's tolerance; never wider than the answer's own size allows."""
-        return [self._expected(value) for value in as_tuple(self.ref_kernel(data))]
-
-    def _expected(self, value: torch.Tensor) -> Json:
-        if not value.dtype.is_floating_point:
-            return {"expected": value, "magnitude": torch.zeros((), dtype=torch.float64), "terms": 1}
-        rtol, atol = self.task.tolerance(value)
-        room = min(atol, max(atol, rtol) * rms(value)) + _SMALL
-        growth = _C1 * torch.finfo(getattr(torch, self.accumulate)).eps
-        magnitude = torch.tensor(room / growth, dtype=torch.float64)
-        return {"expected": value, "magnitude": magnitude, "relative": rtol, "terms": 1}
+        rows: list[Json] = []
+        for value in as_tuple(self.ref_kernel(data)):
+            if not value.dtype.is_floating_point:
+                rows.append({"expected": value, "magnitude": torch.zeros((), dtype=torch.float64), "terms": 1})
+                continue
+            rtol, atol = self.task.tolerance(value)
+            room = min(atol, max(atol, rtol) * rms(value)) + _SMALL
+            growth = _C1 * torch.finfo(getattr(torch, self.accumulate)).eps
+            magnitude = torch.tensor(room / growth, dtype=torch.float64)
+            rows.append({"expected": value, "magnitude": magnitude, "relative": rtol, "terms": 1})
+        return rows
 
     def _inputs(self, params: Params, seed: int) -> Tree:
         seeded(seed)
@@ -168,7 +156,7 @@ class ImportedReference:
         packed = data.binding["tree"]
         return build(self._shapes.get(packed) or unpack(packed), tensors)
 
-    def _find_layout(self, params: Params, seed: int) -> Json:
+    def _find_layout(self, params: Params, seed: int) -> tuple[list[int], list[Any], Json]:
         """How a case's tensors lie, found by running the reference on it."""
         shape, leaves = flatten(self._inputs(params, seed))
         _, again = flatten(self._inputs(params, seed))
@@ -190,13 +178,7 @@ class ImportedReference:
         }
         self._shapes[binding["tree"]] = shape
         dense = [(tuple(out.shape), torch.empty_like(out).stride(), out.dtype) for out in found.outputs]
-        return {"kept": found.kept, "outputs": dense, "binding": binding}
-
-    def _constant_output(self, data: Flat, outputs: Tensors) -> str:
-        for index, out in enumerate(outputs):
-            if out.numel() > 1 and is_constant(out) and not is_constant(as_tuple(self.ref_kernel(data))[index]):
-                return f"output {index} is the same everywhere, the reference's is not"
-        return ""
+        return found.kept, dense, binding
 
 
 def install(namespace: Json, format: str, files: Mapping[str, str], spec: Json) -> None:

@@ -38,7 +38,6 @@ class Idea:
 
     @property
     def gain_percent(self) -> tuple[float, float]:
-        """The range in percent."""
         low, high = sorted((self.low, self.high))
         return round(100 * math.expm1(low), 1), round(100 * math.expm1(high), 1)
 

@@ -40,12 +40,10 @@ class Member:
 
     @property
     def values(self) -> Config:
-        """What the source assigns."""
         return values_of(self.text)
 
     @property
     def lines(self) -> Mapping[str, Config]:
-        """Its dispatch lines."""
         return dispatches_of(self.text)
 
 
@@ -184,7 +182,6 @@ class Space:
         return prod(len(tunable.options) for tunable in self.tunables)
 
     def draw(self, rng: Random) -> Config:
-        """A configuration by chance."""
         return {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
 
     def sample_untried(self, rng: Random, count: int) -> list[Config]:

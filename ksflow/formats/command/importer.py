@@ -54,7 +54,15 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     source = (root / file).resolve()
     if not source.is_relative_to(root) or not source.is_file():
         raise ConfigError(f"no file {file} in {root}")
-    _check_metric(metric, unit, better)
+    for key, value, valid in (("better", better, _BETTER), ("unit", unit, _UNITS)):
+        if value not in valid:
+            raise ConfigError(f"problem.{key}={value}; {suggest(value, valid)}")
+    try:
+        groups = re.compile(metric).groups
+    except re.error as error:
+        raise ConfigError(f"problem.metric={metric} is no regular expression: {error}") from error
+    if groups != 1:
+        raise ConfigError(f"problem.metric={metric} has {groups} groups; it needs one: ( ) around the number")
     commands = {"build": build, "test": test, "bench": bench, "metric": metric, "unit": unit, "better": better}
     file = str(source.relative_to(root))  # without links: it is written to in a copy
     body = read_text(source)
@@ -64,11 +72,14 @@ def load(  # noqa: PLR0913 - what a user says of a repository
     inferred = ["the time is what the benchmark says of itself"]
     if better == "higher":
         inferred.append("scores are 1,000,000 over the rate, so that lower is better")
+    lines = [f"- {name}: `{commands[name]}`" for name in ("build", "test", "bench") if commands[name]]
+    counts = f"What it prints for `{metric}` counts; {better} is better."
+    task = "\n".join([f"Make `{file}` faster, and keep what it does. Commands:", "", *lines, "", counts])
     return Problem(
         name=slug(f"{root.name}-{source.stem}"),
         title=f"{file} of {root.name}",
         description=path_in_checkout(root),
-        statement=statement or _statement(file, commands),
+        statement=statement or task,
         root=str(root),
         reference=body,
         languages=(kind,),
@@ -83,25 +94,6 @@ def load(  # noqa: PLR0913 - what a user says of a repository
         origin={"format": "command", "path": str(root), "file": file, **commands, **provenance(root),
                 "inferred": inferred, "dropped": []},
     )  # fmt: skip
-
-
-def _check_metric(metric: str, unit: str, better: str) -> None:
-    if better not in _BETTER:
-        raise ConfigError(f"problem.better={better}; {suggest(better, _BETTER)}")
-    if unit not in _UNITS:
-        raise ConfigError(f"problem.unit={unit}; {suggest(unit, _UNITS)}")
-    try:
-        groups = re.compile(metric).groups
-    except re.error as error:
-        raise ConfigError(f"problem.metric={metric} is no regular expression: {error}") from error
-    if groups != 1:
-        raise ConfigError(f"problem.metric={metric} has {groups} groups; it needs one: ( ) around the number")
-
-
-def _statement(file: str, commands: Json) -> str:
-    lines = [f"- {name}: `{commands[name]}`" for name in ("build", "test", "bench") if commands[name]]
-    counts = f"What it prints for `{commands['metric']}` counts; {commands['better']} is better."
-    return "\n".join([f"Make `{file}` faster, and keep what it does. Commands:", "", *lines, "", counts])
 
 
 def _digest(root: Path, source: Path, commands: Json) -> str:

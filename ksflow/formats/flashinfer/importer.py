@@ -10,7 +10,7 @@ in Python and Triton become kernels to start from; those whose traces say how th
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,9 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     ratio = ratio if ratio is not None else _RATIOS.get(str(found.get("op_type", "")), 1.0)
     on = None if device == "cpu" else target
     parsed = _parse(file, base, found, chosen, {"rtol": rtol, "atol": atol, "ratio": ratio, "destination": destination})
-    known = _solutions(base, found, [work["uuid"] for work in chosen], destination, on)
-    parsed.origin["dropped"] += known.left_out
-    parsed = replace(parsed, seeds=(*parsed.seeds, *known.seeds), good=tuple(known.good), bad=tuple(known.bad))
+    seeds, good, bad, left_out = _solutions(base, found, [work["uuid"] for work in chosen], destination, on)
+    parsed.origin["dropped"] += left_out
+    parsed = replace(parsed, seeds=(*parsed.seeds, *seeds), good=tuple(good), bad=tuple(bad))
     fixed = any(one["type"] == "safetensors" for work in chosen for one in work["inputs"].values())
     return assemble(parsed, on, None if fixed else cap)
 
@@ -228,23 +228,17 @@ def _statement(found: Json) -> str:
     return "\n\n".join(filter(None, words))
 
 
-@dataclass
-class _KnownSolutions:
-    """A data set's solutions, by what its traces say of them."""
-
-    good: list[Seed] = field(default_factory=list)
-    bad: list[Seed] = field(default_factory=list)
-    seeds: list[Seed] = field(default_factory=list)
-    """To start from: all but those that are known not to run, or not to be right."""
-    left_out: list[str] = field(default_factory=list)
-    """Why others are left out."""
-
-
 def _solutions(
     base: Path, found: Json, uuids: Sequence[str], destination: bool, target: Target | None
-) -> _KnownSolutions:
-    """Those in Python or Triton, as kernels. Without any trace, all are taken for right."""
-    known = _KnownSolutions()
+) -> tuple[list[Seed], list[Seed], list[Seed], list[str]]:
+    """A data set's solutions in Python or Triton by what its traces say: those to start from, which are all but those
+    that are known not to run or not to be right; those that are known to be right, and to be wrong; why others are
+    left out. Without any trace, all are taken for right.
+    """
+    seeds: list[Seed] = []
+    good: list[Seed] = []
+    bad: list[Seed] = []
+    left_out: list[str] = []
     here: dict[str, set[str]] = {}  # solution -> what upstream found on these workloads
     anywhere: dict[str, set[str]] = {}  # and on any, which counts where none of these was tried
     for _, row in _lines(base / "traces", found["name"]):
@@ -263,17 +257,17 @@ def _solutions(
         made = _solution(found, solution, destination)
         said = traced.get(name, set()) if traced else {_PASSED}
         if isinstance(made, str):
-            known.left_out.append(f"solution {name}: {made}")
+            left_out.append(f"solution {name}: {made}")
         elif made.kernel.language != "python" and not gpu:
-            known.left_out.append(f"solution {name}: triton needs a GPU")
+            left_out.append(f"solution {name}: triton needs a GPU")
         elif any(status.startswith("INCORRECT") for status in said):
-            known.bad.append(made)
+            bad.append(made)
         elif said <= {_PASSED}:
-            known.seeds.append(made)
-            known.good += [made] if said else []
+            seeds.append(made)
+            good += [made] if said else []
         else:
-            known.left_out.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
-    return known
+            left_out.append(f"solution {name}: its traces say {', '.join(sorted(said))}")
+    return seeds, good, bad, left_out
 
 
 def _solution(found: Json, solution: Json, destination: bool) -> Seed | str:

@@ -147,7 +147,7 @@ def parse(
 
     files: what lies beside a submission. tests, benchmarks: in place of its own.
     """
-    reference = next((name for name in ("reference.py", *files) if _defines(files.get(name, ""), "generate_input")), "")
+    reference = next((name for name in ("reference.py", *files) if _makes_inputs(files.get(name, ""))), "")
     if not reference:
         raise ConfigError(
             f"{source.name}: none of its files defines generate_input ({', '.join(files)}); a task whose own eval.py "
@@ -214,18 +214,18 @@ def _files(folder: Path, task: Json) -> Iterator[tuple[str, str]]:
             yield name, read_text((folder / source).resolve())
 
 
-def _defines(body: str, name: str) -> bool:
-    """Whether a module's text gives a meaning to a name at its top level, also inside of `if` and `try`."""
-    if name not in body:
+def _makes_inputs(body: str) -> bool:
+    """Whether a module's text defines, assigns or imports `generate_input`."""
+    if "generate_input" not in body:
         return False
     try:
-        nodes = list(ast.walk(ast.parse(body)))
+        nodes = [*ast.walk(ast.parse(body))]
     except SyntaxError:  # running it says what is wrong
         return True
-    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    imported = {each.asname or each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
-    return name in functions | names | imported
+    named = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    named |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    named |= {each.asname or each.name for node in nodes if isinstance(node, ast.ImportFrom) for each in node.names}
+    return "generate_input" in named
 
 
 def is_support(name: str) -> bool:

@@ -174,30 +174,23 @@ def _noted(name: str, bound: inspect.BoundArguments) -> Call:
         else:
             given.append(bound.arguments.get(key, parameter.default))
     shape, leaves = flatten([*given, *named.values()])
-    copies = [leaf.detach().contiguous() if _repeats(leaf) else leaf.detach().clone() for leaf in leaves]
+    copies = [leaf.detach() for leaf in leaves]
+    for place, leaf in enumerate(copies):  # where one element is seen often, a copy cannot have the same strides
+        repeats = any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
+        copies[place] = leaf.contiguous() if repeats else leaf.clone()
     return Call(name, build(copy.copy(shape), copies), tuple(named))
-
-
-def _repeats(leaf: torch.Tensor) -> bool:
-    """Whether one element is seen often, so that a copy cannot have the same strides."""
-    return any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
 
 
 def _varied(leaf: torch.Tensor) -> torch.Tensor:
     """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
-    if not leaf.is_floating_point():
-        return _drawn(leaf)
+    if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did
+        flat = leaf.reshape(-1)
+        if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
+            return flat[torch.randperm(flat.numel(), device=leaf.device)].reshape(leaf.shape)
+        low, high = int(flat.min()), int(flat.max())
+        return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)
     symmetric = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(leaf, leaf.mT)
     share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1] if symmetric else leaf.shape, device=leaf.device)
     if symmetric:
         share = share.sqrt().unsqueeze(-1) * share.sqrt().unsqueeze(-2)
     return (leaf * share.to(leaf.dtype)).to(leaf.dtype)
-
-
-def _drawn(leaf: torch.Tensor) -> torch.Tensor:
-    """Other whole numbers that are as good: none is smaller or larger, and none comes twice where none did."""
-    flat = leaf.reshape(-1)
-    if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
-        return flat[torch.randperm(flat.numel(), device=leaf.device)].reshape(leaf.shape)
-    low, high = int(flat.min()), int(flat.max())
-    return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)
