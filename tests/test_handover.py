@@ -16,7 +16,7 @@ import torch
 import toy_driver
 
 from ksflow.export import export_winner
-from ksflow.export.companions import mark_modules
+from ksflow.export.export import mark_modules
 from ksflow.export.loader import Facts, loader
 from ksflow.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ksflow.compilers import boxes, hip, nvcc, triton
+from ksflow.compilers.boxes import CompileRequest, Toolchain
 from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
-from ksflow.compilers.request import CompileRequest, Toolchain
 from ksflow.errors import ConfigError
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
 from ksflow.source.launches import LaunchPlan, parse, plan_cases

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Sequence
 
 from ksflow import home
+from ksflow.compilers.boxes import CompileRequest, DeviceFunction, Toolchain
 from ksflow.compilers.occupancy import occupancy
-from ksflow.compilers.request import CompileRequest, DeviceFunction, Toolchain
 from ksflow.records import Json
 from ksflow.source.launches import CasePlan
 from ksflow.source.tunables import number

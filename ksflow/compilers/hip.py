@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
-from ksflow.compilers.boxes import CompileJob
+from ksflow.compilers.boxes import CompileJob, CompileRequest, Toolchain
 from ksflow.compilers.emulator import DEVICE_HEADERS
-from ksflow.compilers.request import CompileRequest, Toolchain
 from ksflow.hardware.executables import output
 from ksflow.records import Json
 from ksflow.source.contract import defines

@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
-from ksflow.compilers.boxes import CompileJob
-from ksflow.compilers.request import CompileRequest, Toolchain
+from ksflow.compilers.boxes import CompileJob, CompileRequest, Toolchain
 from ksflow.hardware import executables
 from ksflow.records import Json
 from ksflow.source.contract import defines

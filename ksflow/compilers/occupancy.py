@@ -13,13 +13,7 @@ from dataclasses import dataclass
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT, _WARP = 65536, 256, 4, 32
 _SHARED_UNIT, _SHARED_OWN = 128, 1024
 _VGPRS, _VGPR_UNIT, _WAVES, _SIMDS, _WAVE, _GROUPS = 512, 8, 8, 4, 64, 16
-_SM = {
-    "80": (64, 32, 164),
-    "86": (48, 16, 100),
-    "89": (48, 24, 100),
-    "90": (64, 32, 228),
-    "100": (64, 32, 228),
-}
+_SM = {"80": (64, 32, 164), "86": (48, 16, 100), "89": (48, 24, 100), "90": (64, 32, 228), "100": (64, 32, 228)}
 """Compute capability -> most warps, most blocks, KiB of shared memory of a multiprocessor."""
 _CU = {"gfx90a": (64 << 10, 512), "gfx942": (64 << 10, 512), "gfx950": (160 << 10, 1280)}
 """Architecture -> bytes of LDS of a compute unit, and the unit they are given out in."""

@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from ksflow.compilers import resources
-from ksflow.compilers.boxes import CompileJob
+from ksflow.compilers.boxes import CompileJob, CompileRequest, DeviceFunction, Toolchain
 from ksflow.compilers.nvcc import bundled
-from ksflow.compilers.request import CompileRequest, DeviceFunction, Toolchain
 from ksflow.hardware.executables import output
 from ksflow.records import Json
 from ksflow.source.launches import CaseLaunch
@@ -78,10 +77,7 @@ def _entries(request: CompileRequest, variant: int) -> list[Json]:
 
 def _wanted(request: CompileRequest, step: CaseLaunch) -> Json:
     plan = next(iter(request.plans.values()))  # workspaces differ in their sizes alone
-    arrays = {
-        "arg": [arg.dtype for arg in request.problem.args],
-        "workspace": [room.dtype for room in plan.workspaces],
-    }
+    arrays = {"arg": [arg.dtype for arg in request.problem.args], "workspace": [room.dtype for room in plan.workspaces]}
     args: list[list[str | bool]] = []  # of each its type, and whether it is a multiple of 16
     for kind, value in step.args:
         if kind == "int":

@@ -9,10 +9,10 @@ import io
 import json
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from ksflow.export.companions import mark_modules
 from ksflow.export.loader import WORDLESS, Facts, indistinguishable, loader
 from ksflow.export.templates import BESIDE
 from ksflow.formats.flashinfer.solutions import params, solution, traces
@@ -102,6 +102,39 @@ def _python(problem: Problem, kernel: Kernel, kind: str) -> str:
     future = "".join(lines[at] for at in sorted(first))
     body = "".join(line for at, line in enumerate(lines) if at not in first)
     return future + (BESIDE.format(files=beside) if beside else "") + body
+
+
+def mark_modules(main: str, beside: Mapping[str, str], mark: str) -> tuple[str, dict[str, str]]:
+    """A main file's text and the files beside it, where Python modules have a mark in their names and are imported so.
+
+    A process may load the files of several winners (FlashInfer's benchmark loads every solution of a data set): were
+    each to bring a `helper.py`, Python would give all of them the first one's. mark: letters and digits. Not covered:
+    modules that are imported by a name that is computed.
+    """
+    names = {PurePath(name).stem: f"{PurePath(name).stem}_{mark}" for name in beside if name.endswith(".py")}
+    files = {}
+    for name, text in beside.items():
+        python = name.endswith(".py")
+        files[f"{names[PurePath(name).stem]}.py" if python else name] = _importing(text, names) if python else text
+    return _importing(main, names), files
+
+
+def _importing(text: str, names: Mapping[str, str]) -> str:
+    """The text with other names where it imports modules."""
+    edits = []  # line and column of each import, what it says, and what it is to say
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module in names and not node.level:
+            edits.append((node.lineno, node.col_offset, f"from {node.module} ", f"from {names[node.module]} "))
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.name in names:
+                old = ast.unparse(alias)
+                new = f"{names[alias.name]} as {alias.asname or alias.name}"
+                edits.append((alias.lineno, alias.col_offset, old, new))
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    for row, column, old, new in sorted(edits, reverse=True):
+        line = lines[row - 1]
+        lines[row - 1] = line[:column] + line[column:].replace(old.encode(), new.encode(), 1)
+    return b"".join(lines).decode()
 
 
 def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:

@@ -23,15 +23,17 @@ Both styles are read, whichever was asked for; the first line that opens a block
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher, get_close_matches
 from itertools import takewhile
-
-from ksflow.source.nearest import nearest
 
 _OPEN = re.compile(r"(<{7,100}) SEARCH[ \t]*")
 _HUNK = re.compile(r"@@( .*)?")
 _HEAD = ("diff ", "index ", "--- ", "+++ ")
 _MOST = 200  # edits of one answer
 _COUNTED = 9  # places that are told apart
+_CONTEXT = 10  # lines of the file that are shown
+_WIDTH = 160  # characters of a line that are looked at and shown
+_QUOTED = 200  # quoted lines that are looked at
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def _place(edit: Edit, file: _File) -> int:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise ValueError(f"{edit.name}: the file does not hold these lines. {nearest(quoted, file.lines)}")
+        raise ValueError(f"{edit.name}: the file does not hold these lines. {_nearest(quoted, file.lines)}")
     times = f"{len(found)} times" if len(found) <= _COUNTED else f"more than {_COUNTED} times"
     lines = ", ".join(str(place + 1) for place in found[:_COUNTED])
     raise ValueError(
@@ -219,3 +221,32 @@ def _hunks(lines: list[str]) -> Iterator[Edit]:
         if odd := [line for line in body if line and line[0] not in " +-\\"]:
             raise ValueError(f"hunk {count}: a line starts with none of space, - and +: {odd[0][:80]!r}")
         yield Edit(f"hunk {count}", tuple((line[:1] or " ", line[1:]) for line in body if line[:1] != "\\"))
+
+
+def _nearest(quoted: list[str], lines: list[str]) -> str:
+    """Where some lines were probably meant, told to who quoted them wrongly: the lines that are most like them, and the
+    first difference. Never used to place an edit.
+    """
+    wanted, held = ([line.strip()[:_WIDTH] for line in text] for text in (quoted[:_QUOTED], lines))
+    alike = SequenceMatcher(lambda line: not line, held, wanted).find_longest_match()
+    if alike.size:
+        start = alike.a - alike.b
+    else:  # the line that is most like the longest quoted one
+        longest = max(wanted, key=len)
+        if not (close := get_close_matches(longest, held, n=1, cutoff=0.3)):
+            return "Nothing in it is like them."
+        start = held.index(close[0]) - wanted.index(longest)
+    difference = ""
+    for number, line in enumerate(quoted, start=1):
+        place = start + number
+        if not 0 < place <= len(lines):
+            difference = f"Quoted line {number} is beyond the file's end. "
+        elif line != (here := lines[place - 1]):
+            blanks = " (other blanks only)" if line.split() == here.split() else ""
+            shown = f"{line[:_WIDTH]!r}, line {place} of the file is {here[:_WIDTH]!r}{blanks}"
+            difference = f"Quoted line {number} is {shown}. "
+        if difference:
+            break
+    numbered = list(enumerate(lines, start=1))[max(0, start) : start + min(len(quoted), _CONTEXT)]
+    text = "\n".join(f"{number:5}| {line[:_WIDTH]}" for number, line in numbered)
+    return f"{difference}The nearest lines of the file are:\n{text}"
