@@ -94,6 +94,14 @@ Serves the page on 127.0.0.1 until Ctrl-C. It reads the lineage and writes nothi
 
   port=8000             instead of one that is free
 """,
+    "mcp": """
+  python -m ksflow mcp [problem=NAME] [run=NAME]                 the run as an MCP server: an assistant is the scientist
+---
+Serves the Model Context Protocol on stdin and stdout until the client closes them; it needs the package mcp. The
+assistant plans, submits kernels and reads verdicts; the judge and the lineage are those of any other run.
+
+  loop.evaluations=60   questions to the judge              evaluator=NAME target=NAME   who judges, for what
+""",
     "digest": """
   python -m ksflow digest PATH... [target=NAME] llm=NAME         documents and kernels become notes with sources
 ---

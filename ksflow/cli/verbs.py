@@ -195,6 +195,13 @@ def _trial(trials: dict[str, Trial], name: str) -> Trial:
     return trials[name]
 
 
+def serve_mcp(words: list[str], overrides: list[str]) -> int:
+    """`mcp`."""
+    from ksflow.cli.mcp import mcp
+
+    return mcp(words, overrides)
+
+
 def examine(words: list[str], overrides: list[str]) -> int:
     """`doctor`."""
     if words or overrides:
@@ -211,6 +218,7 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "lineage": lineage,
     "report": pages.report,
     "watch": pages.watch,
+    "mcp": serve_mcp,
     "suite": suite.suite,
     "optimize": optimize,
     "digest": digest.digest,

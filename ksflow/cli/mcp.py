@@ -1,0 +1,347 @@
+"""The verb `mcp`: a run as a server of the Model Context Protocol over stdio, for an assistant that is the scientist.
+
+An assistant sees the problem, the lineage and the notes, and asks the judge; it may be as free as it likes, because the
+judge shares no process with it and the lineage is written here. Every argument is checked against a schema with bounds,
+and no tool takes a path.
+"""
+
+import json
+import textwrap
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from ksflow import home
+from ksflow.cli.inbox import Inbox
+from ksflow.config import compose
+from ksflow.errors import ConfigError, KsflowError
+from ksflow.export.package import write_best
+from ksflow.lineage import Lineage
+from ksflow.lineage.transcript import Transcript
+from ksflow.lm import render
+from ksflow.lm.findings import findings
+from ksflow.loop import Lab
+from ksflow.protocols import Evaluator
+from ksflow.records import Experiment, Kernel, Origin, Problem, Trial
+from ksflow.report import headline
+from ksflow.report.page import as_html, as_markdown, run_facts
+from ksflow.session.schedule import Schedule
+from ksflow.session.startup import no_other, place
+from ksflow.session.workbench import Ticket, Workbench, without_answers
+from ksflow.source.contract import contract
+
+_ANSWER = 60_000
+"""Characters of an answer at most."""
+_SEEDS_S, _MOST_WAIT_S = 20.0, 50.0
+"""How long a call may take: clients give up after a minute."""
+
+Words = Annotated[str, Field(max_length=4_000)]
+Id = Annotated[str, Field(max_length=40, description="a trial's id, as 00012")]
+Files = Annotated[
+    dict[Annotated[str, Field(max_length=100)], Annotated[str, Field(max_length=400_000)]],
+    Field(min_length=1, max_length=8, description="file name -> text; the first one holds custom_kernel"),
+]
+Seconds = Annotated[float, Field(ge=0, le=_MOST_WAIT_S, description="how long to wait for the answer")]
+
+
+class PlannedExperiment(BaseModel):
+    """One thing to try on the base kernel."""
+
+    description: Annotated[str, Field(min_length=1, max_length=4_000, description="what to change, why it should help")]
+    rubric: Annotated[str, Field(max_length=4_000, description="how to tell that it was done as meant")]
+    lowest_gain_percent: Annotated[
+        float, Field(ge=-100, le=10_000, description="of the whole score; 100: twice as fast")
+    ]
+    highest_gain_percent: Annotated[float, Field(ge=-100, le=10_000)]
+    innovation: Annotated[float, Field(ge=0, le=100, description="0 routine, 100 never seen")]
+
+
+def mcp(words: list[str], overrides: list[str]) -> int:
+    """`mcp`: serve until the client closes its end; 0, or ConfigError."""
+    if words:
+        raise ConfigError(f"mcp takes key=value arguments, not {words[0]!r}")
+    try:
+        from mcp.server import MCPServer
+    except ImportError as error:
+        raise ConfigError("the package mcp is not installed: pip install 'mcp>=2'") from error
+    cfg = compose.compose(overrides)
+    problem: Problem = compose.build(cfg.problem)
+    evaluate: Evaluator = compose.build(cfg.evaluator)
+    opened: Callable[..., Lineage] = partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))
+    lineage = opened()
+    schedule: Schedule = compose.build(cfg.loop)
+    target = compose.build(cfg.target)
+    workbench = Workbench(
+        Lab(
+            problem=problem,
+            lineage=lineage,
+            transcript=Transcript(lineage),
+            select=_nobody,
+            design=_nobody,
+            write=_nobody,
+            evaluate=evaluate,
+            digest=_nobody,
+            initial_notes=tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
+        ),
+        problem.seeds,
+        evaluations=None if (most := schedule.caps.get("evaluations")) is None else int(most),
+        profiler=partial(_profiling, cfg) if target.kind == "gpu" and hasattr(evaluate, "admit") else None,
+    )
+    folder = lineage.store.path.parent
+    try:
+        no_other(problem, lineage.run, lineage.settings)
+        workbench.open(workbench.lab.transcript.redact(compose.settings(cfg, place(problem))))
+        server = MCPServer("ksflow", instructions=_INSTRUCTIONS)
+        inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
+        for tool in _Tools(workbench, inbox, partial(opened, create=False), folder, target).all():
+            server.tool()(tool)
+        server.run("stdio")
+    finally:
+        workbench.close()
+        lineage.close()
+    return 0
+
+
+_INSTRUCTIONS = """\
+You are the scientist of a kernel search. Look at the problem, the population and the notes; plan: choose an accepted
+base and a reference, describe ten avenues and five experiments, each with a rubric, a predicted range of gain and how
+innovative it is, before any code; write the kernel of each experiment that is picked and submit it; read the verdict,
+compare it with the prediction, and plan again. The judge times kernels beside each other; nothing but its verdict
+counts. When the budget is spent or you have no more ideas, call finish."""
+
+
+def _nobody(*_: object, **__: object) -> Any:
+    raise ConfigError("the assistant does this")
+
+
+def _profiling(cfg: Any) -> Evaluator:
+    """The configured evaluator, with hardware counters."""
+    cfg.evaluator.profile = True
+    made: Evaluator = compose.build(cfg.evaluator)
+    return made
+
+
+class _Tools:
+    """The tools, each a method whose signature and docstring are what the client sees."""
+
+    def __init__(
+        self, workbench: Workbench, inbox: Inbox, opened: Callable[[], Lineage], folder: Path, target: Any
+    ) -> None:
+        self._bench, self._inbox, self._opened, self._folder, self._target = workbench, inbox, opened, folder, target
+        self._lineage = workbench.lab.lineage
+
+    def all(self) -> list[Callable[..., str]]:
+        """Every tool; what a user of the command line would read as an error is one for the client, too."""
+        from mcp.server.mcpserver.exceptions import ToolError
+
+        def guarded(tool: Callable[..., str]) -> Callable[..., str]:
+            from functools import wraps
+
+            @wraps(tool)
+            def call(*args: Any, **kwargs: Any) -> str:
+                try:
+                    return _bounded(tool(*args, **kwargs))
+                except KsflowError as error:
+                    raise ToolError(" ".join(str(error).split())) from error
+
+            return call
+
+        names = [name for name in vars(type(self)) if not name.startswith("_") and name != "all"]
+        return [guarded(getattr(self, name)) for name in names]
+
+    def problem_show(self) -> str:
+        """The task, what a kernel must define in each language, the shapes that count, the limits, the target."""
+        problem = self._bench.lab.problem
+        limits = f"compile {problem.limits.compile_s:g} s, memory {problem.limits.memory_mb} MB"
+        contracts = [f"A kernel in {one}:\n{contract(problem, one)}" for one in problem.languages]
+        return "\n\n".join([render.task(problem), f"Limits: {limits}. Target: {self._target.name}.", *contracts])
+
+    def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:
+        """The trials so far: the fastest first, or the newest; a JSON line each, and the best one."""
+        known = self._lineage.population()
+        rows = list(reversed(known.trials)) if newest else [*known.ranked]
+        rest = [trial for trial in reversed(known.trials) if trial not in rows]
+        lines = [json.dumps(_row(trial)) for trial in [*rows, *rest][:limit]]
+        waiting = f"{len(self._bench.waiting())} experiments wait for a kernel: {', '.join(self._bench.waiting())}"
+        best = f"best: {known.best.id}" if known.best else "no kernel is accepted yet"
+        budget = "no limit" if self._bench.most is None else f"{self._bench.most - self._bench.asked} left"
+        return "\n".join([f"{len(known.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
+
+    def lineage_trial(self, trial: Id) -> str:
+        """Everything about one trial: its experiment, the verdict with times and evidence, and its files."""
+        found = self._bench.trial(trial)
+        return f"{self._bench.account(found)}\n\n{render.listing(found.kernel)}"
+
+    def lineage_diff(self, first: Id, second: Id) -> str:
+        """What changed in the files from one trial to another."""
+        return self._lineage.diff(self._bench.trial(first).id, self._bench.trial(second).id) or "no difference"
+
+    def lineage_best(self) -> str:
+        """The best kernel so far, with its claim, its times and its files."""
+        self._bench.wait_seeds(_SEEDS_S)
+        best = self._lineage.population().best
+        return self.lineage_trial(best.id) if best else "no kernel is accepted yet"
+
+    def knowledge_search(self, query: Words) -> str:
+        """The notes that bear most on some words: in full as far as there is room, the others by their titles."""
+        return findings(self._notes(), about=query)
+
+    def knowledge_read(self, title: Annotated[str, Field(max_length=300)]) -> str:
+        """One note by its title, with its sources."""
+        found = [note for note in self._notes() if note.title == title]
+        if not found:
+            raise ConfigError(f"no note has the title {title[:80]!r}; knowledge_search lists titles")
+        note = found[0]
+        return f"{note.title} ({note.status.value})\n\n{note.text}\n\nSources: {'; '.join(note.sources) or 'none'}"
+
+    def plan(
+        self,
+        base: Id,
+        reference: Id,
+        rationale: Words,
+        avenues: Annotated[list[Words], Field(max_length=20, description="ten directions that were thought of")],
+        experiments: Annotated[list[PlannedExperiment], Field(min_length=1, max_length=10, description="five of them")],
+    ) -> str:
+        """Put a selection and a plan on record, before any code is written. Of the experiments the most innovative, the
+        one with the highest and the one with the highest lowest gain are picked: these get ids to submit kernels for.
+        """
+        self._bench.wait_seeds(_SEEDS_S)
+        try:
+            made = [
+                Experiment(
+                    one.description, one.rubric, (one.lowest_gain_percent, one.highest_gain_percent), one.innovation
+                )
+                for one in experiments
+            ]
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        trials = self._bench.plan(base, reference, rationale, avenues, made)
+        rows = [{"id": trial.id, "description": trial.experiment.description} for trial in trials if trial.experiment]
+        return "\n".join(["submit a kernel for each of these:", *map(json.dumps, rows)])
+
+    def submit(
+        self, trial: Id, language: Annotated[str, Field(max_length=20)], files: Files, report: Words = ""
+    ) -> str:
+        """The kernel of a planned experiment: it is committed and judged. The answer is a ticket for `result`."""
+        self._bench.wait_seeds(_SEEDS_S)
+        ticket = self._bench.submit(trial, _kernel(language, files, report))
+        return f"ticket {ticket.name}: it is being judged; ask result"
+
+    def evaluate(self, language: Annotated[str, Field(max_length=20)], files: Files) -> str:
+        """Have a kernel judged that leaves no record, for trying things out. The answer is a ticket for `result`."""
+        return f"ticket {self._bench.evaluate(_kernel(language, files)).name}: it is being judged; ask result"
+
+    def profile(self, trial: Id) -> str:
+        """Hardware counters of a kernel of the run, where the device has them. The answer is a ticket for `result`."""
+        return f"ticket {self._bench.profile(self._bench.trial(trial)).name}: it is being judged; ask result"
+
+    def result(self, ticket: Annotated[str, Field(max_length=40)], wait_s: Seconds = 30.0) -> str:
+        """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
+        found = self._bench.tickets.get(ticket)
+        if found is None:
+            known = ", ".join(self._bench.tickets) or "none"
+            raise ConfigError(f"no ticket {ticket!r}; tickets: {textwrap.shorten(known, 400)}")
+        found.over.wait(wait_s)
+        return self._answer(found)
+
+    def finish(self) -> str:
+        """Have the winner judged once more beside the runner-up and the baselines; a ticket for `result`."""
+        self._bench.wait_seeds(_SEEDS_S)
+        return f"ticket {self._bench.finish().name}: the winner is being confirmed; ask result"
+
+    def inbox(self) -> str:
+        """The questions of a run with llm=inbox that wait for an answer."""
+        return "\n".join(self._inbox.waiting()) or "no question waits"
+
+    def inbox_read(self, question: Annotated[str, Field(max_length=200)], part: Annotated[int, Field(ge=0)] = 0) -> str:
+        """One question in full, in parts where it is long."""
+        text = self._inbox.read(question)
+        shown = text[part * _ANSWER // 2 : (part + 1) * _ANSWER // 2]
+        return f"part {part} of {max(-(-len(text) // (_ANSWER // 2)), 1)}\n\n{shown}"
+
+    def inbox_answer(
+        self,
+        question: Annotated[str, Field(max_length=200)],
+        text: Annotated[str, Field(max_length=400_000)],
+        complete: Annotated[bool, Field(description="false: another part follows")] = True,
+    ) -> str:
+        """Answer a question, whole or in parts: those that came before are put in front of the last one."""
+        return self._inbox.answer(question, text, complete)
+
+    def report(self, html: bool = False) -> str:
+        """The run so far as Markdown; html: also as a page, in the run's own folder."""
+        lineage = self._opened()
+        try:
+            facts = run_facts(lineage, self._bench.lab.problem)
+        finally:
+            lineage.close()
+        text = as_markdown(facts)
+        if not html:
+            return text
+        file = self._folder / "reports" / self._bench.lab.problem.name / f"{self._lineage.run}.html"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        home.write(file, as_html([facts]))
+        return f"the page is reports/{self._bench.lab.problem.name}/{file.name} in the run's folder\n\n{text}"
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _notes(self) -> tuple[Any, ...]:
+        return (*self._bench.lab.initial_notes, *self._lineage.notes())
+
+    def _answer(self, ticket: Ticket) -> str:
+        if not ticket.over.is_set():
+            return f"{ticket.about}: {ticket.state} for {time.monotonic() - ticket.asked:.0f} s; ask again"
+        if ticket.state == "failed" or ticket.trial is None:
+            return f"{ticket.about}: the judge failed: {ticket.error or 'nothing was judged'}"
+        trial = ticket.trial
+        if ticket.about == "the winner once more":
+            return self._won(trial)
+        said = self._bench.account(trial)
+        if trial.evaluation and (page := trial.evaluation.evidence.profile):
+            said += f"\n\n{page.page}"
+        claim = trial.evaluation.claim if trial.evaluation else None
+        beside = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
+        return f"{ticket.about}, after {ticket.ended - ticket.asked:.0f} s: verdict {trial.verdict}{beside}\n{said}"
+
+    def _won(self, best: Trial) -> str:
+        """The headline, and where the winner's files are."""
+        seeds = {seed.kernel.digest for seed in self._bench.seeds if seed.baseline}
+        ranked = self._lineage.known.ranked
+        baselines = tuple(trial for trial in ranked if trial.kernel and trial.kernel.digest in seeds)
+        place = self._folder / "best" / self._bench.lab.problem.name / self._lineage.run
+        self._lineage.store.point_head(self._lineage.branch_of(best.id))
+        commit = self._lineage.commit_of(best.id)
+        written = write_best(place, self._bench.lab.problem, self._target, best, commit)
+        return (
+            f"{headline.headline(best, baselines)}\nwritten to {written.relative_to(self._folder)} in the run's folder"
+        )
+
+
+def _kernel(language: str, files: dict[str, str], said: str = "") -> Kernel:
+    try:
+        return Kernel(language, files, said)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    what = trial.experiment.description if trial.experiment else trial.name
+    row: dict[str, Any] = {
+        "id": trial.id,
+        "parents": trial.parents,
+        "verdict": trial.verdict,
+        "score_us": trial.score_us,
+    }
+    if trial.evaluation and not trial.evaluation.accepted:
+        row["why"] = textwrap.shorten(without_answers(trial.evaluation).reason, 200)
+    return {**row, "what": textwrap.shorten(what, 200), "seed": trial.origin is Origin.SEED}
+
+
+def _bounded(text: str) -> str:
+    if len(text) <= _ANSWER:
+        return text
+    return f"{text[:_ANSWER]}\n({len(text) - _ANSWER} more characters are left out)"

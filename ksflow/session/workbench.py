@@ -1,0 +1,269 @@
+"""One call of a run that an assistant drives: it selects, designs and writes. Judge, lineage and budget stay.
+
+What an assistant does by itself goes on record as the stages' work does: the selection and the plan before anything
+acts on them, each kernel before it is judged, each verdict when it is known. Nothing that it is shown tells what a
+kernel's author must not know: no contents of inputs, no expected outputs, no seeds, no paths of the judge.
+"""
+
+import itertools
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ksflow import evaluation as judging
+from ksflow import loop
+from ksflow.errors import ConfigError, KsflowError
+from ksflow.lm import render
+from ksflow.lm.failures import failure
+from ksflow.loop import Control, Lab
+from ksflow.protocols import Evaluator
+from ksflow.records import Choice, Evaluation, Experiment, Kernel, Origin, Plan, Seed, Trial, portfolio
+from ksflow.session import confirm, startup
+from ksflow.session.scheduler import DeviceQueue, Job
+from ksflow.source import fingerprint
+
+_MOST_WAITING = 32
+"""Questions to the judge that may be unanswered at a time."""
+_HIDDEN = ("expected", "seed")
+"""What is not told of the first wrong element."""
+_EXPECTED = re.compile(r", expected \S+ within \S+")
+
+
+@dataclass
+class Ticket:
+    """A question to the judge, and what became of it. `over` is set when it is answered."""
+
+    name: str
+    about: str
+    asked: float
+    over: threading.Event
+    state: str = "waiting"
+    """`waiting`, `judging`, `done`, or `failed`, where the judge itself did."""
+    trial: Trial | None = None
+    """The trial on the lineage; named as the ticket where the question was about a kernel that is on no record."""
+    error: str = ""
+    ended: float = 0.0
+
+
+class Workbench:
+    """A run that is open for an assistant. Any number of threads may use it.
+
+    by: what the records call whoever designs. profiler: makes an evaluator that adds a page of counters.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        seeds: tuple[Seed, ...],
+        evaluations: int | None,
+        by: str = "assistant",
+        profiler: Callable[[], Evaluator] | None = None,
+    ) -> None:
+        self.device = DeviceQueue(getattr(lab.evaluate, "devices", 1))
+        self._stop = threading.Event()
+        self.lab = replace(lab, control=Control(stop=self._stop.is_set, device=self.device))
+        self.seeds, self.most, self.by = seeds, evaluations, by
+        self.asked = 0
+        """Questions to the judge so far, of the budget."""
+        self.tickets: dict[str, Ticket] = {}
+        self._profiler = profiler
+        self._planned: dict[str, Trial] = {}
+        """Experiments that have their ids and no kernel yet."""
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._started: Job | None = None
+
+    def open(self, settings: str) -> None:
+        """Open the session, and have the seeds judged meanwhile. Raises ConfigError, LineageError."""
+        self.lab.lineage.open_session(settings, self.lab.initial_notes)
+        self.lab = replace(self.lab, initial_notes=self.lab.lineage.initial_notes)
+        self._started = Job(lambda: startup.start(self.lab, self.seeds, self._stop.is_set))
+
+    def close(self) -> None:
+        """Take no more questions, and wait for what the judge is at work on; the next call of the run goes on."""
+        self._stop.set()
+        if self._started:
+            self._started.join()
+        for ticket in list(self.tickets.values()):
+            ticket.over.wait()
+        self.lab.lineage.release_all()
+
+    def wait_seeds(self, wait_s: float) -> None:
+        """Wait until the seeds are judged. ConfigError where they are not in time, or where none was accepted."""
+        end = time.monotonic() + wait_s
+        while self._started and not self._started.over and time.monotonic() < end:
+            time.sleep(0.05)
+        if self._started and not self._started.over:
+            known = len(self.lab.lineage.known.trials)
+            raise ConfigError(f"the seeds are being judged ({known} of {len(self.seeds)} done): ask again in a moment")
+        if self._started and self._started.error:
+            raise ConfigError(f"the run could not begin: {self._started.error}")
+
+    # -- the scientist's steps ---------------------------------------------------------------------
+
+    def plan(
+        self, base: str, reference: str, rationale: str, avenues: Sequence[str], experiments: Sequence[Experiment]
+    ) -> tuple[Trial, ...]:
+        """Put a selection and a plan on record, and give ids to the experiments that the portfolio rule picks.
+
+        Raises ConfigError for ids that cannot be started from, and where the budget is spent.
+        """
+        begun = self.lab.lineage.begin_round()
+        choice = self._choice(base, reference, rationale)
+        plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), self.by)
+        self.lab.lineage.select(choice, begun.name)
+        parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
+        drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=self.by) for index in plan.picked]
+        trials = self.lab.lineage.dispatch(drafts, plan, begun.name, self._left)
+        if not trials:
+            raise ConfigError(self._spent)
+        with self._lock:
+            self._planned |= {trial.id: trial for trial in trials}
+        return trials
+
+    def submit(self, trial: str, kernel: Kernel) -> Ticket:
+        """Commit the kernel of an experiment that has its id, and have it judged. Raises ConfigError."""
+        self._check_language(kernel)
+        with self._lock:
+            planned = self._waiting_for_kernels()
+            if trial not in planned:
+                waiting = ", ".join(planned) or "none; plan makes some"
+                raise ConfigError(f"no experiment {trial[:40]!r} waits for a kernel; waiting: {waiting}")
+            self._count()
+            draft = self._planned.pop(trial)
+        written = self.lab.lineage.write(replace(draft, kernel=kernel, form=fingerprint.source_fingerprint(kernel)))
+
+        def judge(ticket: Ticket) -> None:
+            try:
+                ticket.trial = loop.judge(self.lab, written)
+            finally:
+                self.lab.lineage.release(written)
+
+        return self._ask(written.id, f"kernel {written.id}", judge)
+
+    def evaluate(self, kernel: Kernel) -> Ticket:
+        """Have a kernel judged beside the best so far, which leaves no record. Raises ConfigError."""
+        self._check_language(kernel)
+        self._reserve()
+        return self._ask(
+            "", "a kernel that is on no record", lambda ticket: self._verdict(ticket, kernel, self.lab.evaluate)
+        )
+
+    def profile(self, trial: Trial) -> Ticket:
+        """Have a kernel of the run judged with hardware counters, where the device has them. Raises ConfigError."""
+        if self._profiler is None or trial.kernel is None:
+            raise ConfigError("nothing can be profiled here: hardware counters need evaluator=local and a GPU")
+        kernel, profiler = trial.kernel, self._profiler
+        self._reserve()
+        return self._ask("", f"a profile of {trial.id}", lambda ticket: self._verdict(ticket, kernel, profiler()))
+
+    def finish(self) -> Ticket:
+        """Have the winner judged once more in fresh processes, beside the runner-up and the baselines."""
+        ids = startup.baselines(self.lab, self.seeds)
+
+        def judge(ticket: Ticket) -> None:
+            lineage = self.lab.lineage
+            confirm.confirm(self.lab, lambda: tuple(t for t in lineage.known.ranked if t.id in ids), self._stop.is_set)
+            ticket.trial = lineage.known.best
+
+        return self._ask("", "the winner once more", judge)
+
+    def waiting(self) -> list[str]:
+        """The ids of the experiments that wait for a kernel."""
+        with self._lock:
+            return list(self._waiting_for_kernels())
+
+    # -- what it is shown --------------------------------------------------------------------------
+
+    def trial(self, name: str) -> Trial:
+        """A trial of the run, by its id with or without leading zeros. ConfigError where there is none."""
+        known = {trial.id: trial for trial in self.lab.lineage.all_trials()}
+        found = known.get(f"{name:0>5}" if name.isdigit() else name)
+        if found is None:
+            raise ConfigError(f"no trial {name[:40]!r}; there are {len(known)}, up to {max(known, default='none')}")
+        return found
+
+    def account(self, trial: Trial) -> str:
+        """What became of a trial, as a prompt would tell it: analysis and times, or why it failed."""
+        if trial.evaluation is None and not trial.failure:
+            return f"Trial {trial.id} is {trial.verdict}; it has not been judged."
+        if trial.evaluation and trial.evaluation.accepted:
+            return render.analysis(trial, self.lab.lineage.known.step(trial))
+        return failure(
+            trial if trial.evaluation is None else replace(trial, evaluation=without_answers(trial.evaluation))
+        )
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _choice(self, base: str, reference: str, rationale: str) -> Choice:
+        picks = [self.trial(base), self.trial(reference or base)]
+        for trial in picks:
+            if trial.score_us is None:
+                raise ConfigError(f"trial {trial.id} is {trial.verdict}: base and reference must be accepted")
+        return self.lab.lineage.known.choose(picks[0].id, picks[1].id, rationale)
+
+    def _waiting_for_kernels(self) -> dict[str, Trial]:
+        """The experiments without a kernel: planned here, or left by an earlier call of the run."""
+        for trial in self.lab.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
+            if trial.kernel is None:
+                self._planned[trial.id] = trial
+        return self._planned
+
+    def _check_language(self, kernel: Kernel) -> None:
+        valid = self.lab.problem.languages
+        if kernel.language not in valid:
+            raise ConfigError(f"language {kernel.language!r} is none of this problem's: {', '.join(valid)}")
+
+    def _left(self, wanted: int) -> int:
+        return wanted if self.most is None else max(min(wanted, self.most - self.asked), 0)
+
+    @property
+    def _spent(self) -> str:
+        return f"the budget of {self.most} evaluations is spent: loop.evaluations=MORE raises it"
+
+    def _reserve(self) -> None:
+        with self._lock:
+            self._count()
+
+    def _count(self) -> None:
+        """One more question to the judge. Raises ConfigError where none may be asked."""
+        if self._stop.is_set():
+            raise ConfigError("the server is closing")
+        if self.most is not None and self.asked >= self.most:
+            raise ConfigError(self._spent)
+        if sum(not ticket.over.is_set() for ticket in self.tickets.values()) >= _MOST_WAITING:
+            raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
+        self.asked += 1
+
+    def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
+        ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
+        self.tickets[ticket.name] = ticket
+
+        def run() -> None:
+            try:
+                ticket.state = "judging"
+                work(ticket)
+                ticket.state = "done"
+            except KsflowError as error:
+                ticket.state, ticket.error = "failed", str(error)
+            finally:
+                ticket.ended = time.monotonic()
+                ticket.over.set()
+
+        Job(run)
+        return ticket
+
+    def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator) -> None:
+        best = self.lab.lineage.known.best
+        judging.prepare(self.lab.problem, evaluate, kernel)
+        with self.device:
+            found = judging.verdict(self.lab.problem, evaluate, kernel, (best,) if best else ())
+        ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=found)
+
+
+def without_answers(found: Evaluation) -> Evaluation:
+    """A verdict without what the first wrong element should have been, and of which contents it was."""
+    shown = {key: value for key, value in found.evidence.failed.items() if key not in _HIDDEN}
+    return replace(found, reason=_EXPECTED.sub("", found.reason)).with_evidence(failed=shown)

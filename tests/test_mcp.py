@@ -1,0 +1,248 @@
+"""An assistant as the scientist: a client of the protocol's own package against `python -m ksflow mcp`."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from ksflow.home import shipped
+
+Ask = Callable[..., Awaitable[str]]
+
+
+class Refused(Exception):
+    """The tool answered with an error."""
+
+
+def served(folder: Path, work: Callable[[Ask], Awaitable[Any]], *arguments: str) -> Any:
+    """What `work` makes of a server's tools."""
+
+    async def session() -> Any:
+        command = StdioServerParameters(
+            command=sys.executable, args=["-m", "ksflow", "mcp", *arguments], cwd=folder, env=dict(os.environ)
+        )
+        async with Client(stdio_client(command)) as client:
+
+            async def ask(tool: str, **given: Any) -> str:
+                answer = await client.call_tool(tool, given)
+                text = "\n".join(part.text for part in answer.content)
+                if answer.is_error:
+                    raise Refused(text)
+                return text
+
+            return await work(ask)
+
+    return asyncio.run(session())
+
+
+def command(folder: Path, *words: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "ksflow", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def experiments(count: int = 5) -> list[dict[str, Any]]:
+    return [
+        {
+            "description": f"idea {number}",
+            "rubric": "it is done",
+            "lowest_gain_percent": number,
+            "highest_gain_percent": 10 * number,
+            "innovation": 90 - number,
+        }
+        for number in range(count)
+    ]
+
+
+async def plan(ask: Ask, base: str, **more: Any) -> list[str]:
+    given = {"base": base, "reference": base, "rationale": "the fastest", "avenues": ["tiles"], **more}
+    text = await ask("plan", **{"experiments": experiments(), **given})
+    return [json.loads(line)["id"] for line in text.splitlines()[1:]]
+
+
+async def judged(ask: Ask, answer: str) -> str:
+    ticket = re.match(r"ticket (\w+):", answer)
+    assert ticket, answer
+    while True:
+        text = await ask("result", ticket=ticket[1], wait_s=50)
+        if "ask again" not in text:
+            return text
+
+
+async def best_of(ask: Ask) -> str:
+    return re.search(r"best: (\d+)", await ask("lineage_population"))[1]  # type: ignore[index]
+
+
+async def ready(ask: Ask) -> str:
+    """The best seed's id, once the seeds are judged."""
+    await ask("lineage_best")
+    return await best_of(ask)
+
+
+def tiles(mr: int) -> dict[str, str]:
+    """The tunable CPU seed with another height of its tile."""
+    text = next(file.read_text() for file in shipped("seeds", "fp8_gemm", "cpu").glob("*tiles.cpp"))
+    return {"kernel.cpp": re.sub(r"(constexpr int MR = )\d+", rf"\g<1>{mr}", text)}
+
+
+def test_plans_and_kernels_become_trials_like_any_other(tmp_path: Path) -> None:
+    async def work(ask: Ask) -> tuple[list[str], str]:
+        base = await ready(ask)
+        ids = await plan(ask, base)
+        tickets = [await ask("submit", trial=name, language="cpp", files=tiles(4 + at)) for at, name in enumerate(ids)]
+        verdicts = [await judged(ask, ticket) for ticket in tickets]
+        assert all(re.search(r"verdict (accept|reject|contained)", verdict) for verdict in verdicts)
+        return ids, await judged(ask, await ask("finish"))
+
+    ids, won = served(tmp_path, work, "recipe=dry_run")
+    assert re.match(r"winner \d+", won)
+    shown = command(tmp_path, "lineage", "recipe=dry_run")
+    assert all(name in shown for name in ids)
+    told = command(tmp_path, "lineage", "show", ids[0], "recipe=dry_run")
+    assert "idea 0" in told
+    assert list((tmp_path / "runs" / "best" / "fp8_gemm" / "dry").iterdir())
+
+
+def test_predictions_are_on_record_before_any_kernel_and_what_is_left_is_written_next_time(tmp_path: Path) -> None:
+    async def first(ask: Ask) -> list[str]:
+        return await plan(ask, await ready(ask))
+
+    async def second(ask: Ask) -> str:
+        await ready(ask)
+        (name, *_) = ids
+        return await judged(ask, await ask("submit", trial=name, language="cpp", files=tiles(6)))
+
+    ids = served(tmp_path, first, "recipe=dry_run")
+    assert ids[0] in served(tmp_path, second, "recipe=dry_run")
+
+
+def test_what_a_client_must_not_do_is_refused_in_one_line(tmp_path: Path) -> None:
+    async def refusal(ask: Ask, tool: str, **given: Any) -> str:
+        with pytest.raises(Refused) as caught:
+            await ask(tool, **given)
+        return str(caught.value)
+
+    async def work(ask: Ask) -> None:
+        base = await ready(ask)
+        assert "no trial '../../etc/passwd'" in await refusal(ask, "lineage_trial", trial="../../etc/passwd")
+        assert "no question" in await refusal(ask, "inbox_read", question="../../../etc/passwd")
+        assert "no question" in await refusal(ask, "inbox_answer", question="new.md", text="x")
+        assert "no experiment '00099'" in await refusal(ask, "submit", trial="00099", language="cpp", files=tiles(4))
+        assert "not a kernel's file name" in await refusal(ask, "evaluate", language="cpp", files={"../a.cpp": "x"})
+        assert "language 'cobol'" in await refusal(ask, "evaluate", language="cobol", files={"a.cpp": "x"})
+        assert "at most" in await refusal(ask, "evaluate", language="cpp", files={"a.cpp": "x" * 500_000})
+        assert "no note has the title" in await refusal(ask, "knowledge_read", title="x" * 20)
+        wrong = [{**experiments(1)[0], "lowest_gain_percent": 9, "highest_gain_percent": 1}]
+        assert "gain range" in await refusal(
+            ask, "plan", base=base, reference=base, rationale="", avenues=[], experiments=wrong
+        )
+        nan = [{**experiments(1)[0], "innovation": 101}]
+        assert "innovation" in await refusal(
+            ask, "plan", base=base, reference=base, rationale="", avenues=[], experiments=nan
+        )
+
+    served(tmp_path, work, "recipe=dry_run")
+
+
+@pytest.mark.slow
+def test_the_budget_is_the_servers(tmp_path: Path) -> None:
+    async def work(ask: Ask) -> None:
+        base = await ready(ask)
+        ids = await plan(ask, base)
+        assert len(ids) == 2
+        for name in ids:
+            await judged(ask, await ask("submit", trial=name, language="cpp", files=tiles(int(name))))
+        with pytest.raises(Refused, match="budget of 2 evaluations is spent"):
+            await ask("evaluate", language="cpp", files=tiles(5))
+
+    served(tmp_path, work, "recipe=dry_run", "loop.evaluations=2")
+
+
+@pytest.mark.slow
+def test_several_clients_share_a_run(tmp_path: Path) -> None:
+    async def client(ask: Ask, height: int) -> list[str]:
+        ids = await plan(ask, await ready(ask))
+        tickets = [await ask("submit", trial=name, language="cpp", files=tiles(height + int(name))) for name in ids]
+        for ticket in tickets:
+            await judged(ask, ticket)
+        return ids
+
+    async def both() -> list[list[str]]:
+        def one(height: int) -> list[str]:
+            found: list[str] = served(tmp_path, lambda ask: client(ask, height), "recipe=dry_run")
+            return found
+
+        return await asyncio.gather(asyncio.to_thread(one, 4), asyncio.to_thread(one, 40))
+
+    first, second = asyncio.run(both())
+    assert len({*first, *second}) == 6
+    shown = command(tmp_path, "lineage", "recipe=dry_run")
+    assert all(name in shown for name in (*first, *second))
+
+
+@pytest.mark.slow
+def test_questions_of_a_run_are_answered_in_parts(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "ksflow", "recipe=dry_run", "llm=inbox", "run=asks", "loop.rounds=1"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        inbox = tmp_path / "runs" / "inbox"
+
+        async def work(ask: Ask) -> str:
+            while (name := await ask("inbox")).startswith("no question"):
+                assert run.poll() is None
+                await asyncio.sleep(0.1)
+            question = name.splitlines()[0]
+            assert "##" in await ask("inbox_read", question=question)
+            assert "kept" in await ask("inbox_answer", question=question, text="READ", complete=False)
+            assert not list(inbox.glob("*.answer.md"))
+            await ask("inbox_answer", question=question, text="Y")
+            while not list((inbox / "done").glob("*.answer.md")):
+                assert run.poll() is None
+                await asyncio.sleep(0.1)
+            return next((inbox / "done").glob("*.answer.md")).read_text()
+
+        assert served(tmp_path, work, "recipe=dry_run", "llm=inbox", "run=other") == "READY"
+    finally:
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+
+
+@pytest.mark.slow
+def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) -> None:
+    rows = shipped("seeds", "softmax", "02_rows.cpp").read_text()
+
+    async def work(ask: Ask) -> str:
+        while True:
+            with suppress(Refused):  # the seeds are being judged
+                base = await ready(ask)
+                break
+        ids = await plan(ask, base)
+        broken = await judged(ask, await ask("submit", trial=ids[0], language="cpp", files={"k.cpp": "int x = ;"}))
+        assert "verdict compile-error" in broken
+        wrong = await judged(ask, await ask("evaluate", language="cpp", files={"k.cpp": rows.replace("expf(", "cosf(")}))
+        assert "reject-incorrect" in wrong
+        assert not [word for word in ("expected", "seed", "/judge", str(shipped())) if word in wrong]
+        again = {"k.cpp": f"// once more\n{rows}\nstatic int unused_here = 1;\n"}
+        right = await judged(ask, await ask("submit", trial=ids[1], language="cpp", files=again))
+        assert "verdict accept" in right
+        return await judged(ask, await ask("finish"))
+
+    won = served(tmp_path, work, "problem=softmax")
+    winner = re.match(r"winner (\d+): ", won)
+    assert winner, won
+    assert "holds" in command(tmp_path, "verify", winner[1], "problem=softmax")
