@@ -234,7 +234,8 @@ def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) 
         ids = await plan(ask, base)
         broken = await judged(ask, await ask("submit", trial=ids[0], language="cpp", files={"k.cpp": "int x = ;"}))
         assert "verdict compile-error" in broken
-        wrong = await judged(ask, await ask("evaluate", language="cpp", files={"k.cpp": rows.replace("expf(", "cosf(")}))
+        cosine = {"k.cpp": rows.replace("expf(", "cosf(")}
+        wrong = await judged(ask, await ask("evaluate", language="cpp", files=cosine))
         assert "reject-incorrect" in wrong
         assert not [word for word in ("expected", "seed", "/judge", str(shipped())) if word in wrong]
         again = {"k.cpp": f"// once more\n{rows}\nstatic int unused_here = 1;\n"}
