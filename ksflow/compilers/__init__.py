@@ -66,13 +66,10 @@ def _toolchain(language: str, target: Target) -> Toolchain:
     if begins is None or target.kind != "gpu" or not target.march.startswith(begins):
         raise ConfigError(f"{language} kernels cannot be compiled for {target.name} ({target.march})")
     found: Toolchain | None
-    match language:
-        case "cuda":
-            found = nvcc.find()
-        case "hip":
-            found = hip.find()
-        case _:
-            found = triton.find("hip" if target.march.startswith("gfx") else "cuda")
+    if language == "triton":
+        found = triton.find("hip" if target.march.startswith("gfx") else "cuda")
+    else:
+        found = nvcc.find() if language == "cuda" else hip.find()
     if found is None:
         raise ConfigError(_MISSING[language])
     return found

@@ -13,7 +13,6 @@ from ksflow import home
 from ksflow.compilers.boxes import CompileRequest, DeviceFunction, Toolchain
 from ksflow.compilers.occupancy import occupancy
 from ksflow.records import Json
-from ksflow.source.launches import CasePlan
 from ksflow.source.tunables import number
 
 VERSION = 1
@@ -43,7 +42,8 @@ def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]
                     "spare": entry.spare,
                 }
             )
-            _note(rows, request, toolchain, plan, entry)
+            known = (plan.variant, entry.kernel, hashlib.sha256(entry.code.encode()).hexdigest())
+            rows[known] = _figures(request, toolchain, plan.variant, entry, rows.get(known, {}))
         plans[case] = {"workspaces": [room.bytes for room in plan.workspaces], "launches": launches}
     text = json.dumps({"version": VERSION, "platform": toolchain.platform, "codes": list(codes), "plans": plans})
     return "" if "" in codes else store(text.encode(), "json"), tuple(rows.values())
@@ -55,23 +55,14 @@ def row(request: CompileRequest, toolchain: Toolchain, name: str, facts: Json) -
     return {"kernel": name, "target": request.target.march, "compiler": toolchain.version, **shown}
 
 
-def _note(
-    rows: dict[tuple[int, str, str], Json],
-    request: CompileRequest,
-    toolchain: Toolchain,
-    plan: CasePlan,
-    entry: DeviceFunction,
-) -> None:
-    """Add the entry's figures; of several launches of one the largest shared memory and block count."""
-    values = {name: number(value) for name, value in request.variants[plan.variant].items()}
+def _figures(request: CompileRequest, toolchain: Toolchain, variant: int, entry: DeviceFunction, before: Json) -> Json:
+    """An entry's figures; of several launches of one the largest shared memory and block count."""
     threads = entry.block[0] * entry.block[1] * entry.block[2]
     shared = entry.facts.get("shared_bytes", 0) + entry.shared
-    known = (plan.variant, entry.kernel, hashlib.sha256(entry.code.encode()).hexdigest())
-    before = rows.get(known, {})
     made = row(request, toolchain, entry.kernel, entry.facts) | {
         "shared_bytes": max(shared, before.get("shared_bytes", 0)),
         "threads": max(threads, before.get("threads", 0)),
-        "variant": values,
+        "variant": {name: number(value) for name, value in request.variants[variant].items()},
     }
     found = occupancy(request.target.march, made["threads"], made.get("registers", 0), made["shared_bytes"])
     if found and "registers" in made:
@@ -82,7 +73,7 @@ def _note(
             f"launch: {entry.kernel}: needs {made['shared_bytes']} bytes of shared memory; "
             f"a block has at most {most} on {request.target.name}"
         )
-    rows[known] = made
+    return made
 
 
 def store(content: bytes, ending: str) -> str:

@@ -111,13 +111,10 @@ def find() -> Hip | None:
 
 def _rocm() -> Hip | None:
     root = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
-    clang, linker = root / "llvm/bin/clang++", root / "llvm/bin/ld.lld"
-    hipcc = root / "bin/hipcc"
-    if not (clang.is_file() and linker.is_file() and hipcc.is_file()):
-        return None
-    line = output(str(clang), "--version").partition("\n")[0]
-    found = Hip(clang=(str(clang),), linker=(str(linker),), version=f"ROCm {line}", hipcc=str(hipcc))
-    return found if line else None
+    programs = [root / "llvm/bin/clang++", root / "llvm/bin/ld.lld", root / "bin/hipcc"]
+    clang, linker, hipcc = map(str, programs)
+    line = output(clang, "--version").partition("\n")[0] if all(path.is_file() for path in programs) else ""
+    return Hip(clang=(clang,), linker=(linker,), version=f"ROCm {line}", hipcc=hipcc) if line else None
 
 
 def _clang() -> Hip | None:

@@ -7,7 +7,6 @@ AMDGPUBaseInfo: 512 VGPRs for each lane of a SIMD by 8, at most 8 waves on each 
 more than one wave on a compute unit, LDS by 512 bytes (gfx950: 1280).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 _REGISTERS, _REGISTER_UNIT, _WARP_UNIT, _WARP = 65536, 256, 4, 32
@@ -37,42 +36,29 @@ class Occupancy:
 
 def occupancy(march: str, threads: int, registers: int, shared: int) -> Occupancy | None:
     """For blocks of so many threads, registers for each, and bytes of shared memory; None for an unknown chip."""
-    rule: Callable[[str, int, int, int], Occupancy | None] = _amd if march.startswith("gfx") else _nvidia
-    return rule(march, threads, registers, shared)
-
-
-def _nvidia(march: str, threads: int, registers: int, shared: int) -> Occupancy | None:
-    limits = _SM.get(march.removeprefix("sm_").rstrip("af"))
-    if limits is None:
+    if cu := _CU.get(march.partition(":")[0]):
+        lds, unit = cu
+        most, each, waves = _WAVES, 1, _up(threads, _WAVE)
+        fits = {
+            "registers": min(_VGPRS // (_up(max(registers, 1), _VGPR_UNIT) * _VGPR_UNIT), _WAVES),
+            "shared": _on_simd(lds // (_up(max(shared, 1), unit) * unit), waves),
+            "blocks": _on_simd(_GROUPS, waves) if waves > 1 else _WAVES,
+            "warps": _WAVES,
+        }
+    elif sm := _SM.get(march.removeprefix("sm_").rstrip("af")):
+        most, blocks, kib = sm
+        each = _up(threads, _WARP)
+        by_registers = _REGISTERS // (_up(max(registers, 1) * _WARP, _REGISTER_UNIT) * _REGISTER_UNIT)
+        fits = {
+            "registers": by_registers // _WARP_UNIT * _WARP_UNIT // each,
+            "shared": (kib << 10) // (_up(shared, _SHARED_UNIT) * _SHARED_UNIT + _SHARED_OWN),
+            "blocks": blocks,
+            "warps": most // each,
+        }
+    else:
         return None
-    most, blocks, kib = limits
-    warps = _up(threads, _WARP)
-    by_registers = _REGISTERS // (_up(max(registers, 1) * _WARP, _REGISTER_UNIT) * _REGISTER_UNIT)
-    room = _up(shared, _SHARED_UNIT) * _SHARED_UNIT + _SHARED_OWN
-    fits = {
-        "registers": by_registers // _WARP_UNIT * _WARP_UNIT // warps,
-        "shared": (kib << 10) // room,
-        "blocks": blocks,
-        "warps": most // warps,
-    }
     scarce = min(fits, key=lambda name: fits[name])
-    return Occupancy(fits[scarce] * warps, most, "warps" if fits[scarce] == fits["warps"] else scarce)
-
-
-def _amd(march: str, threads: int, registers: int, shared: int) -> Occupancy | None:
-    limits = _CU.get(march.partition(":")[0])
-    if limits is None:
-        return None
-    lds, unit = limits
-    waves = _up(threads, _WAVE)
-    fits = {
-        "registers": min(_VGPRS // (_up(max(registers, 1), _VGPR_UNIT) * _VGPR_UNIT), _WAVES),
-        "shared": _on_simd(lds // (_up(max(shared, 1), unit) * unit), waves),
-        "blocks": _on_simd(_GROUPS, waves) if waves > 1 else _WAVES,
-        "warps": _WAVES,
-    }
-    scarce = min(fits, key=lambda name: fits[name])
-    return Occupancy(fits[scarce], _WAVES, "warps" if fits[scarce] == _WAVES else scarce)
+    return Occupancy(fits[scarce] * each, most, "warps" if fits[scarce] == fits["warps"] else scarce)
 
 
 def _on_simd(groups: int, waves: int) -> int:

@@ -1,6 +1,7 @@
 """What every importer asks of a user's own files: a name for the lineage, what they define, where they lie."""
 
 import ast
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,27 +47,21 @@ def provenance(folder: Path) -> Json:
     licences = (sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file()) for parent in inside)
     if files := next(filter(None, licences), None):
         found["licence"] = (files[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
-    if root:
-        found["commit"] = _head_commit(root / ".git")
+    if root:  # what HEAD is, read without git; empty where it cannot be
+        found["commit"] = ""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            git = root / ".git"
+            if git.is_file():  # of a submodule: it says where the folder is
+                git = git.parent / git.read_text().strip().removeprefix("gitdir: ")
+            head = (git / "HEAD").read_text().strip()
+            ref = head.removeprefix("ref: ")
+            if ref == head or (git / ref).is_file():
+                found["commit"] = head if ref == head else (git / ref).read_text().strip()
+            else:
+                packed = (git / "packed-refs").read_text().splitlines()
+                found["commit"] = next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
     return found
 
 
 def _checkout(path: Path) -> Path | None:
     return next((parent for parent in (path, *path.parents) if (parent / ".git").exists()), None)
-
-
-def _head_commit(git: Path) -> str:
-    """What HEAD is, read without git. Empty where it cannot be."""
-    try:
-        if git.is_file():  # of a submodule: it says where the folder is
-            git = git.parent / git.read_text().strip().removeprefix("gitdir: ")
-        head = (git / "HEAD").read_text().strip()
-        if not head.startswith("ref: "):
-            return head
-        ref = head.removeprefix("ref: ")
-        if (git / ref).is_file():
-            return (git / ref).read_text().strip()
-        packed = (git / "packed-refs").read_text().splitlines()
-        return next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -44,18 +44,19 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 def constants(module: ast.Module) -> dict[str, ast.expr]:
     """Names that are assigned at top level, alone or several at once -> what they are assigned."""
-    return {name: value for node in module.body for name, value in _assigned(node)}
-
-
-def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
-    match node:
-        case ast.Assign(targets=names, value=value) if all(isinstance(name, ast.Name) for name in names):
-            return [(name.id, value) for name in names if isinstance(name, ast.Name)]
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-            return [(name, value)]
-        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
-            return [(name.id, value) for name, value in zip(names, values, strict=True) if isinstance(name, ast.Name)]
-    return []
+    found: dict[str, ast.expr] = {}
+    for node in module.body:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                pairs = [*zip(names, values, strict=True)]
+            case ast.Assign(targets=names, value=value) if all(isinstance(name, ast.Name) for name in names):
+                pairs = [(name, value) for name in names]
+            case ast.AnnAssign(target=ast.Name() as name, value=ast.expr() as value):
+                pairs = [(name, value)]
+            case _:
+                continue
+        found |= {name.id: value for name, value in pairs if isinstance(name, ast.Name)}
+    return found
 
 
 def edits(source: str, overrides: Mapping[str, Any]) -> list[Edit]:
@@ -221,15 +222,14 @@ def _numbers(node: ast.expr) -> list[tuple[ast.expr, int]]:
 
 
 def _number(node: ast.expr) -> int | None:
-    if isinstance(node, ast.Constant):
-        return node.value if type(node.value) is int else None
-    if not isinstance(node, ast.BinOp) or type(node.op) not in _OPERATORS:
-        return None
-    left, right = _number(node.left), _number(node.right)
-    if left is None or right is None or (right == 0 and isinstance(node.op, ast.FloorDiv)):
-        return None
-    if isinstance(node.op, ast.Pow | ast.LShift) and not 0 <= right < 64:
-        return None
-    if isinstance(node.op, ast.Pow) and abs(left) >= 1 << 16:
-        return None
-    return int(_OPERATORS[type(node.op)](left, right))
+    match node:
+        case ast.Constant(value=value) if type(value) is int:
+            return value
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            one, other = _number(left), _number(right)
+            if one is None or other is None or (other == 0 and isinstance(op, ast.FloorDiv)):
+                return None
+            large = isinstance(op, ast.Pow | ast.LShift) and not 0 <= other < 64
+            large |= isinstance(op, ast.Pow) and abs(one) >= 1 << 16
+            return None if large else int(_OPERATORS[type(op)](one, other))
+    return None

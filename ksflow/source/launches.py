@@ -121,37 +121,29 @@ def plan_cases(
         numbers = {key: value for key, value in params.items() if isinstance(value, int | float)}
         if hidden := numbers.keys() & plan.constants.keys():
             raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
-        values = _values(plan, numbers)
+        known = {**plan.constants, **numbers}
+        chosen = next(
+            (one for one in plan.dispatches if _calculated(f"dispatch: if {one.when}", one.when, known)), None
+        )
+        assigned = chosen.values if chosen else {}  # of the first that matches, beside what is declared anyway
+        values = {key: value for key, value in assigned.items() if number(value) != plan.constants[key]}
         if values not in variants:
             variants.append(values)
         known = {**plan.constants, **{key: number(value) for key, value in values.items()}, **numbers}
-        _check(plan, values, known, name)
+        for require in plan.requires:
+            if not _calculated("require", require, known):
+                used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in plan.constants]
+                shown = [f"{word}={values.get(word, plan.constants[word])}" for word in used]
+                raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {name}'])})")
         made[name] = _plan(plan, variants.index(values), known, args)
     return variants, made
 
 
-def _values(plan: LaunchPlan, numbers: Mapping[str, Number]) -> dict[str, str]:
-    """What the first dispatch that matches a case assigns, beside what is declared anyway."""
-    known = {**plan.constants, **numbers}
-    for dispatch in plan.dispatches:
-        try:
-            if calculate(dispatch.when, known):
-                return {name: value for name, value in dispatch.values.items() if number(value) != plan.constants[name]}
-        except ValueError as error:
-            raise ValueError(f"dispatch: if {dispatch.when}: {error}") from error
-    return {}
-
-
-def _check(plan: LaunchPlan, values: Mapping[str, str], known: Mapping[str, Number], case: str) -> None:
-    for require in plan.requires:
-        try:
-            held = calculate(require, known)
-        except ValueError as error:
-            raise ValueError(f"require: {error}") from error
-        if not held:
-            used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in plan.constants]
-            shown = [f"{name}={values.get(name, plan.constants[name])}" for name in used]
-            raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {case}'])})")
+def _calculated(line: str, condition: str, known: Mapping[str, Number]) -> Number:
+    try:
+        return calculate(condition, known)
+    except ValueError as error:
+        raise ValueError(f"{line}: {error}") from error
 
 
 def _plan(plan: LaunchPlan, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> CasePlan:

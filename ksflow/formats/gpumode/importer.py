@@ -35,6 +35,7 @@ SLOT = "@SUBMISSION@"
 _ENDINGS = (".py", ".yml", ".yaml", ".json", ".h", ".cuh", ".txt")
 _DEFAULT_S = 180.0
 _BATCHED = re.compile(r"^\s*(?:MAX|NUM)_ITERATIONS_PER_BENCHMARK\s*=\s*(\d+)", re.MULTILINE)
+_SAYS_CUDA = re.compile(r"device\s*=\s*f?['\"]cuda|\.cuda\(")
 _TYPED = re.compile(r"==\s*['\"]true['\"]")
 """In an `eval.py` that makes truth values of words."""
 
@@ -257,42 +258,36 @@ def _case(case: Mapping[str, Any], source: Source, as_words: bool) -> SeededPara
 
 def _dropped(task: Json, eval_text: str) -> list[str]:
     """What is left out of a task, and how its harness times otherwise than the judge, where that is known."""
-    differs = "so a ranking may differ from the one here"
-    dropped = ["upstream's eval.py with its own clock: the judge times, and checks every timed output"]
-    if found := _BATCHED.search(eval_text):
-        dropped.append(
-            f"upstream calls a kernel on up to {found[1]} inputs between one pair of events: launches overlap and the "
-            f"cache is emptied once for all; here every call has events and an empty cache of its own, {differs}"
-        )
-    if "cudagraph" in eval_text.lower():
-        dropped.append(
-            "upstream replays a captured CUDA graph: a kernel that cannot be captured fails there, and launches cost "
-            f"next to nothing, {differs}"
-        )
-    if "perf_counter_ns" in eval_text and "elapsed_time" not in eval_text:
-        dropped.append(f"upstream's times are those of the host's clock, with launches in them, {differs}")
-    if eval_text and "clear_l2" not in eval_text:
-        dropped.append(f"upstream does not empty the cache between calls, {differs}")
-    dropped += [f"{key}: {json.dumps(task[key], default=str)[:120]}" for key in ("gpus", "libraries") if task.get(key)]
-    return [*dropped, *(f"unknown key {key}" for key in task if key not in _KEYS)]
+    batched = _BATCHED.search(eval_text)
+    times = {
+        f"upstream calls a kernel on up to {batched[1] if batched else 0} inputs between one pair of events: launches "
+        "overlap and the cache is emptied once for all; here every call has events and an empty cache "
+        "of its own": batched,
+        "upstream replays a captured CUDA graph: a kernel that cannot be captured fails there, and launches cost "
+        "next to nothing": "cudagraph" in eval_text.lower(),
+        "upstream's times are those of the host's clock, with launches in them": "perf_counter_ns" in eval_text
+        and "elapsed_time" not in eval_text,
+        "upstream does not empty the cache between calls": eval_text and "clear_l2" not in eval_text,
+    }
+    return [
+        "upstream's eval.py with its own clock: the judge times, and checks every timed output",
+        *(f"{line}, so a ranking may differ from the one here" for line, so in times.items() if so),
+        *(f"{key}: {json.dumps(task[key], default=str)[:120]}" for key in ("gpus", "libraries") if task.get(key)),
+        *(f"unknown key {key}" for key in task if key not in _KEYS),
+    ]
 
 
 def _inferred(task: Json, files: Mapping[str, str], timed: Sequence[Mapping[str, Any]], source: Source) -> list[str]:
     """What is made of a task that it does not say, in sentences."""
-    inferred = []
-    if "ranking_by" not in task:
-        inferred.append("ranking_by is not given, which means last")
-    if _SCORES[task.get("ranking_by")] == "last" and len(timed) > 1:
-        inferred.append(f"only the last of {len(timed)} benchmarks counts, so only that one is timed")
     cases = [*(task.get("tests") or ()), *timed]
     flags = sorted({key for case in cases for key, value in case.items() if isinstance(value, bool)})
-    if flags and source.fidelity == "upstream":
-        inferred.append(
-            f"{', '.join(flags)} arrive as the words True and False, as upstream's text files make of them; "
-            "typed ones are checked besides (problem.fidelity=typed for those alone)"
-        )
-    if any(re.search(r"device\s*=\s*f?['\"]cuda|\.cuda\(", body) for body in files.values()):
-        inferred.append("its files say cuda; on a CPU that means the CPU")
-    if _TYPED.search(source.eval_text):
-        inferred.append("its eval.py makes truth values of the words true and false, and so does this")
-    return inferred
+    said = {
+        "ranking_by is not given, which means last": "ranking_by" not in task,
+        f"only the last of {len(timed)} benchmarks counts, so only that one is timed": len(timed) > 1
+        and _SCORES[task.get("ranking_by")] == "last",
+        f"{', '.join(flags)} arrive as the words True and False, as upstream's text files make of them; typed ones are "
+        "checked besides (problem.fidelity=typed for those alone)": flags and source.fidelity == "upstream",
+        "its files say cuda; on a CPU that means the CPU": any(map(_SAYS_CUDA.search, files.values())),
+        "its eval.py makes truth values of the words true and false, and so does this": _TYPED.search(source.eval_text),
+    }
+    return [line for line, so in said.items() if so]

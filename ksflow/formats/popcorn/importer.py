@@ -96,7 +96,20 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     if kept.exists() and not refresh:
         found: Json = json.loads(kept.read_text(encoding="utf-8"))
         return found
-    boards = {str(row.get("name")): row for row in _leaderboards(service) if isinstance(row, dict)}
+    try:
+        with httpx.stream("GET", f"{service}/leaderboards", timeout=_TIMEOUT_S) as answer:
+            answer.raise_for_status()
+            body = b""
+            for part in answer.iter_bytes():
+                body += part
+                if len(body) > _LARGEST:
+                    raise ConfigError(f"{service}/leaderboards is longer than {_LARGEST >> 20} MiB")
+        listed = json.loads(body)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        why = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ConfigError(f"{service} does not tell its leaderboards: {why}; correct problem.service") from error
+    rows = listed if isinstance(listed, list) else []
+    boards = {str(row.get("name")): row for row in rows if isinstance(row, dict)}
     row = boards.get(leaderboard)
     if row is None:
         raise ConfigError(f"{service} has no leaderboard {leaderboard!r}; {suggest(leaderboard, boards)}")
@@ -107,19 +120,3 @@ def _board(service: str, leaderboard: str, refresh: bool) -> Json:
     kept.parent.mkdir(parents=True, exist_ok=True)
     home.write(kept, json.dumps(board, default=str))
     return board
-
-
-def _leaderboards(service: str) -> list[Any]:
-    try:
-        with httpx.stream("GET", f"{service}/leaderboards", timeout=_TIMEOUT_S) as answer:
-            answer.raise_for_status()
-            body = b""
-            for part in answer.iter_bytes():
-                body += part
-                if len(body) > _LARGEST:
-                    raise ConfigError(f"{service}/leaderboards is longer than {_LARGEST >> 20} MiB")
-        found = json.loads(body)
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        why = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(f"{service} does not tell its leaderboards: {why}; correct problem.service") from error
-    return found if isinstance(found, list) else []

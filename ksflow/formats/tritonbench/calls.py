@@ -85,21 +85,16 @@ def _repeats(task: TritonBench, number: int, call: Call) -> tuple[float, str]:
             result = task.answer(tree, {"call": number})
             took.append(time.perf_counter() - started)
             outputs.append([leaf.detach().clone() for leaf in (*flatten(result)[1], *flatten(tree)[1])])
-        if why := _unfit(*outputs):
-            return min(took), why
+        first, again = outputs
+        if not first:
+            return min(took), "neither takes nor returns a tensor"
+        if any(out.is_complex() for out in first):
+            return min(took), "complex numbers"
+        if any(out.is_sparse or out.is_quantized for out in first):
+            return min(took), "a tensor that is not dense"
+        if len(first) != len(again) or not all(map(same, first, again)):
+            return min(took), "its answer is drawn at random"
     return min(took), ""
-
-
-def _unfit(outputs: list[torch.Tensor], again: list[torch.Tensor]) -> str:
-    """Why such outputs cannot be judged; empty where they can."""
-    if not outputs:
-        return "neither takes nor returns a tensor"
-    if any(out.is_complex() for out in outputs):
-        return "complex numbers"
-    if any(out.is_sparse or out.is_quantized for out in outputs):
-        return "a tensor that is not dense"
-    repeated = len(outputs) == len(again) and all(map(same, outputs, again))
-    return "" if repeated else "its answer is drawn at random"
 
 
 class LoadedReference(Reference):
