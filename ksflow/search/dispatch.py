@@ -199,7 +199,25 @@ def class_spaces(problem: Problem, population: Population, around: Space, rng: R
     for case in problem.benchmarks:
         members.setdefault(_chosen(around.text, case.params), []).append(case)
     order = sorted(members, key=lambda when: -(rng.random() ** (1 / len(members[when]))))
-    return [_class_space(population, around, when, members[when]) for when in order]
+    found: list[Space] = []
+    for when in order:  # every kernel of the family that has one configuration on all of the class's cases is a point
+        cases, names = members[when], {case.name for case in members[when]}
+        points: list[Point] = []
+        tried: set[Key] = set()
+        for member in family(population, around.text):
+            config, *others = [effective(member.text, case.params) for case in cases]
+            if any(other != config for other in others):
+                continue
+            tried.add(tuple(config[t.name] for t in around.tunables))
+            made, judged = point(member.trial, config), member.trial.evaluation
+            times = [t.us for t in judged.timings if t.case in names] if judged else []
+            if made.failed or (made.score_us and len(times) == len(cases)):
+                points.append(replace(made, score_us=geomean(times) if made.score_us else None, artefact=""))
+        right = {tuple(p.values.items()) for p in points if p.score_us}
+        kept = tuple(p for p in points if p.score_us or tuple(p.values.items()) not in right)
+        base = effective(around.text, cases[0].params)
+        found.append(ClassSpace(around.tunables, base, kept, frozenset(tried), around.text, when, lines))
+    return found
 
 
 def effective(text: str, params: Mapping[str, Scalar]) -> dict[str, str]:
@@ -217,28 +235,6 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
         return next((when for when in lines if calculate(when, known)), "")
     except ValueError:  # the judge has refused such a kernel
         return ""
-
-
-def _class_space(population: Population, around: Space, when: str, cases: list[Case]) -> Space:
-    """Every kernel of the family that has one configuration on all of the class's cases is a point."""
-    order = [t.name for t in around.tunables]
-    names = {case.name for case in cases}
-    points: list[Point] = []
-    tried: set[Key] = set()
-    for member in family(population, around.text):
-        trial = member.trial
-        config, *others = [effective(member.text, case.params) for case in cases]
-        if any(other != config for other in others):
-            continue
-        tried.add(tuple(config[name] for name in order))
-        made = point(trial, config)
-        times = [t.us for t in trial.evaluation.timings if t.case in names] if trial.evaluation else []
-        if made.failed or (made.score_us and len(times) == len(cases)):
-            points.append(replace(made, score_us=geomean(times) if made.score_us else None, artefact=""))
-    right = {tuple(p.values.items()) for p in points if p.score_us}
-    points = [p for p in points if p.score_us or tuple(p.values.items()) not in right]
-    base, lines = effective(around.text, cases[0].params), dispatches_of(around.text)
-    return ClassSpace(around.tunables, base, tuple(points), frozenset(tried), around.text, when, lines)
 
 
 def _changes(leaves: Sequence[Leaf], around: Space) -> Config:

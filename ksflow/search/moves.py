@@ -75,13 +75,13 @@ class _Neighbourhood:
         """One move each."""
         for move in self.moves:
             for changes in self._applied(move):
-                yield self._proposal((move,), changes)
+                yield Proposal((move,), changes, {**self.space.base, **changes})
 
     def pairs(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
         """Two moves on different tunables, from those that promise most."""
         for (_, one), (_, two) in combinations(self._by_promise(singles)[:_PAIRED], 2):
             if not one.changes.keys() & two.changes.keys():
-                yield self._proposal((*one.moves, *two.moves), {**one.changes, **two.changes})
+                yield Proposal((*one.moves, *two.moves), {**one.changes, **two.changes}, {**one.config, **two.changes})
 
     def detours(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
         """Promising moves that are likely to fail here, each with one more value changed."""
@@ -90,7 +90,8 @@ class _Neighbourhood:
             for tunable in self.space.tunables:
                 if tunable.name not in single.changes:
                     for value in self._targets(tunable, "other"):
-                        yield self._proposal((*single.moves, _DETOUR), {**single.changes, tunable.name: value})
+                        more = {tunable.name: value}
+                        yield Proposal((*single.moves, _DETOUR), {**single.changes, **more}, {**single.config, **more})
 
     def climbs(self) -> Iterator[Proposal]:
         """From the base, tunable by tunable to the value that looks best, until none looks better."""
@@ -104,25 +105,25 @@ class _Neighbourhood:
                 if best == len(near):
                     break
                 config = near[best]
-                yield self._proposal((_JUMP,), self.space.changes(config))
+                yield Proposal((_JUMP,), self.space.changes(config), config)
 
     def _by_promise(self, singles: Sequence[Proposal]) -> list[tuple[Forecast, Proposal]]:
         forecasts = self.model.forecast([single.config for single in singles])
         pairs = zip(forecasts, singles, strict=True)
         return sorted(pairs, key=lambda pair: -(pair[0].mean + pair[0].deviation))
 
-    def _proposal(self, moves: tuple[Move, ...], changes: Config) -> Proposal:
-        return Proposal(moves, changes, {**self.space.base, **changes})
-
     def _applied(self, move: Move) -> Iterator[Config]:
         """What `move` can change here. Kinds that move along do what they can."""
-        along: dict[str, str] = {}
-        for kind, how in move.along.items():
-            along |= self._first_targets([kind], how)
+        ways = [*move.along.items(), *((kind, move.how) for kind in move.kinds if move.scope == "each")]
+        along: dict[str, str] = {}  # of each tunable that has one, the first value that its way leads to
+        for kind, how in ways:
+            for tunable in self.kinds.get(kind, ()):
+                if values := self._targets(tunable, how):
+                    along[tunable.name] = values[0]
         if move.scope == "each":
-            yield {**along, **self._first_targets(move.kinds, move.how)}
+            yield along
             return
-        for tunable in self._tunables(move.kinds):
+        for tunable in (tunable for kind in move.kinds for tunable in self.kinds.get(kind, ())):
             for value in self._targets(tunable, move.how):
                 gains = self.space.steps.get((tunable.name, self.space.base[tunable.name], value), ())
                 applies = {
@@ -133,14 +134,6 @@ class _Neighbourhood:
                 }
                 if applies[move.when]:
                     yield {**along, tunable.name: value}
-
-    def _tunables(self, kinds: Iterable[str]) -> list[Tunable]:
-        return [tunable for kind in kinds for tunable in self.kinds.get(kind, [])]
-
-    def _first_targets(self, kinds: Iterable[str], how: str) -> dict[str, str]:
-        """The first value that `how` leads to, of each tunable of these kinds that has one."""
-        found = {tunable.name: self._targets(tunable, how)[:1] for tunable in self._tunables(kinds)}
-        return {name: value for name, values in found.items() for value in values}
 
     def _targets(self, tunable: Tunable, how: str) -> list[str]:
         """The values `how` leads to, from the base's."""

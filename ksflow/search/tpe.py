@@ -2,15 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
-from typing import TYPE_CHECKING
 
 from ksflow.source.families import Config, Point, Space
-
-if TYPE_CHECKING:
-    from optuna import Study
 
 _FAILED = math.log(2)
 """A configuration that failed counts as twice as slow as the slowest that was right."""
@@ -18,10 +12,24 @@ _FAILED = math.log(2)
 
 def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[Config]:
     """Distinct untried configurations. TPE may repeat itself; chance fills up what it leaves."""
+    import optuna  # here: a designer that is a model starts without it
+
     found: dict[tuple[str, ...], Config] = {}
     worst = max((math.log(point.score_us) for point in points if point.score_us), default=0.0) + _FAILED
-    with _quiet():
-        study = _study(space, points, worst, rng.randrange(2**32))
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        seed = rng.randrange(2**32)
+        sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, n_startup_trials=10, seed=seed)
+        study = optuna.create_study(sampler=sampler)
+        distributions: dict[str, optuna.distributions.BaseDistribution] = {
+            t.name: optuna.distributions.CategoricalDistribution(t.options) for t in space.tunables
+        }
+        for point in points:
+            if point.score_us is not None or point.failed:
+                value = math.log(point.score_us) if point.score_us else worst
+                done = optuna.trial.create_trial(params=dict(point.values), distributions=distributions, value=value)
+                study.add_trial(done)
         for _ in range(8 * count):
             trial = study.ask()
             config = {t.name: str(trial.suggest_categorical(t.name, t.options)) for t in space.tunables}
@@ -35,34 +43,3 @@ def propose(space: Space, points: list[Point], count: int, rng: Random) -> list[
         if len(found) < count:
             found.setdefault(space.key(stranger), stranger)
     return list(found.values())
-
-
-def _study(space: Space, points: list[Point], worst: float, seed: int) -> "Study":
-    import optuna
-
-    sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, n_startup_trials=10, seed=seed)
-    study = optuna.create_study(sampler=sampler)
-    distributions: dict[str, optuna.distributions.BaseDistribution] = {
-        t.name: optuna.distributions.CategoricalDistribution(t.options) for t in space.tunables
-    }
-    for point in points:
-        if point.score_us is not None or point.failed:
-            value = math.log(point.score_us) if point.score_us else worst
-            done = optuna.trial.create_trial(params=dict(point.values), distributions=distributions, value=value)
-            study.add_trial(done)
-    return study
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Optuna without its log lines and its warnings about experimental options."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import httpx
 
