@@ -7,6 +7,7 @@ live in `session`, which hands them in as `Control`; a round and its trials only
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ksflow import evaluation as judging
@@ -14,7 +15,7 @@ from ksflow.errors import StageError, boundary, made
 from ksflow.lineage import Lineage, Round, repeats
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes.knowledge import keep_challenges
-from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer
+from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer, calling
 from ksflow.records import (
     Choice,
     EarlierVerdict,
@@ -121,7 +122,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
     lab.control.watch("write", trial)
     notes = lab.initial_notes + lab.lineage.notes() if notes is None else notes
-    with lab.transcript.about(trial.id) as spent:
+    with lab.transcript.about(trial.id) as spent, calling(check=partial(check, lab)):
         try:
             with boundary("writer"):
                 choice, failed = _writer_question(lab.lineage.known, trial)
@@ -131,6 +132,17 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
         except StageError as error:
             trial = replace(trial, failure=str(error))
     return lab.lineage.write(replace(trial, cost=trial.cost + spent.cost))
+
+
+def check(lab: Lab, kernel: Kernel) -> Trial | str:
+    """A kernel that is still being written, with its verdict, which counts as an evaluation; or why none is given."""
+    if lab.control.stop() or not lab.control.reserve_slots(1):
+        return "The budget does not cover another question to the judge."
+    judging.prepare(lab.problem, lab.evaluate, kernel)
+    best = lab.lineage.known.best
+    with lab.control.device:
+        found = judging.verdict(lab.problem, lab.evaluate, kernel, (best,) if best else ())
+    return Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=found)
 
 
 def judge(lab: Lab, trial: Trial, renewed: EarlierVerdict | None = None) -> Trial:

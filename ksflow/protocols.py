@@ -5,7 +5,7 @@ change what it is given, and is called again after a crash with the same values.
 `StageError`, which costs a trial and never the run.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -116,6 +116,16 @@ Meter = Callable[[Question], AbstractContextManager[Reservation]]
 
 
 @dataclass(frozen=True)
+class Workspace:
+    """What lies in the folder of an agent that writes a kernel."""
+
+    files: Mapping[str, str]
+    """Path -> text, for reading."""
+    kernel: Kernel
+    """What it starts from; its main file, as the agent leaves it, is the answer."""
+
+
+@dataclass(frozen=True)
 class CallContext:
     """What surrounds a model call: who asks, what for, where it is recorded and by whom it is metered."""
 
@@ -131,6 +141,10 @@ class CallContext:
     """Asked before every call."""
     optimizing: bool = False
     """Within an optimisation of prompts."""
+    workspace: Workspace | None = None
+    """Of an agent that works on files; None where the words of the answer are all."""
+    check: Callable[[Kernel], Trial | str] | None = None
+    """Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
     until: float | None = None
     """The `time.monotonic()` after which nobody waits for the answer."""
 

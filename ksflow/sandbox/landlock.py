@@ -32,15 +32,15 @@ def version() -> int:
         return 0
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterable[int]) -> None:
-    """Hold this process and all that it will start. Raises OSError."""
+def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterable[int], network: bool = False) -> None:
+    """Hold this process and all that it will start; `network`: it may use TCP. Raises OSError."""
     handled = _FIRST_RIGHTS
     for since, right in _ADDED_RIGHTS.items():
         handled |= right if version() >= since else 0
-    network = _TCP if version() >= _TCP_SINCE else 0
+    tcp = _TCP if version() >= _TCP_SINCE and not network else 0
     scopes = _SCOPES if version() >= _SCOPES_SINCE else 0
-    size = 24 if scopes else 16 if network else 8
-    wanted = ctypes.create_string_buffer(struct.pack("=QQQ", handled, network, scopes))
+    size = 24 if scopes else 16 if tcp else 8
+    wanted = ctypes.create_string_buffer(struct.pack("=QQQ", handled, tcp, scopes))
     rules = linux.call("landlock_create_ruleset", wanted, size, 0)
     for path, rights in (*((path, _READ) for path in readable), *((path, handled) for path in writable)):
         try:

@@ -1,0 +1,392 @@
+"""A headless coding agent as an engine: it gets the prompt in a folder of its own, and what it leaves is the answer.
+
+One call of the agent is one model call: metered, bounded in time, on the transcript with prompt and answer, answered
+from the cache after a crash, and replayed without the agent. The agent runs in a sandbox that shows its folder, its
+own settings and the programs of this machine; of the environment it sees what its preset names. With `./check` it asks
+the judge about the kernel as it is, a bounded number of times; what the judge said is part of the answer.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ksflow.errors import ConfigError, StageError
+from ksflow.home import PACKAGE
+from ksflow.lm.engines import as_response
+from ksflow.lm.failures import failure
+from ksflow.lm.model import Model
+from ksflow.lm.render import analysis
+from ksflow.lm.sections import COMPLETED
+from ksflow.protocols import Workspace, call_context
+from ksflow.records import Kernel, Population, Trial
+from ksflow.sandbox import landlock
+
+if TYPE_CHECKING:
+    from dspy.lm15 import Request, Response
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc/ssl", "/etc/ca-certificates")
+_NAMES = ("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/localtime")
+_MORE = (
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/run/systemd/resolve",
+    "/proc/self",
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+)
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/tty")
+_ENVIRONMENT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TERM",
+    "TZ",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+)
+_LONGEST_OUTPUT = 8 << 20
+_LONGEST_FILE = 1 << 20
+_LONGEST_ANSWER = 20_000
+"""Characters of an agent's last words."""
+_LOOK_S = 0.05
+_CHECK = """#!/bin/sh
+# Asks the judge about the kernel as it is in this folder, and prints the verdict. At most {checks} times.
+name=".checks/$$-$(date +%s%N)"
+: > "$name.ask"
+while [ ! -e "$name.answer" ]; do sleep 0.1; done
+cat "$name.answer"
+"""
+_HOW = """
+You are in a folder of your own. Read {folder}. {work}
+What counts is the judge's verdict on that file. When you are done, end with three to ten sentences for the next
+engineer: the techniques used, how the rubric is met, what is uncertain.
+"""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What an agent says that it used; None where it says nothing."""
+
+    text: str
+    tokens: tuple[int, int] | None = None
+    usd: float | None = None
+    error: str = ""
+
+
+class Agent:
+    """An engine that starts a program for each question, with the prompt on its stdin.
+
+    command: the program and its arguments. envelope: how its output is read: `claude`, `codex`, `gemini`, or `text`.
+    environment: variables that it sees, its key among them. writable, readable: its own settings. checks: how often it
+    may ask the judge. minutes: how long it may take. box: whether it is held; false trusts it with this whole account.
+    """
+
+    def __init__(  # noqa: PLR0913 - a setting each
+        self,
+        command: Sequence[str],
+        envelope: str = "text",
+        environment: Sequence[str] = (),
+        writable: Sequence[str] = (),
+        readable: Sequence[str] = (),
+        checks: int = 3,
+        minutes: float = 20.0,
+        box: bool = True,
+    ) -> None:
+        if envelope not in _ENVELOPES:
+            raise ConfigError(f"envelope={envelope}; valid: {', '.join(_ENVELOPES)}")
+        if not command:
+            raise ConfigError("agent=command needs a program: agent.command=[PROGRAM,ARGUMENT,...]")
+        if box and not landlock.version():
+            raise ConfigError("this kernel has no Landlock, which holds agents (Linux 5.13); agent.box=false trusts it")
+        self.command, self.envelope, self.environment = list(command), envelope, tuple(environment)
+        self.writable = [str(Path(path).expanduser()) for path in writable]
+        self.readable = [str(Path(path).expanduser()) for path in readable]
+        self.checks, self.minutes, self.box = checks, minutes, box
+        self._costs: dict[str, tuple[float, str]] = {}
+
+    def __repr__(self) -> str:
+        return f"Agent({self.command!r})"
+
+    def complete(self, request: "Request") -> "Response":
+        """What the agent leaves, laid out as the question asks. StageError where it ends without an answer."""
+        prompt = "\n\n".join(message.text or "" for message in request.messages)
+        prompt = f"{request.system}\n\n{prompt}" if isinstance(request.system, str) else prompt
+        work = call_context().workspace
+        with tempfile.TemporaryDirectory(prefix="ksflow-agent-", ignore_cleanup_errors=True) as folder:
+            run = _Run(self, Path(folder), prompt, work)
+            try:
+                said = run.finish()
+                text = run.answer(said)
+            finally:
+                run.close()
+        estimated = said.tokens is None
+        tokens = (len(prompt) // 4, len(text) // 4) if said.tokens is None else said.tokens
+        response = as_response(request, text, tokens)
+        name = uuid.uuid4().hex
+        object.__setattr__(response, "id", name)
+        source = "estimated: the agent tells no usage" if estimated else "the agent's own count"
+        self._costs[name] = (said.usd or 0.0, source if said.usd is not None else f"{source}, no price")
+        return response
+
+    def paid(self, response: "Response") -> tuple[float, str]:
+        """Dollars that an answer cost, and who says so."""
+        return self._costs.get(response.id or "", (0.0, "unknown"))
+
+
+class _Run:
+    """One agent at work in its folder, which is hostile from the moment when it starts."""
+
+    def __init__(self, agent: Agent, folder: Path, prompt: str, work: Workspace | None) -> None:
+        self.agent, self.folder, self.work = agent, folder, work
+        self.said: list[str] = []
+        """What the judge said, check by check."""
+        (folder / "TASK.md").write_text(prompt)
+        (folder / ".checks").mkdir()
+        (folder / ".tmp").mkdir()
+        if work:
+            for name, text in {**work.files, **work.kernel.files}.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+            (folder / "check").write_text(_CHECK.format(checks=agent.checks))
+            (folder / "check").chmod(0o755)
+        self._top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._checks = os.open(folder / ".checks", os.O_RDONLY | os.O_DIRECTORY)
+
+    def finish(self) -> Usage:
+        """Run it to its end. Raises StageError where it could not be run, or told of an error and left no answer."""
+        order = {
+            "command": self.agent.command,
+            "readable": [*_SYSTEM, *_NAMES, *_MORE, *self.agent.readable],
+            "writable": [str(self.folder), *_DEVICES, *self.agent.writable],
+            "limit_s": self.agent.minutes * 60,
+        }
+        keeper = [sys.executable, "-P", "-m", "ksflow.sandbox.agent", json.dumps(order)]
+        seen = {name: os.environ[name] for name in (*_ENVIRONMENT, *self.agent.environment) if name in os.environ}
+        seen |= {"TMPDIR": str(self.folder / ".tmp"), "PYTHONPATH": str(PACKAGE.parent)}
+        if not self.agent.box:
+            keeper = self.agent.command
+        if shutil.which(self.agent.command[0]) is None:
+            raise ConfigError(f"the agent's program {self.agent.command[0]} is not on PATH: install it")
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as asked:
+            asked.write(self._order().encode("utf-8", "replace"))
+            asked.seek(0)
+            process = subprocess.Popen(keeper, stdin=asked, stdout=out, stderr=err, cwd=self.folder, env=seen)
+            until = time.monotonic() + self.agent.minutes * 60 + 5
+            try:
+                while process.poll() is None and time.monotonic() < until:
+                    self._answer_checks()
+                    time.sleep(_LOOK_S)
+            finally:
+                process.terminate()
+                process.wait()
+            status = process.returncode
+            said = _ENVELOPES[self.agent.envelope](_tail(out))
+            trouble = said.error or _tail(err)[-500:].strip()
+        stage = call_context().stage
+        if status == 124:
+            raise StageError(stage, f"the agent did not end within {self.agent.minutes:g} minutes")
+        if status and not said.text and not self._changed():
+            raise StageError(stage, f"the agent ended with {status} and no answer: {' '.join(trouble.split())[-300:]}")
+        return said
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.close(self._top)
+        os.close(self._checks)
+
+    def answer(self, said: Usage) -> str:
+        """The answer to the question: what it said, or in a workspace a section for each thing that is asked for.
+
+        Where it left no kernel, why: that is no answer, but was paid for, so it goes on record.
+        """
+        if self.work is None:
+            return said.text
+        words = said.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
+        checks = "\n\n".join(self.said) or "(the judge was not asked)"
+        try:
+            code = self._read(next(iter(self.work.kernel.files)))
+        except StageError as error:
+            return f"{error.reason}\n\n{words}"
+        sections = {"report": words, "checks": checks, "code": code}
+        plain = {name: text.replace("[[ ##", "[ [ ##") if name != "code" else text for name, text in sections.items()}
+        return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in plain.items()), COMPLETED])
+
+    def _order(self) -> str:
+        if self.work is None:
+            return (self.folder / "TASK.md").read_text()
+        main = next(iter(self.work.kernel.files))
+        work = f"Change {main} as its experiment says; `./check` asks the judge, at most {self.agent.checks} times."
+        return _HOW.format(folder="TASK.md", work=work).strip()
+
+    def _answer_checks(self) -> None:
+        """Ask the judge for each new question in the folder, and put its answer beside it."""
+        for name in sorted(os.listdir(self._checks))[:100]:
+            stem, _, kind = name.rpartition(".")
+            if kind != "ask":
+                continue
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self._checks)
+            text = self._checked()
+            with contextlib.suppress(OSError):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                draft = os.open(f"{stem}.draft", flags, 0o644, dir_fd=self._checks)
+                with os.fdopen(draft, "w") as file:
+                    file.write(f"{text}\n")
+                os.rename(f"{stem}.draft", f"{stem}.answer", src_dir_fd=self._checks, dst_dir_fd=self._checks)
+
+    def _checked(self) -> str:
+        ask: Callable[[Kernel], Trial | str] | None = call_context().check
+        if ask is None or self.work is None:
+            return "There is no judge to ask here."
+        if len(self.said) >= self.agent.checks:
+            return f"The judge was asked {self.agent.checks} times, which is all: end with the kernel as it is."
+        main, *others = self.work.kernel.files
+        try:
+            files = {main: self._read(main), **{name: self.work.kernel.files[name] for name in others}}
+            found = ask(Kernel(self.work.kernel.language, files))
+        except (StageError, ValueError) as error:
+            return f"This cannot be judged: {error}"
+        text = found if isinstance(found, str) else _verdict(found)
+        self.said.append(f"Check {len(self.said) + 1}: {text}")
+        return text
+
+    def _changed(self) -> bool:
+        if self.work is None:
+            return False
+        main = next(iter(self.work.kernel.files))
+        with contextlib.suppress(StageError):
+            return self._read(main) != self.work.kernel.main
+        return False
+
+    def _read(self, name: str) -> str:
+        """A file that the agent may have replaced by anything. StageError unless it is a plain one of bounded size."""
+        stage = call_context().stage
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._top)
+        except OSError as error:
+            raise StageError(stage, f"the agent left no file {name}: {error.strerror}") from error
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _LONGEST_FILE or found.st_nlink != 1:
+                raise StageError(
+                    stage, f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
+                )
+            return os.pread(fd, _LONGEST_FILE, 0).decode("utf-8", "replace")
+        finally:
+            os.close(fd)
+
+
+def agent_model(  # noqa: PLR0913 - a setting each
+    name: str,
+    command: Sequence[str],
+    envelope: str = "text",
+    environment: Sequence[str] = (),
+    writable: Sequence[str] = (),
+    readable: Sequence[str] = (),
+    checks: int = 3,
+    minutes: float = 20.0,
+    box: bool = True,
+) -> Model:
+    """A model whose answers a coding agent gives. `name` is what the records call it; the rest: see `Agent`."""
+    engine = Agent(command, envelope, environment, writable, readable, checks, minutes, box)
+    return Model(name, engine=engine, deadline_s=None, retries=0)
+
+
+def _verdict(found: Trial) -> str:
+    """What a writer is told of a kernel that was judged."""
+    if found.evaluation and found.evaluation.accepted:
+        return f"accepted\n{analysis(found, Population(()).step(found))}"
+    return failure(found)
+
+
+def _tail(file: Any) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - _LONGEST_OUTPUT, 0))
+    return str(file.read(_LONGEST_OUTPUT).decode("utf-8", "replace"))
+
+
+# -- what agents print ---------------------------------------------------------------------------
+
+
+def _number(value: object) -> float:
+    """A count that a program told; 0 where it told nonsense."""
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if fine else 0.0  # type: ignore[arg-type]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _object(output: str) -> Mapping[str, Any]:
+    """The last line, or all of it, as an object of JSON; empty where it is none."""
+    for text in (output, output.strip().rpartition("\n")[2]):
+        with contextlib.suppress(ValueError, RecursionError):
+            return _mapping(json.loads(text))
+    return {}
+
+
+def _claude(output: str) -> Usage:
+    """`claude -p --output-format json`: an object with result, is_error, total_cost_usd and usage."""
+    found = _object(output)
+    if "result" not in found and "usage" not in found:
+        return Usage(output.strip(), error="the output is no result of claude's")
+    usage = _mapping(found.get("usage"))
+    read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    tokens = (int(sum(_number(usage.get(name)) for name in read)), int(_number(usage.get("output_tokens"))))
+    usd = _number(found["total_cost_usd"]) if "total_cost_usd" in found else None
+    text = str(found.get("result") or "")
+    return Usage("" if found.get("is_error") else text, tokens, usd, text if found.get("is_error") else "")
+
+
+def _codex(output: str) -> Usage:
+    """`codex exec --json`: a line for each event; the last agent_message is the answer, turn.completed has usage."""
+    text, error, tokens = "", "", None
+    for line in output.splitlines():
+        event = _object(line)
+        item = _mapping(event.get("item"))
+        if event.get("type") == "item.completed" and item.get("type") == "agent_message":
+            text = str(item.get("text") or "")
+        elif event.get("type") in ("turn.failed", "error"):
+            error = str(_mapping(event.get("error")).get("message") or event.get("message") or "failed")
+        if event.get("type") in ("turn.completed", "turn.failed") and (usage := _mapping(event.get("usage"))):
+            before = tokens or (0, 0)
+            more = (int(_number(usage.get("input_tokens"))), int(_number(usage.get("output_tokens"))))
+            tokens = (before[0] + more[0], before[1] + more[1])
+    return Usage(text, tokens, None, error)
+
+
+def _gemini(output: str) -> Usage:
+    """`gemini -p --output-format json`: an object with response, stats.models.NAME.tokens and perhaps error."""
+    found = _object(output)
+    if "response" not in found and "error" not in found:
+        return Usage(output.strip(), error="the output is no answer of gemini's")
+    counts = [
+        _mapping(_mapping(one).get("tokens")) for one in _mapping(_mapping(found.get("stats")).get("models")).values()
+    ]
+    read = int(sum(_number(one.get("prompt")) for one in counts))
+    made = int(sum(_number(one.get("candidates")) + _number(one.get("thoughts")) for one in counts))
+    error = str(_mapping(found.get("error")).get("message") or "")
+    return Usage(str(found.get("response") or ""), (read, made) if counts else None, None, error)
+
+
+_ENVELOPES: dict[str, Callable[[str], Usage]] = {
+    "claude": _claude,
+    "codex": _codex,
+    "gemini": _gemini,
+    "text": lambda output: Usage(output.strip()),
+}
