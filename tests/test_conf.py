@@ -50,7 +50,8 @@ def test_every_option_builds(group: str, option: str, recorded: Path) -> None:
         assert compose([f"{group}={option}"]).problem._target_.startswith("ksflow.formats.")
         return  # another project's format: it needs a checkout, and has tests of its own
     model = ["model=dummy"] if option in ("llm", "mix", "rewrite", "diff") else []
-    cfg = compose([f"{group}={option}", *model])
+    agent = ["agent=claude"] if option == "agent" else []
+    cfg = compose([f"{group}={option}", *model, *agent])
     for part in ("selector", "designer", "writer", "digester", "problem", "target", "loop"):
         assert build(cfg[part]) is not None
     assert "_target_" in cfg.evaluator
@@ -95,7 +96,7 @@ def test_every_problem_folder_has_an_option() -> None:
         (["loop.repairs=two"], "loop.repairs=two must be a number"),
         (["llm=dummy", "model.temperature=hot"], "selector.lm.temperature=hot must be a number, or null"),
         (["llm=dummy", "model.stream=often"], "selector.lm.stream=often must be true or false"),
-        (["~designer"], "~designer takes away what every run reads; leave it out, or say designer=ANOTHER of llm, mix"),
+        (["~designer"], "~designer takes away what every run reads; leave it out, or say designer=ANOTHER of agent, llm, mix"),
         (["problem.cases=3"], "no case set '3'; valid: auto, cpu"),
         (["problem.path=3"], "no problem.yaml in 3"),
         (["problem.seeds=3"], r"problem.seeds=3 must be a list, such as problem.seeds=\[A,B\]"),

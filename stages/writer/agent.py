@@ -4,6 +4,7 @@ from typing import Any
 
 import dspy
 
+from ksflow.errors import ConfigError
 from ksflow.lm import Model, render
 from ksflow.lm.program import Program
 from ksflow.lm.writing import CRAFT, Given, ModelWriter
@@ -36,6 +37,8 @@ class AgentWriter(ModelWriter):
         seed: int = 0,
     ) -> None:
         """`attempts`: how often the agent is started for one kernel. `prompt` and `findings`: as in `Rewrite`."""
+        if not isinstance(lm, Model):
+            raise ConfigError("writer=agent needs an agent: agent=claude, codex, gemini or command")
         super().__init__(Program("writer=agent", Work, lm, attempts, prompt, seed), findings)
 
     def __call__(
