@@ -96,7 +96,10 @@ def test_every_problem_folder_has_an_option() -> None:
         (["loop.repairs=two"], "loop.repairs=two must be a number"),
         (["llm=dummy", "model.temperature=hot"], "selector.lm.temperature=hot must be a number, or null"),
         (["llm=dummy", "model.stream=often"], "selector.lm.stream=often must be true or false"),
-        (["~designer"], "~designer takes away what every run reads; leave it out, or say designer=ANOTHER of agent, llm, mix"),
+        (
+            ["~designer"],
+            "~designer takes away what every run reads; leave it out, or say designer=ANOTHER of agent, llm, mix",
+        ),
         (["problem.cases=3"], "no case set '3'; valid: auto, cpu"),
         (["problem.path=3"], "no problem.yaml in 3"),
         (["problem.seeds=3"], r"problem.seeds=3 must be a list, such as problem.seeds=\[A,B\]"),
