@@ -1,6 +1,6 @@
 """What a kernel must define in each language, told to models and to people in the same words.
 
-Text only, from what a problem says of itself. The grammar of launch lines is in `launch_lines`, which reads
+Text only, from what a problem says of itself. The grammar of launch lines is in `launches`, which reads
 every one of `EXAMPLES`.
 """
 

@@ -181,9 +181,6 @@ class Space:
     def size(self) -> int:
         return prod(len(tunable.options) for tunable in self.tunables)
 
-    def draw(self, rng: Random) -> Config:
-        return {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
-
     def sample_untried(self, rng: Random, count: int) -> list[Config]:
         """Up to `count` distinct untried configurations by chance; in a small space, all that are left."""
         if self.size <= _ENUMERATED:
@@ -191,7 +188,7 @@ class Space:
             return rng.sample(left, min(count, len(left)))
         found: dict[tuple[str, ...], Config] = {}
         for _ in range(50 * count):
-            config = self.draw(rng)
+            config = {tunable.name: rng.choice(tunable.options) for tunable in self.tunables}
             if len(found) < count and self.untried(config):
                 found.setdefault(self.key(config), config)
         return list(found.values())

@@ -12,33 +12,64 @@ nothing is run. Not covered: whether the functions exist, which only a compiler 
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ksflow.records import Scalar
-from ksflow.source.expressions import LARGEST, Number, calculate, size
-from ksflow.source.launch_lines import ITEM_BYTES, READERS, Dispatch, Launch, Workspace
-from ksflow.source.tunables import constants, number, redeclared
+from ksflow.source.expressions import LARGEST, Number, calculate, expression, size
+from ksflow.source.tunables import NUMBER, constants, number, read_dispatch, redeclared
 from ksflow.source.tunables import launch_lines as lines
 
 Triple = tuple[int, int, int]
 
+ITEM_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e4m3fnuz": 1,
+    "float8_e5m2": 1, "float8_e5m2fnuz": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+"""dtype of a workspace -> bytes of one element."""
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_WARPS = 1024, 32
+_WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
+_NUMBER = re.compile(NUMBER)
+_PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One launch, its sizes as expressions."""
+
+    line: str
+    kernel: str
+    grid: tuple[str, ...]
+    args: tuple[str, ...]
+    block: tuple[str, ...] = ()
+    """Threads; empty for Triton."""
+    shared: str = "0"
+    """Bytes of dynamic shared memory; Triton's compiler knows its own."""
+    warps: str = ""
+    stages: str = ""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Triton's constexpr parameters."""
+    when: str = ""
+    """Left out for a case where this is false; empty for always."""
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
-    """All launch lines of a source, in their order."""
+    """All launch lines of a source, in their order; sizes and conditions are expressions."""
 
     constants: Mapping[str, Number]
     """What the source declares."""
-    workspaces: tuple[Workspace, ...]
+    workspaces: tuple[tuple[str, str, str], ...]
+    """Name, dtype, elements: device memory of a case, arbitrary at first and kept between calls."""
     launches: tuple[Launch, ...]
     requires: tuple[str, ...]
-    dispatches: tuple[Dispatch, ...]
+    dispatches: tuple[tuple[str, Mapping[str, str]], ...]
+    """A condition, and other values of constants for the cases where it holds."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +115,29 @@ class CasePlan:
 
 def parse(text: str) -> LaunchPlan | None:
     """The launch plan of a source; None where it has no launch line. ValueError names the bad line and why."""
-    found: dict[str, list[Any]] = {kind: [] for kind in READERS}
+    found: dict[str, list[Any]] = {kind: [] for kind in _READERS}
     declared = constants(text)
     for kind, rest in lines(text):
-        try:
-            found[kind].append(READERS[kind](rest))
-        except ValueError as error:
-            raise ValueError(f"{kind}: {rest}: {error}") from error
+        with _told_of(f"{kind}: {rest}"):
+            found[kind].append(_READERS[kind](rest))
     if not found["launch"]:
         return None
-    for dispatch in found["dispatch"]:
-        if unknown := dispatch.values.keys() - declared.keys():
+    for when, values in found["dispatch"]:
+        if unknown := values.keys() - declared.keys():
             raise ValueError(
-                f"dispatch: if {dispatch.when}: {min(unknown)} is no number that the source declares at top level; "
+                f"dispatch: if {when}: {min(unknown)} is no number that the source declares at top level; "
                 f"those are: {', '.join(declared) or 'none'}"
             )
-    return LaunchPlan(declared, *(tuple(found[kind]) for kind in READERS))
+    return LaunchPlan(declared, *(tuple(found[kind]) for kind in _READERS))
+
+
+@contextmanager
+def _told_of(line: str) -> Iterator[None]:
+    """A ValueError from within says which line it is of."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{line}: {error}") from error
 
 
 def with_constants(text: str, values: Mapping[str, str]) -> str:
@@ -122,16 +160,19 @@ def plan_cases(
         if hidden := numbers.keys() & plan.constants.keys():
             raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
         known = {**plan.constants, **numbers}
-        chosen = next(
-            (one for one in plan.dispatches if _calculated(f"dispatch: if {one.when}", one.when, known)), None
-        )
-        assigned = chosen.values if chosen else {}  # of the first that matches, beside what is declared anyway
-        values = {key: value for key, value in assigned.items() if number(value) != plan.constants[key]}
+        values: dict[str, str] = {}  # of the first dispatch that matches, beside what is declared anyway
+        for when, assigned in plan.dispatches:
+            with _told_of(f"dispatch: if {when}"):
+                if calculate(when, known):
+                    values = {key: value for key, value in assigned.items() if number(value) != known[key]}
+                    break
         if values not in variants:
             variants.append(values)
-        known = {**plan.constants, **{key: number(value) for key, value in values.items()}, **numbers}
+        known |= {key: number(value) for key, value in values.items()}
         for require in plan.requires:
-            if not _calculated("require", require, known):
+            with _told_of("require"):
+                held = calculate(require, known)
+            if not held:
                 used = [word for word in dict.fromkeys(_WORD.findall(require)) if word in plan.constants]
                 shown = [f"{word}={values.get(word, plan.constants[word])}" for word in used]
                 raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {name}'])})")
@@ -139,31 +180,19 @@ def plan_cases(
     return variants, made
 
 
-def _calculated(line: str, condition: str, known: Mapping[str, Number]) -> Number:
-    try:
-        return calculate(condition, known)
-    except ValueError as error:
-        raise ValueError(f"{line}: {error}") from error
-
-
 def _plan(plan: LaunchPlan, variant: int, known: Mapping[str, Number], args: Sequence[str]) -> CasePlan:
     places = {name: ("arg", index) for index, name in enumerate(args)}
     rooms = []
-    for index, space in enumerate(plan.workspaces):
-        if space.name in places:
-            raise ValueError(f"workspace: {space.name} is the name of something else already")
-        places[space.name] = ("workspace", index)
-        try:
-            rooms.append(CaseWorkspace(space.name, space.dtype, size(space.elements, known, 1, LARGEST)))
-        except ValueError as error:
-            raise ValueError(f"workspace: {space.name}: {error}") from error
+    for index, (name, dtype, elements) in enumerate(plan.workspaces):
+        with _told_of(f"workspace: {name}"):
+            rooms.append(CaseWorkspace(name, dtype, size(elements, known, 1, LARGEST)))
+        if places.setdefault(name, ("workspace", index)) != ("workspace", index):
+            raise ValueError(f"workspace: {name} is the name of something else already")
     steps = []
     for launch in plan.launches:
-        try:
+        with _told_of(f"launch: {launch.line}"):
             if not launch.when or calculate(launch.when, known):
                 steps.append(_step(launch, known, places))
-        except ValueError as error:
-            raise ValueError(f"launch: {launch.line}: {error}") from error
     if not steps:
         raise ValueError(f"no launch is left for {', '.join(f'{name}={value}' for name, value in known.items())}")
     return CasePlan(variant, tuple(rooms), tuple(steps))
@@ -197,3 +226,96 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
 def _triple(sizes: Sequence[str], known: Mapping[str, Number], most: Triple) -> Triple:
     x, y, z = (size(length, known, 1, largest) for length, largest in zip((*sizes, "1", "1"), most, strict=False))
     return x, y, z
+
+
+def _launch(rest: str) -> Launch:
+    """`NAME [GRID] [BLOCK] shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
+    head, _, when = _cut(rest, "if")
+    head = head.rstrip()
+    if not head.endswith(")"):
+        raise ValueError("ends without a list of arguments: (a, b, ...)")
+    depths = [*accumulate((letter == ")") - (letter == "(") for letter in reversed(head))]
+    if 0 not in depths:
+        raise ValueError("a bracket is closed that was never opened")
+    opening = len(head) - 1 - depths.index(0)  # of the bracket that closes at the end
+    sizes, inner = head[:opening].strip(), head[opening + 1 : -1]
+    name = _WORD.match(sizes)
+    if name is None:
+        raise ValueError("begins without the name of a function")
+    grid, sizes = _bracketed(sizes[name.end() :].strip(), "grid")
+    parts = _parts(inner)
+    pairs = [match for match in map(_PAIR.fullmatch, parts) if match]
+    plain = [part for part in parts if not _PAIR.fullmatch(part)]
+    found = {match[1]: expression(match[2]) for match in pairs}
+    common = (rest, name[0], grid, tuple(map(expression, plain)))
+    condition = expression(when) if when else ""
+    if sizes.startswith("["):
+        if found:
+            raise ValueError(f"{next(iter(found))}=... is for Triton's constexpr parameters")
+        block, sizes = _bracketed(sizes, "block")
+        word, _, shared = sizes.partition(" ")
+        if word not in ("", "shared"):
+            raise ValueError(f"{word!r} after the block; `shared EXPR` may stand there")
+        return Launch(*common, block, expression(shared) if word else "0", when=condition)
+    warps, between, stages = _cut(sizes.removeprefix("warps"), "stages")
+    if not sizes.startswith("warps") or not between:
+        raise ValueError("after the grid comes a block, [threads], or for Triton `warps EXPR stages EXPR`")
+    return Launch(*common, warps=expression(warps), stages=expression(stages), constants=found, when=condition)
+
+
+def _workspace(rest: str) -> tuple[str, str, str]:
+    match = _WORKSPACE.fullmatch(rest)
+    if match is None:
+        raise ValueError("is not `NAME DTYPE ELEMENTS`")
+    if match[2] not in ITEM_BYTES:
+        raise ValueError(f"{match[2]!r} is no dtype; those are: {', '.join(ITEM_BYTES)}")
+    return match[1], match[2], expression(match[3])
+
+
+def _dispatch(rest: str) -> tuple[str, dict[str, str]]:
+    when, values = read_dispatch(rest)
+    if not values or not all(_WORD.fullmatch(name) and _NUMBER.fullmatch(value) for name, value in values.items()):
+        raise ValueError("after the condition come pairs NAME=NUMBER")
+    return expression(when), values
+
+
+def _cut(text: str, word: str) -> tuple[str, str, str]:
+    """What comes before and after the first `word` outside of all brackets."""
+    depth = 0
+    for match in re.finditer(r"[(\[]|[)\]]|\w+", text):
+        depth += (match[0] in "([") - (match[0] in ")]")
+        if depth == 0 and match[0] == word:
+            return text[: match.start()], word, text[match.end() :]
+    return text, "", ""
+
+
+def _bracketed(text: str, what: str) -> tuple[tuple[str, ...], str]:
+    """The one to three expressions in the brackets that come first, and what follows them."""
+    end = text.find("]")
+    parts = _parts(text[1:end]) if text.startswith("[") and end > 0 else []
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(f"the {what} is not a list of one to three sizes: [x, y, z]")
+    return tuple(map(expression, parts)), text[end + 1 :].strip()
+
+
+def _parts(text: str) -> list[str]:
+    """What commas outside of brackets separate."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    if depth:
+        raise ValueError("a bracket is not closed")
+    return [part.strip() for part in (parts if parts[-1].strip() else parts[:-1])]
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "workspace": _workspace,
+    "launch": _launch,
+    "require": expression,
+    "dispatch": _dispatch,
+}
+"""Kind of line -> what reads the rest of it. ValueError says what is wrong."""
