@@ -16,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from ksflow.cli.mcp import _Tools
 from ksflow.home import shipped
 
 Ask = Callable[..., Awaitable[str]]
@@ -247,3 +248,19 @@ def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) 
     winner = re.match(r"winner (\d+): ", won)
     assert winner, won
     assert "holds" in command(tmp_path, "verify", winner[1], "problem=softmax")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("claude", ".claude/skills"), ("codex", ".agents/skills"), ("gemini", ".gemini/skills")],
+)
+def test_the_skill_lies_where_the_agent_looks_and_names_tools_that_there_are(
+    tmp_path: Path, name: str, file: str
+) -> None:
+    said = command(tmp_path, "skill", "install", name)
+    text = (tmp_path / file / "ksflow" / "SKILL.md").read_text()
+    assert text.startswith("---\nname: ksflow\ndescription: ")
+    assert f"{name} mcp add ksflow" in said
+    tools = {tool for tool in re.findall(r"`(\w+)`", text) if tool != "ksflow"}
+    assert tools <= set(vars(_Tools))
+    assert {"plan", "submit", "result", "finish"} <= tools

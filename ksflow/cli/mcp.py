@@ -34,6 +34,7 @@ from ksflow.session.startup import no_other, place
 from ksflow.session.workbench import Ticket, Workbench, without_answers
 from ksflow.source.contract import contract
 
+_SKILL = Path(__file__).parent / "assistant" / "SKILL.md"
 _ANSWER = 60_000
 """Characters of an answer at most."""
 _SEEDS_S, _MOST_WAIT_S = 20.0, 50.0
@@ -95,7 +96,7 @@ def mcp(words: list[str], overrides: list[str]) -> int:
     try:
         no_other(problem, lineage.run, lineage.settings)
         workbench.open(workbench.lab.transcript.redact(compose.settings(cfg, place(problem))))
-        server = MCPServer("ksflow", instructions=_INSTRUCTIONS)
+        server = MCPServer("ksflow", instructions=_SKILL.read_text().partition("---\n\n")[2])
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         for tool in _Tools(workbench, inbox, partial(opened, create=False), folder, target).all():
             server.tool()(tool)
@@ -104,14 +105,6 @@ def mcp(words: list[str], overrides: list[str]) -> int:
         workbench.close()
         lineage.close()
     return 0
-
-
-_INSTRUCTIONS = """\
-You are the scientist of a kernel search. Look at the problem, the population and the notes; plan: choose an accepted
-base and a reference, describe ten avenues and five experiments, each with a rubric, a predicted range of gain and how
-innovative it is, before any code; write the kernel of each experiment that is picked and submit it; read the verdict,
-compare it with the prediction, and plan again. The judge times kernels beside each other; nothing but its verdict
-counts. When the budget is spent or you have no more ideas, call finish."""
 
 
 def _nobody(*_: object, **__: object) -> Any:

@@ -102,6 +102,14 @@ assistant plans, submits kernels and reads verdicts; the judge and the lineage a
 
   loop.evaluations=60   questions to the judge              evaluator=NAME target=NAME   who judges, for what
 """,
+    "skill": """
+  python -m ksflow skill install claude|codex|gemini             teach an agent to be the scientist
+---
+Writes SKILL.md where that agent's command line looks for it (for codex AGENTS.md too, where there is none), and says
+how the MCP server is added to it.
+
+  where=user            for all projects, not this folder
+""",
     "digest": """
   python -m ksflow digest PATH... [target=NAME] llm=NAME         documents and kernels become notes with sources
 ---

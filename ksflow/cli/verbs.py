@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ksflow import dataset, evaluation, log, report
-from ksflow.cli import digest, doctor, knowledge, probe, suite, verify
+from ksflow.cli import digest, doctor, knowledge, probe, skill, suite, verify
 from ksflow.cli import report as pages
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose
@@ -219,6 +219,7 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "report": pages.report,
     "watch": pages.watch,
     "mcp": serve_mcp,
+    "skill": skill.skill,
     "suite": suite.suite,
     "optimize": optimize,
     "digest": digest.digest,
