@@ -1,4 +1,4 @@
-"""Every command line of README.md and problems/README.md, run through bash word for word.
+"""Every command line of README.md, problems/README.md and the pages in docs/, run through bash word for word.
 
 What a line needs beside ksflow is stood in for: keys, a model's server on the loopback interface, small checkouts in a
 home folder of its own, `pip` and `make` that change nothing. `python` and `ksflow` are real; where the environment
@@ -25,7 +25,12 @@ from ksflow.home import PACKAGE, shipped
 from ksflow.lm.answers import answer
 
 ROOT = PACKAGE.parent
-DOCUMENTS = ("README.md", "problems/README.md")
+_TESTED_APART = ("prompts.md", "tutorial.md")
+DOCUMENTS = (
+    "README.md",
+    "problems/README.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md") if page.name not in _TESTED_APART),
+)
 _STARTS = ("python ", "pip ", "make ", "cd ", "git ", "source ", "ksflow ", "LLM_URL=")
 
 _PYTHON = """#!/bin/bash
@@ -109,26 +114,6 @@ def test_relu():
     return {{"one": relu(torch.randn(4, 4, device="cuda"))}}
 
 test_results = test_relu()
-"""
-_MINE_REF = '''"""Scale every row of x."""
-import torch
-
-CASES = [{"m": 8, "n": 16}, {"m": 32, "n": 64, "seed": 3}]
-
-
-def generate_input(m, n, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(m, n, generator=generator), torch.randn(m, generator=generator)
-
-
-def ref_kernel(data):
-    return data[0] * data[1][:, None]
-'''
-_MINE = """#include <cstdint>
-extern "C" void custom_kernel(const float *x, const float *s, float *y, int64_t m, int64_t n, const int64_t *strides) {
-  for (int64_t i = 0; i < m; i++)
-    for (int64_t j = 0; j < n; j++) y[i * n + j] = x[i * n + j] * s[i];
-}
 """
 _PARTS = """from ksflow.stages.designer.random import RandomDesigner
 
@@ -215,7 +200,8 @@ def lines() -> Iterator[str]:
                 yield " ".join(span.split())
 
 
-LINES = [line.replace("\0", "\\\n") for line in dict.fromkeys(lines())]
+LINES = [line.replace("\0", "\\\n") for line in dict.fromkeys(re.sub(r" +#.*$", "", line) for line in lines())]
+"""Each command once, whatever is said of it."""
 
 
 @pytest.fixture(scope="module")
@@ -272,10 +258,10 @@ def place(tmp_path: Path, searched: Path) -> Path:
     shutil.copy(shipped("seeds", "fp8_gemm", "gpu", "01_naive.hip"), tmp_path / "k.hip")
     files = {
         "my_model.py": _MODEL,
-        "my.cpp": _MINE,
-        "my_ref.py": _MINE_REF,
-        "my_parts.py": _PARTS,
+        **{name: _of_readme(name) for name in ("my.cpp", "my_ref.py")},
+        "my_parts.py": _PARTS + _of_readme("my_parts.py"),
         "conf/designer/mine.yaml": "_target_: my_parts.Mine\nlower: 3\n",
+        "conf/selector/mine.yaml": f"{_of_readme('conf/selector/mine.yaml')}\n",
         "blog.html": "<h1>Rows</h1><p>Rows of 64 bytes are read in one go.</p>",
         "src/k.cpp": 'extern "C" long twice(long x) { return x + x; }\n',
         "src/main.cpp": '#include <cstdio>\nextern "C" long twice(long);\n'
@@ -289,6 +275,14 @@ def place(tmp_path: Path, searched: Path) -> Path:
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "activate").write_text("")
     return tmp_path
+
+
+def _of_readme(name: str) -> str:
+    """What README.md says that a file has in it: the block after `name`:, or the words behind `name` has."""
+    text = (ROOT / "README.md").read_text()
+    found = re.search(rf"`{name}`:\n\n```\w+\n(.*?)^```$|`{name}` has `([^`]+)`", text, re.MULTILINE | re.DOTALL)
+    assert found, name
+    return found[1] or found[2]
 
 
 def _pdf(file: Path) -> None:
@@ -324,7 +318,7 @@ def environment(home: Path, provider: Provider, line: str) -> dict[str, str]:
     }
 
 
-def test_there_are_command_lines_in_both_documents() -> None:
+def test_there_are_command_lines_in_the_documents() -> None:
     assert len(LINES) > 50
     for start in _LINES:
         assert any(line.startswith(start) for line in LINES), f"{start}: no line begins so any more"

@@ -1,0 +1,25 @@
+"""A designer of one's own: it changes one constant at a time, in the order in which the kernel declares them."""
+
+from ksflow.errors import StageError
+from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem
+from ksflow.source.tunables import tunables, values
+
+
+class OneAtATime:
+    """Values of the base's constants that no kernel has tried beside the base's others, `most` of them in a round."""
+
+    def __init__(self, most: int = 3) -> None:
+        self.most = most
+
+    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+        text = choice.base.kernel.main
+        tried = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
+        experiments = tuple(
+            Experiment(f"{one.name} = {value}", "the rest is as it was", (-50.0, 50.0), 10.0, {one.name: value})
+            for one in tunables(text)
+            for value in one.options
+            if {**values(text), one.name: value} not in tried
+        )[: self.most]
+        if not experiments:
+            raise StageError("designer=one_at_a_time", f"every constant of {choice.base.id} was changed")
+        return Plan(("one constant at a time",), experiments, tuple(range(len(experiments))), "designer=one_at_a_time")

@@ -1,0 +1,71 @@
+"""Every example's commands, run in a copy of its folder as a user would type them."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ksflow.home import PACKAGE
+
+EXAMPLES = PACKAGE.parent / "examples"
+SHOWS = {
+    "own_problem": [
+        r"column_sums: every check holds",
+        r"\n6 experiments in ",
+        r"written to runs/best/column_sums/main/",
+    ],
+    "own_stage": [
+        r"\n4 experiments in ",
+        r"designer=one_at_a_time",
+        r"\n2 experiments in ",
+        r"\w{7} writer=rewrite: openai/my-model\n",
+    ],
+    "sweep": [
+        *(rf"column_sums/designer={designer} .*\$0\.00" for designer in ("rules", "random", "tune")),
+        r"written to runs/reports/column_sums/",
+    ],
+}
+"""Example -> what its commands say, in any order."""
+
+
+def test_the_list_of_examples_names_each_of_them() -> None:
+    folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
+    assert folders == SHOWS.keys() == set(re.findall(r"^\| \[(\w+)\]\(", (EXAMPLES / "README.md").read_text(), re.M))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWS)
+def test_an_example_does_what_its_page_says(name: str, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    folder = tmp_path / "examples" / name
+    commands = "".join(
+        re.findall(r"^```bash\n(.*?)^```$", (folder / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    )
+    settings = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(PACKAGE.parent),
+        "COLUMNS": "160",
+    }
+    with subprocess.Popen(
+        ["bash", "-e", "-c", commands],
+        cwd=folder,
+        env=settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as typed:
+        try:
+            said, _ = typed.communicate(timeout=400)
+        except subprocess.TimeoutExpired:
+            os.killpg(typed.pid, signal.SIGKILL)
+            raise
+    assert typed.returncode == 0, said[-4000:]
+    for shown in SHOWS[name]:
+        assert re.search(shown, said), f"{shown}\n{said[-4000:]}"
