@@ -19,7 +19,7 @@ from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
 from ksflow.errors import ConfigError
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
-from ksflow.source.launches import LaunchPlan, parse, plan_cases
+from ksflow.source.launches import parse, plan_cases
 
 __all__ = ["BuildResult", "build", "versions"]
 
@@ -35,18 +35,18 @@ _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invali
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """Compile for a target, which need not be here. Raises ConfigError where the compiler is missing."""
-    try:
-        launch_plan = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
-    except ValueError as error:
-        return BuildResult(mode="strong", reason=str(error))
     if kernel.language == "python":
         return BuildResult()
-    toolchain = _toolchain(kernel.language, target)
-    if kernel.language == "triton" and launch_plan is None:
-        return BuildResult()
-    if launch_plan is None:
-        return _host(CompileRequest(problem, kernel, target), toolchain)
-    return _strong(problem, kernel, target, launch_plan, toolchain)
+    try:
+        launch_plan = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
+        toolchain = _toolchain(kernel.language, target)
+        if launch_plan:
+            cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
+            variants, planned = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
+            return _strong(CompileRequest(problem, kernel, target, variants, planned), toolchain)
+    except (ValueError, LookupError) as error:
+        return BuildResult(mode="strong", reason=str(error))
+    return BuildResult() if kernel.language == "triton" else _host(CompileRequest(problem, kernel, target), toolchain)
 
 
 def versions(target: Target) -> dict[str, str]:
@@ -75,26 +75,16 @@ def _toolchain(language: str, target: Target) -> Toolchain:
     return found
 
 
-def _strong(
-    problem: Problem, kernel: Kernel, target: Target, launch_plan: LaunchPlan, toolchain: Toolchain
-) -> BuildResult:
-    cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}
-    try:
-        variants, planned = plan_cases(launch_plan, cases, [arg.name for arg in problem.args])
-    except ValueError as error:
-        return BuildResult(mode="strong", reason=str(error))
-    request = CompileRequest(problem, kernel, target, variants, planned)
-    results = boxes.run(toolchain.jobs(request), problem.limits)
-    for values, result in zip(variants, results, strict=True):
+def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
+    """Raises ValueError or LookupError where a launch cannot be had."""
+    march, results = request.target.march, boxes.run(toolchain.jobs(request), request.problem.limits)
+    for values, result in zip(request.variants, results, strict=True):
         if not result.artefact:
-            _check_known(toolchain.knows(target.march) and not _UNKNOWN.search(result.log), target.march)
+            _check_known(toolchain.knows(march) and not _UNKNOWN.search(result.log), march)
             of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
             return replace(result, reason=f"{result.reason}{of}", mode="strong")
-    try:
-        kept = [json.loads(Path(result.artefact).read_text()) for result in results]
-        path, rows = assemble(request, toolchain, kept)
-    except (ValueError, LookupError) as error:
-        return BuildResult(mode="strong", reason=str(error))
+    kept = [json.loads(Path(result.artefact).read_text()) for result in results]
+    path, rows = assemble(request, toolchain, kept)
     cached = all(result.cached for result in results)
     return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
 
