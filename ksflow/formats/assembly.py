@@ -25,6 +25,8 @@ FILES = {files}
 SPEC = {spec}
 install(globals(), {format!r}, FILES, SPEC)
 '''
+ACCUMULATE = "bfloat16"
+"""The arithmetic that a problem asks for: no format says it, and their bounds are wide."""
 _TIMEOUT_S = 600.0
 _SMALLER = {
     "gpumode": "problem.cap=N or problem.benchmarks=[...]",
@@ -96,8 +98,6 @@ class ParsedProblem:
     """Files that a candidate may import."""
     score: str = "geomean"
     limits: Limits = field(default_factory=lambda: Limits(120.0, 180.0, 180.0, 16384))
-    accumulate: str = "bfloat16"
-    """The arithmetic that is asked for: `float32` has `problem check` try what bfloat16 would do."""
     seeds: tuple[Seed, ...] = ()
     good: tuple[Seed, ...] = ()
     bad: tuple[Seed, ...] = ()
@@ -131,7 +131,7 @@ def assemble(
     text = _REFERENCE.format(
         title=parsed.title.replace('"', "'").replace("\\", "/"),
         files=repr(dict(parsed.files)),
-        spec=repr({**parsed.spec, "accumulate": parsed.accumulate}),
+        spec=repr(dict(parsed.spec)),
         format=parsed.format,
     )
     folder = home.cache("imported", hashlib.sha256(text.encode()).hexdigest()[:24])
@@ -166,7 +166,7 @@ def assemble(
             )
     # of all that could change a verdict or a time, not of where the files lie: checkouts move, machines compare
     spec = {key: value for key, value in parsed.spec.items() if key != "root"}
-    identity = [parsed.format, dict(parsed.files), spec, parsed.accumulate, chosen.cases, parsed.score]
+    identity = [parsed.format, dict(parsed.files), spec, ACCUMULATE, chosen.cases, parsed.score]
     return parsed.problem(
         description=path_in_checkout(Path(parsed.origin.get("path", ""))),
         root=str(folder),
@@ -177,7 +177,7 @@ def assemble(
         tests=tuple(map(_case, tests or benchmarks)),
         benchmarks=tuple(map(_case, benchmarks)),
         small=(_case(described.cases[min(small)[1]]),) if small else (),
-        check=Check(accumulate=parsed.accumulate),
+        check=Check(accumulate=ACCUMULATE),
         digest=hashlib.sha256(json.dumps(identity, default=str).encode()).hexdigest()[:16],
         origin={**parsed.origin, "inferred": [*parsed.origin.get("inferred", ()), *said], "cap": chosen.cap},
     )

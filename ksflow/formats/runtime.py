@@ -22,7 +22,8 @@ from ksflow.processes import scratch
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatten, pack, portable, returned, unpack
 
-_C1 = 8.0
+_GROWTH = 8.0 * torch.finfo(torch.bfloat16).eps
+"""Of a bound with its magnitude: by the problem's `Check`, which asks for bfloat16 and has the default c1."""
 _SMALL = 1e-30
 Json = dict[str, Any]
 Params = Mapping[str, Any]
@@ -85,10 +86,8 @@ class Task:
 class ImportedReference:
     """The functions that a `reference.py` has."""
 
-    def __init__(self, task: Task, accumulate: str = "bfloat16") -> None:
-        """`accumulate`: as in the problem's `Check`, whose c1 is the default."""
+    def __init__(self, task: Task) -> None:
         self.task = task
-        self.accumulate = accumulate
         self._layouts: dict[str, tuple[list[int], list[Any], Json]] = {}
         """Case -> which tensors of its arguments are inputs, what outputs are like, the binding."""
         self._shapes: dict[str, Tree] = {}
@@ -139,8 +138,7 @@ class ImportedReference:
                 continue
             rtol, atol = self.task.tolerance(value)
             room = min(atol, max(atol, rtol) * rms(value)) + _SMALL
-            growth = _C1 * torch.finfo(getattr(torch, self.accumulate)).eps
-            magnitude = torch.tensor(room / growth, dtype=torch.float64)
+            magnitude = torch.tensor(room / _GROWTH, dtype=torch.float64)
             rows.append({"expected": value, "magnitude": magnitude, "relative": rtol, "terms": 1})
         return rows
 
@@ -184,7 +182,7 @@ class ImportedReference:
 def install(namespace: Json, format: str, files: Mapping[str, str], spec: Json) -> None:
     """Make a `reference.py` of a format: its `runtime` module has `create(files, spec) -> Task`."""
     module = importlib.import_module(f"ksflow.formats.{format}.runtime")
-    reference = ImportedReference(module.create(SourceFiles(files), spec), spec["accumulate"])
+    reference = ImportedReference(module.create(SourceFiles(files), spec))
     namespace |= {"generate_input": reference.generate_input, "ref_kernel": reference.ref_kernel}
     if reference.task.own_check:
         namespace["property_check"] = reference.property_check

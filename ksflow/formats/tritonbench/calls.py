@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ksflow.formats.assembly import ACCUMULATE
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
 from ksflow.formats.tritonbench.runtime import Call, TritonBench, same
@@ -37,7 +38,7 @@ def classify_calls(order: Json) -> list[Json]:
     with cuda_means(device):
         task = TritonBench(SourceFiles(order["files"]), order["spec"])
         calls = task.recorded(slow if device == "cpu" else 0.0)  # later calls would take too long to come to
-    reference = LoadedReference(task, device, order["spec"]["accumulate"])
+    reference = LoadedReference(task, device)
     rows: list[Json] = []
     before_s = 0.0
     for number, call in enumerate(calls):
@@ -100,11 +101,11 @@ def _repeats(task: TritonBench, number: int, call: Call) -> tuple[float, str]:
 class LoadedReference(Reference):
     """The judge's reference, over a task that is loaded already: one call of it at a time."""
 
-    def __init__(self, task: TritonBench, where: str, accumulate: str) -> None:
-        foreign = ImportedReference(task, accumulate)
+    def __init__(self, task: TritonBench, where: str) -> None:
+        foreign = ImportedReference(task)
         self.where = where
         self._there = {"device": where}
-        self._check = {**asdict(Check(accumulate=accumulate)), "unit": 0.0}
+        self._check = {**asdict(Check(accumulate=ACCUMULATE)), "unit": 0.0}
         self.generate, self.kernel, self.oracle = foreign.generate_input, foreign.ref_kernel, foreign.oracle
         self.property_check = self.upstream = None
 

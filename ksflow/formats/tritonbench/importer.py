@@ -29,13 +29,11 @@ _CHANNELS = {"T": "data/TritonBench_T_v1", "G": "data/TritonBench_G_v1"}
 _TIMEOUT_S = 180.0
 _INTERPRETED_S = 60.0
 """Of Triton code on a CPU: what takes longer there could not be judged."""
-_VERSION = 2
+_VERSION = 3
 """Of what is kept of the calls."""
 _BUDGET = CaseBudget()
 _SPARE = 2
 """By how much a call must be faster than it may, to be so the next time as well."""
-_ACCUMULATE = "bfloat16"
-"""The arithmetic that a task asks for: the format says nothing, and its bounds are wide."""
 
 
 def load(  # noqa: PLR0913 - what a user may say of a file
@@ -112,7 +110,7 @@ def _functions_under_test(source: Path, upper: str, lower: str) -> list[str]:
 def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
     """Every call of the tests: whether it is a case, else why not. Kept for the next time. Raises ConfigError."""
     limits = {"generate_s": _BUDGET.generate_s / _SPARE, "run_s": _BUDGET.run_s / _SPARE}
-    order = {"files": files, "spec": {**spec, "accumulate": _ACCUMULATE}, "device": device, **limits}
+    order = {"files": files, "spec": spec, "device": device, **limits}
     name = hashlib.sha256(json.dumps([_VERSION, order]).encode()).hexdigest()[:24]
     kept = home.cache("imported", f"calls-{name}.json")
     if kept.exists():
@@ -170,5 +168,4 @@ def _parse(source: Path, files: Json, spec: Json, calls: Sequence[Json]) -> Pars
                 "dropped": [f"call {row['call']} of {row['function']}: {row['why']}" for row in calls if row["why"]]},
         seeds=(Seed(source.name, Kernel(language(source.name, upper), {source.name: listing}), baseline=True),),
         languages=("python", "triton"),
-        accumulate=_ACCUMULATE,
     )  # fmt: skip
