@@ -44,6 +44,11 @@ for word; do
     case "$word" in .\\[*) grep -q "^${{word:2:-1}} = \\[" {root}/pyproject.toml || exit 1 ;; esac
 done
 """
+_AGENT = """#!/bin/sh
+cat > prompt.txt
+for file in *.cpp; do echo "// by an agent" >> $file; done
+echo '{"type": "result", "subtype": "success", "is_error": false, "result": "Larger tiles.", "total_cost_usd": 0.25}'
+"""
 _MODEL = '''import torch
 import torch.nn as nn
 
@@ -148,6 +153,9 @@ _LINES = {
     "python -m ksflow seed_kernels=": Expected(r"my_kernel\.cpp", more=_CUT),
     "python -m ksflow llm=gemini": Expected(_ENDS, more=_ASKED),
     "python -m ksflow problem=fp8_gemm llm=gemini": Expected(_ENDS, more=_ASKED),
+    "python -m ksflow writer=agent": Expected(_ENDS, more=_CUT),
+    "python -m ksflow mcp": Expected(),
+    "ksflow skill install claude": Expected(r"written: .*SKILL\.md"),
     "python -m ksflow llm=inbox": Expected(_ENDS, more=_CUT),
     "python -m ksflow llm=replay": Expected(_ENDS),
     "python -m ksflow recipe=tune_triton": Expected("ksflow: .*h200.* is not in this machine", 2),
@@ -226,6 +234,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bin/python": _PYTHON.format(python=sys.executable, root=ROOT),
         "bin/ksflow": f'#!/bin/bash\nexec {sys.executable} -m ksflow "$@"\n',
         "bin/pip": _PIP.format(root=ROOT),
+        ".local/bin/claude": _AGENT,
     }
     given = {"A": {"type": "random"}, "B": {"type": "random"}}
     row = {"definition": _GEMM["name"], "solution": None, "evaluation": None}
@@ -234,7 +243,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in files.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(text)
-    for program in (made / "bin").iterdir():
+    for program in (*(made / "bin").iterdir(), made / ".local" / "bin" / "claude"):
         program.chmod(0o755)
     return made
 
@@ -306,7 +315,7 @@ def environment(home: Path, provider: Provider, line: str) -> dict[str, str]:
         **os.environ,
         "HOME": str(home),
         "GIT_CONFIG_GLOBAL": str(home / ".gitconfig"),
-        "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{home / 'bin'}:{home / '.local' / 'bin'}:{os.environ['PATH']}",
         "MORE": more.replace("ROOT", provider.root).replace("URL", provider.url),
         **({"MAKEFLAGS": "n"} if line.startswith("make ") else {}),
         "COLUMNS": "160",
@@ -335,6 +344,7 @@ def test_a_line_of_the_documents_does_what_it_says(line: str, place: Path, home:
         ["bash", "-c", line],
         cwd=ROOT if line.startswith("make ") else place,
         env=environment(home, provider, line),
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=300,
