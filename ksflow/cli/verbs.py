@@ -47,6 +47,14 @@ def run(words: list[str], overrides: list[str]) -> int:
 
 def _job(idle: list[str], cfg: DictConfig) -> float:
     """One run of the loop; the best score in µs. `idle` is told why it tried nothing, or "" where it did."""
+    outcome = search(cfg)
+    idle.append(outcome.idle)
+    assert outcome.best.score_us is not None
+    return outcome.best.score_us
+
+
+def search(cfg: DictConfig) -> Outcome:
+    """One run of the loop as it is configured, with its table and its winner's files."""
     folder = compose.job_folder()
     log.setup(folder)
     console = report.console(stderr=True)
@@ -87,9 +95,7 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
             compose.end_sweep()
     finally:
         lineage.close()
-    idle.append(outcome.idle)
-    assert outcome.best.score_us is not None
-    return outcome.best.score_us
+    return outcome
 
 
 def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> None:
