@@ -128,14 +128,27 @@ def _parts(made: DictConfig, prefix: str) -> str:
     """What is called, what it says of itself, and a row for each of its parameters."""
     target = str(made["_target_"])
     called = get_object(target)
-    said = dict(_said_of_fields(called)) if inspect.isclass(called) else {}
+    parameters = inspect.signature(called).parameters
+    text, said = _said_of_parameters(_docstring(called), list(parameters))
+    if inspect.isclass(called):
+        said |= dict(_said_of_fields(called))
     raw: Any = OmegaConf.to_container(made, resolve=False)
     rows = [
         f"| `{prefix}.{name}` | {_default(parameter, raw)} | {said.get(name, '')} |"
-        for name, parameter in inspect.signature(called).parameters.items()
+        for name, parameter in parameters.items()
     ]
     table = "| key | value | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else "It has no keys.\n"
-    return f"`{target}`: {_docstring(called)}\n\n{table}\n"
+    return f"`{target}`: {text}\n\n{table}\n"
+
+
+def _said_of_parameters(text: str, names: list[str]) -> tuple[str, dict[str, str]]:
+    """A docstring without its sentences of the kind `name: what it does.`, and these by their names."""
+    if not names:
+        return text, {}
+    start = rf"(?:^|(?<=[.;]\s))`?({'|'.join(names)})`?:\s"
+    first, *rest = re.split(start, text, flags=re.MULTILINE)
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    return first.strip(), {name: " ".join(words.split()).replace("|", "\\|") for name, words in pairs}
 
 
 def _docstring(called: Any) -> str:
@@ -157,6 +170,8 @@ def _default(parameter: inspect.Parameter, raw: dict[str, Any]) -> str:
         return "needed"
     if isinstance(value, dict):
         return "below"
+    if callable(value):
+        return f"`{value.__name__}`"
     plain = str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
     return f"`{plain}`" if plain else "empty"
 

@@ -10,8 +10,8 @@ class LocalEvaluator(LocalJudge):
     """Judges kernels on this machine: on its CPU, or on its GPUs.
 
     isolation_floor: refuse to run kernels in boxes weaker than this. control: time the incumbent against itself with
-    `claims` of being faster only, or `always`. devices: how many of the GPUs to use at once; null means all. On a GPU:
-    profile: read hardware counters of every accepted kernel; sanitize: have compute-sanitizer look at those faster
+    `claims` of being faster only, or `always`. devices: how many of the GPUs to use at once; null means all. profile:
+    read hardware counters of every kernel that a GPU accepts. sanitize: have compute-sanitizer look at those faster
     than the incumbent.
     """
 
