@@ -34,7 +34,7 @@ def ksflow(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
 def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "ksflow", "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    for word in ("designer   llm mix random rules tune", "problem.path=", "lineage show ID", "doctor", "-m designer="):
+    for word in ("designer   agent llm mix", "problem.path=", "lineage show ID", "doctor", "-m designer="):
         assert word in done.stdout
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ksflow.errors" in loaded
