@@ -1,7 +1,7 @@
 # demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format.
 VENV ?= .venv
 RUN = $(VENV)/bin/python -m
-ALONE = tests/stages/evaluator/timed tests/corpus/test_corpus.py
+ALONE = tests/stages/evaluator/timed
 SHARED = $(addprefix --ignore ,$(ALONE))
 
 .PHONY: demo test check fix slow

@@ -116,7 +116,7 @@ def steps() -> Iterator[tuple[str, str]]:
 
 def masked(line: str) -> str:
     """A line without what differs from run to run: numbers, hashes, how wide a table is, and whom the winner beats."""
-    without = re.sub(r"\b[0-9a-f]{7,}\b|\d[\d.e+-]*", "#", re.sub(r"^(winner \d+:).*", r"\1", line))
+    without = re.sub(r"\b[0-9a-f]{7,}\b|\d[\d.e+-]*|\bnan\b", "#", re.sub(r"^(winner \d+:).*", r"\1", line))
     return re.sub(r"\s+", " ", without).strip()
 
 

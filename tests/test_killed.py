@@ -1,4 +1,4 @@
-"""A hundred times `kill -9` at random moments: over the lineage's plumbing, over a run, over a suite.
+"""Forty times `kill -9` at random moments: over the lineage's plumbing, over a run, over a suite.
 
 Each time the whole process group dies, git's helpers too. Nothing that was reported done is lost, nothing is there
 twice, and whoever comes next goes on without help.
@@ -24,7 +24,7 @@ from conftest import accepted, draft, kernel, plant, until
 from ksflow.lineage import Lineage
 from ksflow.records import Call, Note, Plan
 
-PLUMBING, RUNS, SUITES = 70, 20, 10
+PLUMBING, RUNS, SUITES = 30, 8, 4
 
 
 def git(path: Path, *arguments: str) -> str:

@@ -101,7 +101,7 @@ def test_ctrl_c_at_a_terminal_ends_with_table_winner_and_module(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ctrl_c_loses_the_end_of_a_run_at_no_moment(tmp_path: Path) -> None:
-    for number in range(10):
+    for number in range(4):
         folder = tmp_path / str(number)
         folder.mkdir()
         interrupted_once(folder, random.Random(number))
