@@ -119,7 +119,7 @@ def boundary(stage: str) -> Iterator[None]:
         raise StageError(stage, f"{type(error).__name__}: {reason}{place(error)}") from error
 
 
-def made(kind: type[T], value: T) -> T:
+def expect_type(kind: type[T], value: T) -> T:
     """What a swappable part returned, if it is what its protocol says. TypeError."""
     if not isinstance(value, kind):
         raise TypeError(f"returned {type(value).__name__}, not a {kind.__name__}")

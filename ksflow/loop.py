@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ksflow import evaluation as judging
-from ksflow.errors import StageError, boundary, made
+from ksflow.errors import StageError, boundary, expect_type
 from ksflow.lineage import Lineage, Round, repeats
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes.knowledge import keep_challenges
@@ -90,13 +90,13 @@ def run_round(lab: Lab, begun: Round, learning: bool = False) -> None:
         notes, known = lab.initial_notes + learnt, begun.known.pruned_by(learnt)
         control.watch("select", None)
         with boundary("selector"):
-            choice = made(Choice, lab.select(lab.problem, known))
+            choice = expect_type(Choice, lab.select(lab.problem, known))
         lab.lineage.select(choice, begun.name)
         if control.stop():
             return
         control.watch("design", None)
         with boundary("designer"):
-            plan = made(Plan, lab.design(lab.problem, known, choice, notes))
+            plan = expect_type(Plan, lab.design(lab.problem, known, choice, notes))
     parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
     drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=plan.by) for index in plan.picked]
     trials = lab.lineage.dispatch(drafts, plan, begun.name, control.reserve_slots, spent.cost)
@@ -127,7 +127,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
             with boundary("writer"):
                 choice, failed = _writer_question(lab.lineage.known, trial)
                 assert trial.experiment is not None
-                kernel = made(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
+                kernel = expect_type(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
             trial = replace(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
         except StageError as error:
             trial = replace(trial, failure=str(error))

@@ -13,7 +13,7 @@ from ksflow.records import Population, Problem, Trial
 STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
 
 
-class _Calm(Console):
+class _PrintableConsole(Console):
     """Whatever models, documents and file names put into a text, none of it steers the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -30,7 +30,7 @@ def console(stderr: bool = False) -> Console:
 
     Brackets in a text are brackets, never rich's markup: most texts are words of models, people and compilers.
     """
-    made = _Calm(stderr=stderr, markup=False)
+    made = _PrintableConsole(stderr=stderr, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 160
     return made

@@ -142,8 +142,8 @@ class Space:
         for point in self.points:
             if point.artefact:
                 structure = self._structure(point.values)
-                twin = first.setdefault((structure, point.artefact), point)
-                differing = {name for name, value in point.values.items() if twin.values[name] != value}
+                same_code = first.setdefault((structure, point.artefact), point)
+                differing = {name for name, value in point.values.items() if same_code.values[name] != value}
                 found[structure] = found.get(structure, frozenset()) | differing
         return found
 
