@@ -16,6 +16,7 @@ from ksflow.records import (
     Choice,
     Evaluation,
     Experiment,
+    Explanation,
     Kernel,
     Material,
     Note,
@@ -24,6 +25,7 @@ from ksflow.records import (
     Problem,
     Question,
     Reservation,
+    Step,
     Trial,
 )
 
@@ -85,6 +87,16 @@ class Digester(Protocol):
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
         """The notes to keep from now on: all of them, the old ones it still believes included."""
+
+
+class Explainer(Protocol):
+    """Says what a kernel does."""
+
+    by: str
+    """The model whose words it adds; empty where it adds none."""
+
+    def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
+        """The facts, and what it has to say beside them; it changes none. `step`: how the trial came about."""
 
 
 class Answerer(Protocol):

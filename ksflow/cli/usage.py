@@ -79,6 +79,19 @@ ID is a trial: 27 is 00027.
 
   lineage.path=runs/lineage.git         run=main            another run; a wrong name lists those there are
 """,
+    "explain": """
+  python -m ksflow explain [ID] [problem=NAME] [llm=NAME]        what a kernel does: matrix cores, shared memory, ...
+---
+ID is a trial (27 is 00027), a branch or a commit; without one it is the winner. Each feature is present, absent or
+unknown, with the line of the source or the figure of the compiler's report that shows it. It is kept on the kernel's
+branch, where `lineage show` and `report` find it, and shown again until there is something new.
+
+  llm=NAME              a model describes it, citing lines  again=true            ask it once more
+  loop.usd=0.5          what that may cost                  run=NAME              another run
+
+  python -m ksflow explain 27 problem=softmax
+  python -m ksflow explain llm=gemini loop.usd=0.5
+""",
     "report": """
   python -m ksflow report [problem=NAME] [run=NAME,NAME...]      a run, or several side by side, as one page
 ---

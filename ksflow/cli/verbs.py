@@ -9,7 +9,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ksflow import dataset, evaluation, log, report
-from ksflow.cli import digest, doctor, knowledge, probe, skill, suite, verify
+from ksflow.cli import digest, doctor, explain, knowledge, probe, skill, suite, verify
 from ksflow.cli import report as pages
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose
@@ -177,7 +177,8 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 report.show_calibration(console, tree.known)
             case ["show", name]:
                 trial = _trial(trials, name)
-                report.show_trial(console, trial, tree.commit_of(trial.id), approvals(tree).get(trial.id))
+                commit, approval = tree.commit_of(trial.id), approvals(tree).get(trial.id)
+                report.show_trial(console, trial, commit, approval, tree.explanation(trial.id))
             case ["diff", first, second]:
                 changes = tree.diff(_trial(trials, first).id, _trial(trials, second).id)
                 console.print(changes, markup=False, soft_wrap=True)
@@ -222,6 +223,7 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "verify": verify.verify,
     "approve": verify.approve,
     "lineage": lineage,
+    "explain": explain.explain,
     "report": pages.report,
     "watch": pages.watch,
     "mcp": serve_mcp,

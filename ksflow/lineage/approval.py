@@ -28,7 +28,7 @@ def approve(lineage: Lineage, trial: Trial, note: str = "", sign: bool = False, 
         "Problem": evaluation.problem,
     }
     text = commit_message.plain(f"approve {branch}: {evaluation.score_us:.4g} µs", note, trailers)
-    lineage.store.tag(f"{_prefix(lineage)}{trial.id}", lineage.commit_of(trial.id), text, sign, force)
+    lineage.store.tag(f"{_prefix(lineage)}{trial.id}", lineage.judged(lineage.commit_of(trial.id)), text, sign, force)
     return approvals(lineage)[trial.id]
 
 
@@ -38,7 +38,8 @@ def approvals(lineage: Lineage) -> dict[str, Approval]:
     for tag in lineage.store.tags(prefix):
         name = tag.name.removeprefix(prefix)
         note = " ".join(line.strip() for line in tag.body.splitlines() if line.startswith("    "))
-        current = lineage.store.ref(f"refs/heads/{lineage.branch_of(name)}") == tag.commit
+        head = lineage.store.ref(f"refs/heads/{lineage.branch_of(name)}")
+        current = head is not None and tag.commit in (head, lineage.judged(head))
         found[name] = Approval(tag.by, note, tag.commit, tag.date, current)
     return found
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ksflow.errors import LineageError
+from ksflow.lineage.commit_message import ANNOTATION
 from ksflow.lineage.store import Store
 from ksflow.records import (
     FILE_NAME,
@@ -43,6 +44,12 @@ class Branches:
             if self.store.trailer(commit, "Trial") != trial.id:
                 return
             yield self.load(trial.id, commit)
+
+    def judged(self, commit: str) -> str:
+        """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
+        while self.store.trailer(commit, ANNOTATION) and (parents := self.store.header(commit)[0]):
+            commit = parents[0]
+        return commit
 
     def load(self, name: str, commit: str) -> Trial:
         """The trial as one commit of its branch has it. Raises LineageError."""

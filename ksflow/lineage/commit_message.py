@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from ksflow.errors import printable
 from ksflow.records import Trial
 
+ANNOTATION = "Annotation"
+"""The trailer of a commit that adds to what is known of a kernel, and says nothing of its verdict."""
 _STEP = re.compile(r"\d+\.\d+\n?")
 
 

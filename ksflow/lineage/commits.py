@@ -38,11 +38,12 @@ class Commits:
         self.steps.done += 1
         self._changed.notify_all()
 
-    def trial(self, trial: Trial, parents: Sequence[str], label: str) -> str:
-        """A commit with a trial's files, on no branch yet; its id."""
+    def trial(self, trial: Trial, parents: Sequence[str], label: str, kept: Mapping[str, str] | None = None) -> str:
+        """A commit with a trial's files, on no branch yet; its id. `kept`: blobs of other files, by their names."""
         texts = trial.kernel.files if trial.kernel else {}
         entries = {name: self._blob(text.encode()) for name, text in texts.items()}
         kernel = replace(trial.kernel, files=dict(entries)) if trial.kernel else None
+        entries |= kept or {}
         stored = replace(trial, kernel=kernel, evaluation=None, stale="")
         entries["trial.json"] = self._blob(schema.dump("trial", stored))
         if trial.evaluation:
@@ -50,6 +51,12 @@ class Commits:
         tree = self._tree(entries)
         text, date = self._step(tree, commit_message.describe(trial, label))
         return self._store.commit(tree, parents, text, date)
+
+    def annotation(self, head: str, name: str, data: bytes, text: str) -> str:
+        """A commit on top of a branch's newest, with one file more or another text in it; its id."""
+        tree = self._tree({**self._store.entries(head), name: self._store.blob(data)})
+        stepped, date = self._step(tree, text)
+        return self._store.commit(tree, (head,), stepped, date)
 
     def append(
         self,

@@ -172,7 +172,8 @@ class RunReader:
         for trial, name in self.heads.items():
             found = []
             while (commit := read_commit(self.store, name, Kind.TRIALS)).trailer("Trial") == trial:
-                found.append(commit)
+                if not commit.trailer(commit_message.ANNOTATION):
+                    found.append(commit)
                 parents = self.store.header(name)[0]
                 if not parents:
                     break

@@ -1,6 +1,6 @@
 """git <-> Trial: every kernel ever tried is a branch, and its parents are the kernels it came from.
 
-    refs/heads/<problem>/<run>/<id>          a kernel: written -> evaluated -> confirmed; only ever grows
+    refs/heads/<problem>/<run>/<id>          a kernel: written -> evaluated -> confirmed, explained; only ever grows
     refs/tags/approved/<problem>/<run>/<id>  a person's last word on it (see `approval`)
     refs/ksflow/<problem>/<run>/open/<id>    an id given to an experiment that has no kernel yet
     refs/ksflow/<problem>/<run>/sessions     one commit for each call of the run: the configuration it was made with
@@ -40,6 +40,7 @@ from ksflow.records import (
     Choice,
     Cost,
     Evaluation,
+    Explanation,
     Key,
     Note,
     Origin,
@@ -54,6 +55,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOTHING = Cost()
+EXPLANATION = "explanation.json"
 _LOG = logging.getLogger("ksflow.lineage")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
@@ -126,7 +128,8 @@ class Lineage:
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
         found = [trial for trial in self.all_trials() if trial.evaluation]
-        dated = [(self.store.commit_facts(self._index.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
+        when = {trial.id: self.store.commit_facts(self.judged(self._index.at[trial.id]))[1] for trial in found}
+        dated = [(when[trial.id], trial.id, trial.evaluation) for trial in found]
         if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
             self.expect(Key(newest.problem, newest.judge, newest.target))
 
@@ -196,6 +199,21 @@ class Lineage:
     def commit_of(self, trial: str) -> str:
         """The newest commit of a trial's branch."""
         return self._index.at[trial]
+
+    @_locked
+    def judged(self, commit: str) -> str:
+        """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
+        return self._index.branches.judged(commit)
+
+    @_locked
+    def explanation(self, trial: str) -> Explanation | None:
+        """What is kept of a trial's features; None where nothing is. What cannot be read counts as nothing, logged."""
+        blob = self.store.entries(self._index.at[trial]).get(EXPLANATION)
+        try:
+            return schema.load("explanation", self.store.read(blob), Explanation) if blob else None
+        except LineageError as error:
+            _LOG.warning("%s: its explanation is left out: %s", self.branch_of(trial), error)
+            return None
 
     @_locked
     def at(self, trial: str, commit: str) -> Trial:
@@ -405,7 +423,8 @@ class Lineage:
                 )
                 break
             head = self._index.at[trial.id]
-            commit = self._commits.trial(trial, (head,), label)
+            kept = {name: blob for name, blob in self.store.entries(head).items() if name == EXPLANATION}
+            commit = self._commits.trial(trial, (head,), label, kept)
             if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
                 self._commits.stepped()
                 self._index.keep(trial, commit)
@@ -415,6 +434,28 @@ class Lineage:
             raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
         self.release(trial)
         self.store.maintain()
+
+    @_locked
+    def explain(self, trial: Trial, explanation: Explanation) -> None:
+        """Commit an explanation on top of the kernel that it is of. LineageError where that is gone."""
+        counts = Counter(feature.state.value for feature in explanation.features)
+        told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        text = commit_message.plain(
+            f"{trial.id} explained: {told}",
+            explanation.summary,
+            {"Trial": trial.id, commit_message.ANNOTATION: "explanation"},
+        )
+        for _ in range(TRIES):
+            self._index.refresh()
+            if not self._holds(trial):
+                raise LineageError(f"{self.branch_of(trial.id)} is gone, or holds another kernel; look with `lineage`")
+            head = self._index.at[trial.id]
+            commit = self._commits.annotation(head, EXPLANATION, schema.dump("explanation", explanation), text)
+            if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
+                self._commits.stepped()
+                self._index.at[trial.id] = commit
+                return
+        raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
 
     @_locked
     def record_verdict(self, trial: Trial, evaluation: Evaluation) -> None:

@@ -10,6 +10,7 @@ from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage, Recorded
 from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
 from ksflow.lineage.history import Commit, read_commit
+from ksflow.lineage.lineage import EXPLANATION
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Problem, schema
 
@@ -127,8 +128,11 @@ def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "
 
 
 def _tree(store: Store, commit: Commit) -> str:
-    """The tree of a commit as this version writes the same records: an older one may have laid them out otherwise."""
-    entries = store.entries(commit.name)
+    """The tree of a commit as this version writes the same records: an older one may have laid them out otherwise.
+
+    An explanation is no step of a run.
+    """
+    entries = {name: blob for name, blob in store.entries(commit.name).items() if name != EXPLANATION}
     for name in entries:
         kind = name.removesuffix(".json")
         if kind in schema.KINDS and kind != name:

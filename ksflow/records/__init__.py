@@ -23,6 +23,7 @@ from ksflow.records.evidence import (
     SanitizerFinding,
     TimedCase,
 )
+from ksflow.records.explanations import Explanation, Feature, Presence, Statement
 from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAGES, RESERVED_NAMES, Kernel, language
 from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import parse, plain
@@ -59,6 +60,8 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Experiment",
+    "Explanation",
+    "Feature",
     "Json",
     "Kept",
     "Kernel",
@@ -70,6 +73,7 @@ __all__ = [
     "Passage",
     "Plan",
     "Population",
+    "Presence",
     "Problem",
     "ProfilePage",
     "Question",
@@ -82,6 +86,7 @@ __all__ = [
     "Scalar",
     "Seed",
     "Speedup",
+    "Statement",
     "Status",
     "Step",
     "Target",

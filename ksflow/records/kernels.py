@@ -21,7 +21,7 @@ DEVICE_LANGUAGES = {"triton": "", "cuda": "sm_", "hip": "gfx"}
 """Languages for GPUs -> how the `march` of the targets begins that they are for; empty for all."""
 _TRITON = re.compile(r"^(?:import|from)\s+triton\b", re.MULTILINE)
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
-RESERVED_NAMES = frozenset({"trial.json", "evaluation.json"})
+RESERVED_NAMES = frozenset({"trial.json", "evaluation.json", "explanation.json"})
 """Written beside a kernel's files by the lineage."""
 C_TYPES = {
     "float64": "double",

@@ -1,5 +1,6 @@
 """What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
 
+from ksflow.report import explanation
 from ksflow.report.progress import Display
 from ksflow.report.tables import read_summaries, show_calibration, show_outcome, show_spending, show_sweep, summary
 from ksflow.report.tree import show_tree, show_trial
@@ -8,6 +9,7 @@ from ksflow.report.words import console, known_baselines
 __all__ = [
     "Display",
     "console",
+    "explanation",
     "known_baselines",
     "read_summaries",
     "show_calibration",

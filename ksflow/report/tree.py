@@ -7,8 +7,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ksflow.errors import counted
-from ksflow.records import Approval, Trial
-from ksflow.report import evidence, headline
+from ksflow.records import Approval, Explanation, Trial
+from ksflow.report import evidence, explanation, headline
 from ksflow.report.words import STYLE, recorded, what
 
 
@@ -66,7 +66,13 @@ def _verdict(trial: Trial, baselines: tuple[Trial, ...], won: bool) -> Text:
     return label
 
 
-def show_trial(console: Console, trial: Trial, commit: str, approval: Approval | None = None) -> None:
+def show_trial(
+    console: Console,
+    trial: Trial,
+    commit: str,
+    approval: Approval | None = None,
+    explained: Explanation | None = None,
+) -> None:
     """Everything about one trial, the verdict and what it rests on first."""
     console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}  commit {commit}")
     rows: dict[str, object] = {
@@ -91,5 +97,8 @@ def show_trial(console: Console, trial: Trial, commit: str, approval: Approval |
             f"  {trial.experiment.description}\n  rubric: {trial.experiment.rubric}",
             markup=False,
         )
+    if explained:
+        text = "\n".join(f"  {line}".rstrip() for line in explanation.lines(explained))
+        console.print(f"\nexplanation\n{text}", markup=False, highlight=False, soft_wrap=True)
     for name, text in trial.kernel.files.items() if trial.kernel else ():
         console.print(f"\n{name}\n{text}", markup=False, soft_wrap=True)

@@ -1,0 +1,73 @@
+"""The command `explain`: what a kernel does, feature by feature, kept on its branch.
+
+Facts come from the source and the compiler's report, without a model; `llm=` has one describe the kernel, with lines of
+the source for each of its claims. What is kept is shown again until the catalogue of features, the compiler's report or
+the kernel says something else, or another model is asked; `again=true` asks anew.
+"""
+
+from dataclasses import replace
+
+from ksflow import report
+from ksflow.cli.task import recorded_task
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, boundary
+from ksflow.lineage import Lineage
+from ksflow.lineage.locate import locate
+from ksflow.protocols import Explainer
+from ksflow.records import Explanation, Problem, Trial
+from ksflow.source import features
+
+
+def explain(words: list[str], overrides: list[str]) -> int:
+    """`explain [ID | best] [again=true]`: 0, or ConfigError."""
+    if len(words) > 1:
+        raise ConfigError(f"the command is: explain [ID] [problem=NAME] [run=NAME], for one kernel, not {len(words)}")
+    own, rest = keys.own_options(overrides, "again")
+    if (again := own.get("again", "false").lower()) not in ("true", "false"):
+        raise ConfigError(f"again={own['again']}; valid: again=true, again=false")
+    cfg = compose.compose(rest)
+    problem: Problem = compose.build(cfg.problem)
+    explainer: Explainer = compose.build(cfg.explainer)
+    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=str(cfg.run), create=False)
+    try:
+        lineage.expect_as_recorded()
+        trial = _trial(lineage, "".join(words))
+        assert trial.kernel
+        told = features.features(trial.kernel, trial.evaluation)
+        facts = Explanation(trial.kernel.digest, features.reader(), told)
+        kept = lineage.explanation(trial.id)
+        if kept and kept.kernel == facts.kernel:  # a model's words on this source: they last, whatever else is found
+            facts = replace(facts, by=kept.by, summary=kept.summary, statements=kept.statements)
+        found = facts
+        if explainer.by and (again == "true" or kept != facts or kept.by != explainer.by):
+            with recorded_task(cfg, problem, f"explain {trial.id}"), boundary("explainer"):
+                found = explainer(
+                    problem, trial, lineage.known.step(trial), replace(facts, by="", summary="", statements=())
+                )
+        if found != kept:
+            lineage.explain(trial, found)
+        console = report.console()
+        head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}"
+        console.print(f"{head}{', as kept before' if found == kept else ''}", markup=False, soft_wrap=True)
+        console.print("\n".join(report.explanation.lines(found)), markup=False, highlight=False, soft_wrap=True)
+    finally:
+        lineage.close()
+    return 0
+
+
+def _trial(lineage: Lineage, word: str) -> Trial:
+    """The trial that is named, or the winner. ConfigError where there is none, or it has no kernel."""
+    trials = {trial.id: trial for trial in lineage.all_trials()}
+    if not trials:
+        raise ConfigError(f"no trial of problem={lineage.problem} run={lineage.run}; runs: {lineage.runs()}")
+    if word in ("", "best"):
+        if lineage.known.best is None:
+            raise ConfigError(f"run={lineage.run} has no winner: no kernel was accepted; name a trial: explain ID")
+        return lineage.known.best
+    place = locate(lineage.store, word, lineage.problem, lineage.run)
+    if (place.problem, place.run) != (lineage.problem, lineage.run):
+        raise ConfigError(f"{place.branch} is of another run: add problem={place.problem} run={place.run}")
+    trial = trials.get(place.trial)
+    if trial is None or trial.kernel is None:
+        raise ConfigError(f"{place.branch} has no kernel{f': {trial.failure}' if trial else ''}; name another trial")
+    return trial

@@ -1,0 +1,36 @@
+"""What is known of a kernel's features, in words: a line for each, then what a model says and what that rests on."""
+
+from collections.abc import Iterator
+
+from ksflow.errors import printable
+from ksflow.records import Explanation, Presence
+
+_NAME = 24
+"""Columns of a feature's name."""
+_MOST = 400
+"""Characters of what is cited on one line."""
+
+
+def lines(explanation: Explanation) -> list[str]:
+    """The explanation as lines of text, which steer no terminal: what stands in sources and answers is untrusted."""
+    return [printable(line) for line in _lines(explanation)]
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    for feature in explanation.features:
+        cited = "; ".join(" ".join(item.split()) for item in feature.evidence)
+        cut = cited if len(cited) <= _MOST else f"{cited[: _MOST - 3]}..."
+        yield f"{feature.name:{_NAME}} {feature.state.value:8} {cut}".rstrip()
+    if explanation.by:
+        yield ""
+        yield f"In the words of {explanation.by}: {' '.join(explanation.summary.split())}"
+    for said in explanation.statements:
+        fact = explanation.contradicted(said)
+        doubt = f" CONTRADICTS THE FACTS: {fact.name} is {fact.state.value}." if fact else ""
+        yield f"- {' '.join(said.text.split())} [{', '.join(said.lines)}]{doubt}"
+
+
+def present(explanation: Explanation) -> str:
+    """The features that the kernel surely has, in one line."""
+    names = [feature.name for feature in explanation.features if feature.state is Presence.PRESENT]
+    return ", ".join(names) or "none that source and compiler show"

@@ -1,0 +1,254 @@
+"""What of a kernel's features its source and its compiler's report show: matrix cores, shared memory, precision, ...
+
+Which features there are, and what shows each in which language, is data: `features.yaml`. Facts only: a feature is
+`present` where a line or a figure shows it, `absent` where its absence shows, else `unknown`. Comments and strings show
+nothing, inline assembly does. What may not be compiled, because a tunable or the preprocessor chooses between forms,
+shows nothing either unless the compiler's report does. Texts and records in, records out; nothing is run.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from ksflow.records import CompiledKernel, Evaluation, Feature, Json, Kernel, Presence, language
+from ksflow.source.tunables import Tunable, tunables
+
+_SHOWN = 3
+"""Lines that are cited for one feature."""
+_WIDTH = 100
+_LONGEST = 1000
+"""Characters of a line that are searched."""
+
+# What is not closed ends with the text or the line, so every match succeeds and hostile text takes no longer.
+_C_TOKEN = re.compile(
+    r"""R"(?P<end>[^()\\\s"]{0,16})\((?:.*?\)(?P=end)"|.*)|"(?:\\.|[^"\\\n])*"?|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'?"""
+    r"""|(?P<comment>//(?:\\\r?\n|[^\n])*|/\*(?:.*?\*/|.*))|(?P<asm>\b(?:asm|__asm__|__asm)\b)|(?P<bracket>[()])""",
+    re.DOTALL,
+)
+_ASM_COMMENT = re.compile(r"//(?:(?!\\n)[^\"\n])*|/\*(?:.*?\*/|.*)", re.DOTALL)
+_PYTHON_TOKEN = re.compile(
+    "|".join(rf"{quotes}(?:\\.|[^\\])*?(?:{quotes}|\Z)" for quotes in ('"""', "'''"))
+    + r"""|"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?|\#[^\n]*""",
+    re.DOTALL,
+)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+_CONDITION = re.compile(r"^\s*#\s*(if|endif)")
+_LAUNCH = re.compile(r"\s*(?://|\#)\s*launch:.*")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A feature of the catalogue, for one language."""
+
+    name: str
+    marks: tuple[re.Pattern[str], ...]
+    hints: tuple[re.Pattern[str], ...]
+    named: tuple[re.Pattern[str], ...]
+    absent: bool
+    """Whether a source without any of them is one without the feature."""
+    instructions: re.Pattern[str] | None
+    figure: str
+    unless: re.Pattern[str] | None
+    """A line on which a figure of 0 proves nothing."""
+    tunables: frozenset[str]
+    """Kinds of tunables that are told with it."""
+    launches: bool
+    """Whether launch lines show it."""
+
+
+class _Line(NamedTuple):
+    """A line of a source."""
+
+    at: str
+    """`kernel.cu:12`"""
+    code: str
+    """Without comments and strings."""
+    text: str
+    """As it is written."""
+    sure: bool
+    """Whether no `#if` decides about it."""
+
+
+@cache
+def _data() -> Json:
+    import yaml
+
+    data: Json = yaml.safe_load(Path(__file__).with_name("features.yaml").read_text(encoding="utf-8"))
+    return data
+
+
+def reader() -> str:
+    """Names this version of the catalogue."""
+    return f"catalogue {_data()['version']}"
+
+
+@cache
+def names(kernel_language: str) -> tuple[str, ...]:
+    """The features that are told of kernels in a language."""
+    return tuple(entry.name for entry in _entries(kernel_language))
+
+
+def features(kernel: Kernel, evaluation: Evaluation | None = None) -> tuple[Feature, ...]:
+    """Every feature of the catalogue, as the kernel's source and the compiler's report in its verdict show it."""
+    source, compiled = _source(kernel), evaluation.evidence.compiler if evaluation else ()
+    return tuple(_feature(entry, source, compiled) for entry in _entries(kernel.language))
+
+
+def code_of(text: str, kernel_language: str) -> str:
+    """A source with blanks for its comments and strings, line by line as long as it was.
+
+    The strings of inline assembly are code, and stay, without the comments in them.
+    """
+    if kernel_language in ("python", "triton"):
+        return _PYTHON_TOKEN.sub(lambda found: _blank(found[0]), text)
+    depth: int | None = None  # of brackets, within inline assembly
+
+    def replaced(found: re.Match[str]) -> str:
+        nonlocal depth
+        if found["asm"]:
+            depth = 0
+        elif found["bracket"]:
+            depth = None if depth is None else depth + (1 if found[0] == "(" else -1)
+            depth = None if found[0] == ")" and depth == 0 else depth
+        elif found["comment"] or not depth:
+            return _blank(found[0])
+        else:
+            return _ASM_COMMENT.sub(lambda comment: _blank(comment[0]), found[0])
+        return found[0]
+
+    return _C_TOKEN.sub(replaced, text)
+
+
+def _blank(text: str) -> str:
+    return re.sub(r"[^\n]", " ", text)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A kernel's text as it is searched."""
+
+    lines: tuple[_Line, ...]
+    tunables: tuple[Tunable, ...]
+    forms: str
+    """Why what stands in it may not be compiled; empty where nothing chooses."""
+    elsewhere: str
+    """Why what does not stand in it may be there all the same; empty where it says everything."""
+
+    def having(self, rules: tuple[re.Pattern[str], ...]) -> list[_Line]:
+        """The lines that one of the patterns is found on."""
+        return [line for line in self.lines if any(rule.search(line.code) for rule in rules)]
+
+
+def _source(kernel: Kernel) -> _Source:
+    lines, elsewhere = list[_Line](), ""
+    plain = re.compile(re.sub(r"\s", "", _data()["plain_headers"]))
+    for name, text in kernel.files.items():
+        kind = language(name, text) or kernel.language
+        code, depth = code_of(text, kind), 0
+        calls = [rule for kinds, rule in _data()["elsewhere"].items() if kind in kinds.split(",")]
+        found = next((call[0] for rule in calls if (call := re.search(rule, code))), "")
+        headers = [] if kind in ("python", "triton") else _INCLUDE.findall(text)
+        found = found or next((one for one in headers if not plain.fullmatch(one) and one not in kernel.files), "")
+        elsewhere = elsewhere or (f"{found[:_WIDTH]} brings code that is not here" if found else "")
+        for number, (written, bare) in enumerate(zip(text.split("\n"), code.split("\n"), strict=True), 1):
+            if condition := _CONDITION.match(bare):
+                depth += 1 if condition[1] == "if" else -1
+            if len(bare) > _LONGEST:
+                elsewhere = elsewhere or f"{name}:{number} is too long to be read"
+            launch = _LAUNCH.fullmatch(written)
+            lines.append(_Line(f"{name}:{number}", (written if launch else bare)[:_LONGEST], written, depth <= 0))
+    chosen = [f"{t.name} = {t.value}" for t in tunables(kernel.main) if t.kind in _data()["forms"]]
+    forms = (
+        f"{', '.join(chosen[:_SHOWN])}{', ...' if chosen[_SHOWN:] else ''} chooses what is compiled" if chosen else ""
+    )
+    return _Source(tuple(lines), tunables(kernel.main), forms, elsewhere)
+
+
+@cache
+def _entries(kernel_language: str) -> tuple[_Entry, ...]:
+    found = []
+    for row in _data()["features"]:
+        marks, hints, named = (_patterns(row.get(key, {}), kernel_language) for key in ("marks", "hints", "named"))
+        if marks or hints or named or kernel_language in row.get("for", ()):
+            compiled = row.get("compiled", {})
+            found.append(
+                _Entry(
+                    row["name"],
+                    marks,
+                    hints,
+                    named,
+                    kernel_language in row.get("absent", ()),
+                    re.compile(compiled["instructions"], re.IGNORECASE) if "instructions" in compiled else None,
+                    compiled.get("figure", ""),
+                    re.compile(compiled["unless"]) if "unless" in compiled else None,
+                    frozenset(row.get("tunables", ())),
+                    bool(row.get("launches")),
+                )
+            )
+    return tuple(found)
+
+
+def _patterns(rules: Mapping[str, list[str]], kernel_language: str) -> tuple[re.Pattern[str], ...]:
+    chosen = (rules[kinds] for kinds in rules if kernel_language in kinds.split(","))
+    return tuple(re.compile(rule) for group in chosen for rule in group)
+
+
+def _feature(entry: _Entry, source: _Source, compiled: tuple[CompiledKernel, ...]) -> Feature:
+    state, told = _compiled(entry, source, compiled)
+    marked, hinted, named = (source.having(rules) for rules in (entry.marks, entry.hints, entry.named))
+    launched = [line for line in source.lines if entry.launches and _LAUNCH.fullmatch(line.text)]
+    declared = [
+        f"{t.name} = {t.value}{f' ({t.doc})' if t.doc else ''}" for t in source.tunables if t.kind in entry.tunables
+    ]
+    seen = [*told, *declared[: 2 * _SHOWN], *_cited(launched), *_cited(marked or hinted or named)]
+    why = ""
+    if state is None and (launched or (marked and not source.forms and any(line.sure for line in marked))):
+        state = Presence.PRESENT
+    elif state is None and marked:
+        why = source.forms or "#if decides whether it is compiled"
+    elif state is None and hinted:
+        why = "what compiles it decides"
+    elif state is None and named:
+        why = "that alone is no proof"
+    elif state is None and entry.absent and not source.elsewhere:
+        state, why = Presence.ABSENT, "nothing in the source asks for it"
+    elif state is None:
+        why = source.elsewhere if entry.absent else "neither source nor compiler tells"
+    return Feature(entry.name, state or Presence.UNKNOWN, (*seen, *filter(None, [why])))
+
+
+def _compiled(entry: _Entry, source: _Source, rows: tuple[CompiledKernel, ...]) -> tuple[Presence | None, list[str]]:
+    """What the compiler's report says of a feature; None where it does not decide."""
+    told: dict[str, None] = {}
+    known: list[bool] = []
+    for row in rows:
+        said = ""
+        if entry.instructions and row.instructions:
+            counted = {name: n for name, n in row.instructions.items() if n and entry.instructions.search(name)}
+            said = ", ".join(f"{n} {name}" for name, n in counted.items())
+            known.append(bool(counted))
+        elif entry.figure and (amount := getattr(row, entry.figure)) is not None:
+            said = f"{amount} bytes" if amount else ""
+            known.append(amount > 0)
+        if said:
+            told[f"compiler: {row.kernel}: {said}"] = None
+    if any(known):
+        return Presence.PRESENT, list(told)[:_SHOWN]
+    if not known or len(known) < len(rows) or (entry.unless and source.having((entry.unless,))):
+        return None, []
+    return Presence.ABSENT, ["compiler: counts none" if entry.instructions else "compiler: 0 bytes"]
+
+
+def _cited(lines: list[_Line]) -> list[str]:
+    """`kernel.cu:12: the line`, the first of them that no `#if` decides about."""
+    ordered = sorted(lines, key=lambda line: not line.sure)
+    more = [f"and {len(lines) - _SHOWN} more lines"] if lines[_SHOWN:] else []
+    return [*(f"{line.at}: {_short(line.text)}" for line in ordered[:_SHOWN]), *more]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."

@@ -1,0 +1,1 @@
+"""What says which features a kernel has: one file a variant."""

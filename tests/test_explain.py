@@ -1,0 +1,194 @@
+"""What a kernel is told to do: facts from source and compiler alone, kept on its branch, never a verdict's matter."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import accepted, plant, rejected
+from test_cli import ksflow
+
+from ksflow.lineage import Lineage
+from ksflow.lineage.approval import approvals, approve
+from ksflow.lineage.history import RunReader
+from ksflow.records import CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
+from ksflow.report import explanation
+from ksflow.source import features
+
+WGMMA = """#include <cuda_bf16.h>
+// launch: gemm [m / 64] [128] shared STAGES * 4096 (a, b, c)
+extern "C" __global__ void gemm(const unsigned char *a, const float *a_scale, float *c) {
+  extern __shared__ float tile[];
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {%0}, %1, %2, p, 1, 1;" : "+f"(c[0]));
+  c[threadIdx.x ^ 3] = tile[0] * a_scale[0];
+}
+"""
+
+
+def found(
+    text: str, name: str = "k.cu", language: str = "cuda", verdict: Evaluation | None = None
+) -> dict[str, Feature]:
+    return {one.name: one for one in features.features(Kernel(language, {name: text}), verdict)}
+
+
+def compiled(*rows: CompiledKernel) -> Evaluation:
+    return accepted(1.0).with_evidence(compiler=rows)
+
+
+def test_inline_assembly_and_code_show_features_with_their_lines() -> None:
+    told = found(WGMMA)
+    for name in ("matrix cores", "accumulation in fp32", "reduced precision"):
+        assert told[name].state is Presence.PRESENT
+        assert told[name].evidence[0].startswith("k.cu:5: asm volatile(")
+    assert told["swizzle"].evidence == ("k.cu:6: c[threadIdx.x ^ 3] = tile[0] * a_scale[0];",)
+    assert told["scaling"].state is Presence.PRESENT
+    assert told["tile and block layout"].evidence[0].startswith("k.cu:2: // launch: gemm")
+    assert told["clusters"].state is Presence.ABSENT
+    assert told["pipelining"] == Feature("pipelining", Presence.UNKNOWN, ("neither source nor compiler tells",))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "// wgmma.mma_async",
+        "/* wgmma.mma_async\n wgmma.mma_async */",
+        'const char *s = "wgmma.mma_async";',
+        'const char *s = R"x(wgmma.mma_async)x";',
+        'asm volatile("mov.u32 %0, 1; // wgmma.mma_async" : "=r"(x));',
+        'asm volatile("mov.u32 %0, 1; /* wgmma.mma_async */" : "=r"(x)); const char *s = "wgmma.mma_async";',
+        'f("asm"); g("wgmma.mma_async");',
+    ],
+)
+def test_a_comment_or_a_string_shows_nothing(line: str) -> None:
+    assert found(f"__global__ void f() {{\n{line}\n}}\n")["matrix cores"].state is Presence.ABSENT
+    python = '"""tl.dot, tl.bfloat16"""\nx = \'tl.dot\'  # tl.dot, tl.bfloat16\n'
+    told = found(python, "k.py", "triton")
+    assert told["matrix cores"].evidence == ("neither source nor compiler tells",)
+    assert told["reduced precision"].state is Presence.UNKNOWN
+
+
+def test_what_may_not_be_compiled_is_unknown() -> None:
+    shared = "__shared__ float tile[64];"
+    assert found(shared)["shared memory"].state is Presence.PRESENT
+    assert found(f"#ifdef X\n{shared}\n#endif")["shared memory"].state is Presence.UNKNOWN
+    form = found(f"constexpr int FORM = 1;  // tune: 0 1 | form: with a tile\nif (FORM) {{ {shared} }}")[
+        "shared memory"
+    ]
+    assert (form.state, form.evidence[-1]) == (Presence.UNKNOWN, "FORM = 1 chooses what is compiled")
+    assert found("int x;")["shared memory"].state is Presence.ABSENT
+    assert found('#include "other.cuh"\nint x;')["shared memory"].state is Presence.UNKNOWN
+    assert found(f"int x; {' ' * 2000} {shared}")["shared memory"].state is Presence.UNKNOWN
+
+
+def test_the_compilers_report_decides_where_there_is_one() -> None:
+    row = CompiledKernel(kernel="gemm", instructions={"QGMMA": 32, "LDGSTS": 2}, shared_bytes=1024, spill_bytes=0)
+    told = found("tl.dot(a, b)", "k.py", "triton", compiled(row))
+    assert told["matrix cores"].evidence[0] == "compiler: gemm: 32 QGMMA"
+    assert [told[name].state.value for name in ("matrix cores", "shared memory", "register spills")] == [
+        *("present", "present", "absent")
+    ]
+    plain = CompiledKernel(kernel="gemm", instructions={"LDGSTS": 2}, shared_bytes=0, spill_bytes=8)
+    told = found("tl.dot(a, b)", "k.py", "triton", compiled(plain))
+    assert [told[name].state.value for name in ("matrix cores", "shared memory", "register spills")] == [
+        *("absent", "absent", "present")
+    ]
+    assert found(WGMMA, verdict=compiled(plain))["shared memory"].state is Presence.PRESENT  # it is launched with some
+    assert found("tl.dot(a, b)", "k.py", "triton", compiled(row, plain))["matrix cores"].state is Presence.PRESENT
+
+
+def test_other_languages_have_features_of_their_own() -> None:
+    simd = found("#include <immintrin.h>\n__m512 v = _mm512_loadu_ps(x);\n#pragma omp parallel for\n", "k.cpp", "cpp")
+    assert [simd[name].state.value for name in ("SIMD", "vector accesses", "threads", "library calls")] == [
+        *("present", "present", "present", "absent")
+    ]
+    assert "warp shuffles" not in simd
+    hip = found("auto c = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, 0, 0, 0);", "k.hip", "hip")
+    assert hip["matrix cores"].state is hip["accumulation in fp32"].state is Presence.PRESENT
+    library = found("import torch\ny = torch.matmul(a, b)\n", "k.py", "python")
+    assert library["library calls"].state is Presence.PRESENT
+    assert library["matrix cores"].evidence[-1] == "what compiles it decides"
+    tile = found("a = tl.load(p)\nacc = tl.zeros((64, 64), dtype=tl.float32)\n", "k.py", "triton")
+    assert tile["accumulation in fp32"].state is Presence.PRESENT
+
+
+@pytest.mark.parametrize("piece", ["[", "((a^", "scale*", "launch: ", "asm(", "/*", '"', "__shared__[", "float2*("])
+def test_hostile_text_is_read_in_no_time(piece: str) -> None:
+    start = time.monotonic()
+    text = f"{piece * 100}\n" * (50_000 // len(piece) // 100)
+    for language in ("cuda", "triton", "cpp"):
+        found(text, language=language)
+    assert time.monotonic() - start < 60
+
+
+def facts(trial: Trial) -> Explanation:
+    assert trial.kernel
+    return Explanation(trial.kernel.digest, features.reader(), features.features(trial.kernel, trial.evaluation))
+
+
+def test_an_explanation_is_kept_and_says_nothing_of_the_verdict(lineage: Lineage) -> None:
+    first, second = plant(lineage, "int x;\n", 5.0), plant(lineage, "int y;\n", 4.0)
+    before, key = lineage.population(), RunReader(lineage.store, "toy", "main").read().trials(None)
+    assert lineage.explanation(first.id) is None
+    lineage.explain(first, facts(first))
+    assert lineage.explanation(first.id) == facts(first)
+    assert lineage.explanation(second.id) is None
+    reopened = Lineage(lineage.store.path, "toy", clock=lambda: 1_700_000_999)
+    assert reopened.population() == before
+    assert RunReader(reopened.store, "toy", "main").read().trials(None) == key
+    reopened.explain(first, facts(first))
+    reopened.evaluate(replace(first, evaluation=rejected()))
+    assert reopened.explanation(first.id) == facts(first)  # a later verdict leaves it where it is
+    assert reopened.population().by_id[first.id].verdict == "reject-incorrect"
+    reopened.close()
+
+
+def test_an_approved_kernel_stays_approved(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "A Person")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "person@example.org")
+    trial = plant(lineage, "int x;\n", 5.0)
+    lineage.explain(trial, facts(trial))
+    approve(lineage, trial, "read it")
+    lineage.explain(trial, replace(facts(trial), reader="another"))
+    assert approvals(lineage)[trial.id].current
+
+
+def test_an_old_machines_explained_trial_does_not_become_the_newest_verdict(lineage: Lineage) -> None:
+    old, new = plant(lineage, "int x;\n", 5.0), plant(lineage, "int y;\n", 4.0)
+    lineage.evaluate(replace(new, evaluation=replace(accepted(4.0), target="new machine")))
+    later = Lineage(lineage.store.path, "toy", clock=lambda: 1_800_000_000)
+    later.explain(old, facts(old))
+    later.expect_as_recorded()
+    assert [trial.id for trial in later.population().trials] == [new.id]
+    later.close()
+
+
+def test_words_that_contradict_the_facts_are_marked_and_steer_no_terminal() -> None:
+    said = Statement("It uses \x1b[31mtensor\ncores", ("k.cu:5-6",), "matrix cores", Presence.PRESENT)
+    fact = Feature("matrix cores", Presence.ABSENT, ("nothing in the source asks for it",))
+    text = explanation.lines(Explanation("d", "r", (fact,), "a model", "Fast.", (said,)))
+    assert text[-1] == "- It uses �[31mtensor cores [k.cu:5-6] CONTRADICTS THE FACTS: matrix cores is absent."
+
+
+def test_the_command_explains_the_winner_and_shows_what_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    lineage = Lineage(tmp_path / "runs/lineage.git", "softmax")
+    plant(lineage, "int x;\n", 5.0)
+    best = plant(lineage, "#include <immintrin.h>\nauto v = _mm256_loadu_ps(x);\n", 1.0)
+    commit = lineage.commit_of(best.id)
+    lineage.close()
+    told = ksflow(tmp_path, "explain", "problem=softmax")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith(f"softmax/main/{best.id}, cpp, accept\n")
+    assert "vector accesses          present  kernel.cpp:2: auto v = _mm256_loadu_ps(x);\n" in told.stdout
+    again = ksflow(tmp_path, "explain", best.id, "problem=softmax")
+    assert again.stdout.split("\n", 1)[0].endswith("as kept before")
+    assert again.stdout.split("\n")[1:] == told.stdout.split("\n")[1:]
+    shown = ksflow(tmp_path, "lineage", "show", "2", "problem=softmax").stdout
+    assert "\nexplanation\n  matrix cores             absent" in shown
+    store = Lineage(tmp_path / "runs/lineage.git", "softmax").store
+    assert store.header(store.ref(f"refs/heads/softmax/main/{best.id}") or "")[0] == (commit,)
+    store.close()
+    for words in (["99"], ["1", "2"], ["again=maybe"]):
+        failed = ksflow(tmp_path, "explain", *words, "problem=softmax")
+        assert (failed.returncode, failed.stderr.count("\n")) == (2, 1), words
