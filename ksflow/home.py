@@ -1,5 +1,6 @@
 """Where things live on disk. What ships is read-only data beside this file; what a run makes is the user's."""
 
+import contextlib
 import os
 import re
 import threading
@@ -40,11 +41,27 @@ def plain_or_quoted(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def write(path: Path, text: str) -> None:
-    """All of it or nothing, whoever else writes there. A character that UTF-8 does not have becomes a question mark."""
+def write(path: Path, data: str | bytes, durable: bool = False) -> None:
+    """All of it or nothing, whoever else writes there; where it is `durable`, it is on disk when this returns.
+
+    A character that UTF-8 does not have becomes a question mark.
+    """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        draft.write_bytes(text.encode("utf-8", "replace"))
+        draft.write_bytes(data.encode("utf-8", "replace") if isinstance(data, str) else data)
+        if durable:
+            _flush(draft)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+    if durable:
+        with contextlib.suppress(OSError):  # not every file system knows how for a folder
+            _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

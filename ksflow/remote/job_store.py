@@ -20,11 +20,11 @@ import math
 import os
 import re
 import stat
-import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from ksflow import home
 from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial, parse, plain
 
 VERSION = 1
@@ -103,12 +103,9 @@ class JobStore:
     def job(self, name: str) -> Job | None:
         """The job, or None where it is not there whole. InvalidFile where it is not what its id says."""
         found = read(self.jobs / f"{name}.json")
-        if found is None:
-            return None
-        _expect(found, {"id", "job"}, name)
-        if _digest(found["job"]) != name.partition("-")[0]:
+        if found and _digest(found.get("job")) != name.partition("-")[0]:
             raise InvalidFile("its content is not what its name says")
-        return _parsed(Job, found["job"])
+        return _record(Job, found, {"version": VERSION, "id": name}, "job")
 
     def answer(self, name: str, evaluation: Evaluation) -> None:
         """Put a result up. ValueError where the evaluation is no JSON, or too large."""
@@ -118,12 +115,8 @@ class JobStore:
     def result(self, name: str) -> Evaluation | None:
         """The result, also one that was taken; None where it is not there whole. InvalidFile where it is damaged."""
         found = read(self.results / f"{name}.json") or read(self.taken / f"{name}.json")
-        if found is None:
-            return None
-        _expect(found, {"id", "digest", "result"}, name)
-        if _digest(found["result"]) != found["digest"]:
-            raise InvalidFile("its content is not what was written")
-        return _parsed(Evaluation, found["result"])
+        head = {"version": VERSION, "id": name, "digest": _digest(found.get("result")) if found else ""}
+        return _record(Evaluation, found, head, "result")
 
     def take(self, name: str) -> None:
         """The result is used: the next who asks the same is asking anew."""
@@ -143,51 +136,22 @@ def write(path: Path, value: Json) -> None:
     data = json.dumps(value, allow_nan=False).encode()
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than the {LARGEST} of a file in the folder")
-    write_bytes(path, data)
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """All of it or nothing, and on disk when this returns."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        with draft.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # not every file system knows how
-            os.fsync(folder)
-    finally:
-        os.close(folder)
+    home.write(path, data, durable=True)
 
 
 def read(path: Path) -> Json | None:
     """The object in a plain file; None where there is none, or not all of it yet. PermissionError."""
-    try:
-        value = json.loads(_bytes(path), parse_constant=_finite, parse_float=_finite)
+    try:  # never waits for a pipe, never follows a link
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
+                return None
+            value = json.loads(file.read(LARGEST), parse_constant=_finite, parse_float=_finite)
     except PermissionError:
         raise
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _bytes(path: Path) -> bytes:
-    """Of a plain file that is not too large; never waits for a pipe, never follows a link."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST:
-            raise ValueError("not a file of this format")
-        return file.read(LARGEST)
-
-
-def _expect(found: Json, keys: set[str], name: str) -> None:
-    if found.keys() != {"version", *keys} or found["version"] != VERSION or found["id"] != name:
-        raise InvalidFile(f"not version {VERSION} of the format, or the file of another id")
 
 
 def _digest(body: object) -> str:
@@ -202,8 +166,13 @@ def _finite(text: str) -> float:
     return value
 
 
-def _parsed(kind: type[T], value: object) -> T:
+def _record(kind: type[T], found: Json | None, head: Json, key: str) -> T | None:
+    """What a file holds under a key, if the rest of it is `head`; None where there is no file. InvalidFile."""
+    if found is None:
+        return None
+    if found != {**head, key: found.get(key)}:
+        raise InvalidFile(f"not version {VERSION} of the format, the file of another id, or not what was written")
     try:
-        return parse(kind, value)
+        return parse(kind, found[key])
     except (ValueError, TypeError) as error:
         raise InvalidFile(f"not a {kind.__name__.lower()}: {error}") from error

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,20 +182,16 @@ class Service:
 
 def cli_id() -> str:
     """Who asks: from the environment, else from where `popcorn register` keeps it. ConfigError."""
-    found = os.environ.get(_VARIABLE, "").strip() or _registered(Path.home() / ".popcorn.yaml")
+    found = os.environ.get(_VARIABLE, "").strip()
+    if not found:
+        with suppress(OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError):  # it may be no mapping
+            kept = yaml.safe_load((Path.home() / ".popcorn.yaml").read_text(encoding="utf-8"))
+            found = str(kept.get("cli_id") or "").strip()
     if not found:
         raise ConfigError(f"nobody to submit as: run `popcorn register discord` (or github), or set {_VARIABLE}")
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", found):
         raise ConfigError(f"the cli id is not one word of ASCII; correct {_VARIABLE} or ~/.popcorn.yaml")
     return found
-
-
-def _registered(file: Path) -> str:
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return ""
-    return str(found.get("cli_id") or "").strip() if isinstance(found, dict) else ""
 
 
 def _file(name: str, text: str) -> dict[str, tuple[str, bytes, str]]:

@@ -1,12 +1,12 @@
 """What GPU MODE's service refuses to take, said before it is asked: a refusal would cost a submission's wait."""
 
 import re
+from itertools import takewhile
 
 from ksflow.records import Kernel
 
 LARGEST = 1_000_000
 """Bytes of a file."""
-_STREAM = re.compile("stream", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"(?:#|//)!POPCORN\s+leaderboard\s+(\S+)", re.IGNORECASE)
 _TAKEN = ("python", "triton")
 
@@ -17,10 +17,7 @@ def fault(kernel: Kernel, leaderboard: str) -> str:
         return f"the service takes one Python file, not {kernel.language}; CUDA and HIP go inside, through load_inline"
     if len(kernel.files) > 1:
         return f"the service takes one file, this kernel has {len(kernel.files)}: {', '.join(kernel.files)}"
-    return _text_fault(kernel.main, leaderboard)
-
-
-def _text_fault(text: str, leaderboard: str) -> str:
+    text = kernel.main
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
@@ -29,19 +26,13 @@ def _text_fault(text: str, leaderboard: str) -> str:
         return "the file is empty"
     if size > LARGEST:
         return f"the file has {size} bytes, the service takes {LARGEST}"
-    for number, line in enumerate(text.splitlines(), start=1):
-        if _STREAM.search(line):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if "stream" in line.lower():
             where = f"line {number}: {line.strip()[:120]}"
             return f"the service refuses the word `stream` anywhere, comments and names included; {where}"
-    return _directive_fault(text, leaderboard)
-
-
-def _directive_fault(text: str, leaderboard: str) -> str:
-    """A header that names another leaderboard. Only the first block of comments counts."""
-    for line in text.splitlines():
-        if not line.startswith(("#", "//")):
-            return ""
-        found = _DIRECTIVE.match(line)
-        if found and found[1] != leaderboard:
+    header = takewhile(lambda line: line.startswith(("#", "//")), lines)
+    for found in filter(None, map(_DIRECTIVE.match, header)):
+        if found[1] != leaderboard:
             return f"its header says leaderboard {found[1]}, it is for {leaderboard}"
     return ""

@@ -88,11 +88,8 @@ def polled(found: Json) -> Answer | None:
             secret_failed |= not run.get("passed")
             continue
         score = _number(run.get("score"))
-        runs[str(run.get("mode"))] = Run(
-            bool(run.get("passed")),
-            result=_dict(run.get("result")),
-            score_us=score * _US_PER_S if score else None,
-        )
+        score_us = score * _US_PER_S if score else None
+        runs[str(run.get("mode"))] = Run(bool(run.get("passed")), result=_dict(run.get("result")), score_us=score_us)
     fault = str(job.get("error") or "")[:500] if status != "succeeded" else ""
     evidence = {"submission": found.get("id"), "job": status} if status else {"submission": found.get("id")}
     return Answer(runs, secret_failed, fault, status == "hacked", status == "timed_out", evidence)
@@ -108,11 +105,6 @@ def judged(answer: Answer, modes: Iterable[str]) -> tuple[Verdict, str, Json]:
             break
         if not run.passed:
             return _failed(mode, run)
-    return _around(answer, modes)
-
-
-def _around(answer: Answer, modes: Iterable[str]) -> tuple[Verdict, str, Json]:
-    """What is said beside the public runs, none of which failed."""
     if answer.timed_out:
         return Verdict.TIMEOUT, answer.fault or "the service's time was over", {}
     if answer.secret_failed:
@@ -139,8 +131,7 @@ def timings(run: Run, problem: Problem) -> tuple[Timing, ...] | str:
         mean = _number(run.result.get(f"benchmark.{number}.mean"))
         if mean is None or mean <= 0:
             return f"the service's time of {case.name} is no positive number"
-        best = _number(run.result.get(f"benchmark.{number}.best"))
-        worst = _number(run.result.get(f"benchmark.{number}.worst"))
+        best, worst = (_number(run.result.get(f"benchmark.{number}.{name}")) for name in ("best", "worst"))
         seen = [value / _NS_PER_US for value in (best, mean, worst) if value and value > 0]
         made.append(Timing(case.name, round(mean / _NS_PER_US, 6), tuple(seen)))
     return tuple(made)
@@ -156,7 +147,7 @@ def _run(found: Json) -> Run:
     run, built = _dict(found.get("run")), _dict(found.get("compilation"))
     log = None
     if built and not built.get("success"):
-        log = "\n".join(filter(None, (str(built.get("stderr") or ""), str(built.get("stdout") or "")))) or "no words"
+        log = "\n".join(str(built[name]) for name in ("stderr", "stdout") if built.get(name)) or "no words"
     code = run.get("exit_code")
     return Run(
         bool(run.get("passed")) and log is None,

@@ -20,7 +20,7 @@ from ksflow.errors import ConfigError, KsflowError, StageError, boundary
 from ksflow.hardware.target import default_target, detect, fits, single_gpu_environment, visible_gpus
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.records import Evaluation, Evidence, Target, Verdict
+from ksflow.records import Evaluation, Target, Verdict
 from ksflow.remote import job_locks, worker_payload
 from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, read, write
 
@@ -79,7 +79,7 @@ class Worker:
         self._said: set[str] = set()
         self._refused: dict[str, _Refusal] = {}
         self._answers: dict[str, int] = {}
-        self._judge: tuple[Target, LocalJudge] | None = None
+        self._judge: LocalJudge | None = None
 
     def run(self, references: Path) -> int:
         """Until told to stop; the exit code. `references`: a private folder for what problems bring."""
@@ -109,11 +109,9 @@ class Worker:
     def _one(self, references: Path) -> bool:
         """Judge the oldest job that is free; whether there was one."""
         for name in self._waiting():
-            job = self._readable(name)
-            if job is None or not self._suits(name, job):
-                continue
-            claim = self._locks.take(name)
-            if claim is None:
+            job = self._suitable(name)
+            claim = self._locks.take(name) if job else None
+            if job is None or claim is None:
                 continue
             self._heartbeat.files = (self._sign, claim[-1])
             try:
@@ -139,31 +137,27 @@ class Worker:
         with contextlib.suppress(FileNotFoundError):
             if result.stat().st_mtime_ns == self._answers.get(name):
                 return False
-        try:
-            answered = self.spool.result(name) is not None
-        except InvalidFile:
-            answered = False
-        if answered:
-            with contextlib.suppress(FileNotFoundError):
-                self._answers[name] = result.stat().st_mtime_ns
-        return not answered and (self.spool.jobs / f"{name}.json").exists()
+        with contextlib.suppress(InvalidFile):
+            if self.spool.result(name):
+                with contextlib.suppress(FileNotFoundError):
+                    self._answers[name] = result.stat().st_mtime_ns
+                return False
+        return (self.spool.jobs / f"{name}.json").exists()
 
-    def _readable(self, name: str) -> Job | None:
+    def _suitable(self, name: str) -> Job | None:
+        """A job that this worker can judge; None for any other, with the reason told once."""
         try:
-            return self.spool.job(name)
+            job = self.spool.job(name)
         except InvalidFile as error:
             self._refuse(name, f"job {name} is left alone: {error}")
             return None
-
-    def _suits(self, name: str, job: Job) -> bool:
-        """Whether this worker can judge it; if not, it says why, once."""
-        if self.options.target not in ("", job.target.name):
-            return False
+        if job is None or self.options.target not in ("", job.target.name):
+            return None
         if job.judge != f"local-{VERSION}":
             self._refuse(name, f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one")
         elif not fits(job.target, self.here):
             self._refuse(name, f"jobs want a {_words(job.target)}; this is a {_words(self.here)}")
-        return not self._refuses(name)
+        return None if self._refuses(name) else job
 
     def _answered(self, name: str, job: Job, references: Path) -> bool:
         started = time.monotonic()
@@ -202,26 +196,21 @@ class Worker:
 
     def _answer(self, name: str, evaluation: Evaluation, took: float) -> None:
         worker = {"host": self._me["host"], "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
-        more = {**evaluation.evidence.more, "worker": worker}
         try:
-            self.spool.answer(name, evaluation.with_evidence(more=more))
+            self.spool.answer(name, evaluation.with_evidence(more={**evaluation.evidence.more, "worker": worker}))
         except ValueError as error:
-            reason = f"the verdict cannot be written: {error}"
-            harness = Evaluation(
-                Verdict.HARNESS, reason, evidence=Evidence(more={"worker": worker}), judge=evaluation.judge
-            )
-            self.spool.answer(name, harness)
+            harness = Evaluation(Verdict.HARNESS, f"the verdict cannot be written: {error}", judge=evaluation.judge)
+            self.spool.answer(name, harness.with_evidence(more={"worker": worker}))
 
     def _judge_for(self, wanted: Target) -> LocalJudge:
         """A judge of that target, kept while jobs want the same. ConfigError."""
         target = wanted
         if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
-            march = None if wanted.march == "native" else wanted.march
-            target = detect(wanted.name, march, wanted.environment)
-        if self._judge is None or self._judge[0] != target:
+            target = detect(wanted.name, None if wanted.march == "native" else wanted.march, wanted.environment)
+        if self._judge is None or self._judge.target != target:
             self._end_judge()
-            self._judge = target, LocalJudge(target)
-        return self._judge[1]
+            self._judge = LocalJudge(target)
+        return self._judge
 
     def _refuses(self, name: str) -> bool:
         """Whether a job is left alone, for ever or for now."""
@@ -257,7 +246,7 @@ class Worker:
 
     def _end_judge(self) -> None:
         if self._judge:
-            self._judge[1].close()
+            self._judge.close()
         self._judge = None
 
 

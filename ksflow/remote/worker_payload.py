@@ -4,25 +4,17 @@ import hashlib
 import json
 from pathlib import Path
 
+from ksflow import home
 from ksflow.home import PACKAGE, shipped
-from ksflow.remote.job_store import read, write, write_bytes
+from ksflow.remote.job_store import read, write
 
 FOLDER = "worker"
 _MANIFEST = "manifest.json"
 _COMMAND = ("cli/__init__.py", "cli/usage.py")
 """What `python -m ksflow` itself imports, before it knows that the command is `worker`."""
 _ROOMS = (
-    "records",
-    "hardware",
-    "processes",
-    "source",
-    "problem",
-    "formats",
-    "sandbox",
-    "compilers",
-    "profiling",
-    "judge",
-    "remote",
+    *("records", "hardware", "processes", "source", "problem", "formats"),
+    *("sandbox", "compilers", "profiling", "judge", "remote"),
 )
 
 
@@ -36,7 +28,7 @@ def refresh(root: Path) -> None:
         path = folder / name
         if known.get(name) != listed[name] or not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_bytes(path, data)
+            home.write(path, data, durable=True)
     for name in known.keys() - listed.keys():
         if (path := (folder / name).resolve()).is_relative_to(folder.resolve()):
             path.unlink(missing_ok=True)
