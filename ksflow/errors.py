@@ -16,6 +16,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -75,6 +76,12 @@ def suggest(word: str, valid: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, names, 1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}valid: {', '.join(names) or 'none'}"
+
+
+def need_package(who: str, package: str, module: str, extra: str) -> None:
+    """ConfigError where a module cannot be imported; nothing is imported."""
+    if find_spec(module) is None:
+        raise ConfigError(f"{who} needs the {package} package: pip install 'ksflow[{extra}]'")
 
 
 def place(error: BaseException) -> str:

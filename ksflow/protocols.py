@@ -5,10 +5,11 @@ change what it is given, and is called again after a crash with the same values.
 `StageError`, which costs a trial and never the run.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from ksflow.records import (
@@ -97,6 +98,45 @@ class Explainer(Protocol):
 
     def __call__(self, problem: Problem, trial: Trial, step: Step, facts: Explanation) -> Explanation:
         """The facts, and what it has to say beside them; it changes none. `step`: how the trial came about."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run, as a tracker is told of it."""
+
+    problem: str
+    run: str
+    identity: str
+    """Sixteen letters and digits that no other run has, and that it keeps when it goes on."""
+    group: str
+    """The sweep or suite that it belongs to; empty where there is none."""
+    parameters: Mapping[str, str]
+    """The configuration, flat, without keys and passwords."""
+
+
+@dataclass(frozen=True)
+class TrackedTrial:
+    """A trial with its verdict, as a tracker is told of it."""
+
+    step: int
+    """Its number: that of trial 00052 is 52. They come in any order."""
+    verdict: str
+    metrics: Mapping[str, float]
+    """`accepted` (0 or 1), and where they are known `score_us`, `best_us` (the best so far), `speedup_over_incumbent`,
+    `speedup_over_baseline`, `usd`, `tokens`, `minutes`."""
+
+
+class Tracker(Protocol):
+    """Shows a run somewhere else. All of it is called by one thread; what it raises switches it off for this run."""
+
+    def start(self, run: TrackedRun) -> Collection[int]:
+        """Open the run, or go on with the one of that identity; the steps that it has already, which are not told."""
+
+    def log(self, trial: TrackedTrial) -> None:
+        """Take in one trial."""
+
+    def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
+        """The run has ended: its figures, and the files that are worth keeping. Not called where it was abandoned."""
 
 
 class Answerer(Protocol):

@@ -292,8 +292,8 @@ def _process(command: list[str], out: IO[bytes]) -> "subprocess.Popen[bytes]":
 
 
 def _kept(words: Iterable[Any]) -> list[Any]:
-    """The words that must stay the same: budgets may change."""
-    return [word for word in words if not str(word).startswith("loop.")]
+    """The words that must stay the same: budgets may change, and who is told."""
+    return [word for word in words if not str(word).startswith(("loop.", "tracker=", "tracker."))]
 
 
 def _judged(member: Member) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import dataset, evaluation, log, report
+from ksflow import dataset, evaluation, home, log, report
 from ksflow.cli import digest, doctor, explain, knowledge, probe, skill, suite, verify
 from ksflow.cli import report as pages
 from ksflow.cli.warm_start import WarmStart, warm_start
@@ -24,9 +24,10 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.optimize import optimize
 from ksflow.problem.loader import kernel_file
-from ksflow.protocols import Evaluator
-from ksflow.records import Population, Problem, Seed, Trial
+from ksflow.protocols import Evaluator, TrackedRun, Tracker
+from ksflow.records import Json, Population, Problem, Seed, Trial
 from ksflow.report import briefing, headline, scores
+from ksflow.report.page import as_markdown, run_facts
 from ksflow.session.schedule import Outcome
 from ksflow.session.session import Session
 from ksflow.session.startup import no_other, place
@@ -62,6 +63,7 @@ def search(cfg: DictConfig) -> Outcome:
     if hasattr(evaluate, "start"):
         evaluate.start()
     problem: Problem = compose.build(cfg.problem)
+    tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
     recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=compose.run_name(cfg))
     try:
@@ -84,13 +86,22 @@ def search(cfg: DictConfig) -> Outcome:
             ),
         )
         show = report.Display(console)
-        session = Session(compose.build(cfg.loop), lab, show, recorded, compose.models(cfg))
+        tracking = _tracking(tracker, cfg, lab, console)
+
+        def tell(what: str, trial: Trial | None, session: Session) -> None:
+            show(what, trial, session)
+            if tracking:
+                tracking(what, trial, session)
+
+        session = Session(compose.build(cfg.loop), lab, tell, recorded, compose.models(cfg))
         with session.interruptible():
             with show:
                 settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
                 outcome = session.run((*_seeds(cfg, problem), *start.seeds), settings)
             _finish(cfg, console, outcome, lab)
-            _summarise(folder, outcome, lab)
+            summary = _summarise(folder, outcome, lab)
+        if tracking:
+            _finish_tracking(tracking, folder, outcome, lab, summary)
         if session.interrupted:
             compose.end_sweep()
     finally:
@@ -98,13 +109,45 @@ def search(cfg: DictConfig) -> Outcome:
     return outcome
 
 
-def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> None:
+def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> Json:
     """What a sweep or a suite reads of a run that has ended."""
     summary = {
         **report.summary(outcome, lab.problem, lab.lineage),
         "figures": scores.figures(outcome.population, lab.problem),
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Console) -> report.Tracking | None:
+    """What tells the tracker of the run; None where there is no tracker."""
+    if tracker is None:
+        return None
+    known = report.plain_parameters(compose.parameters(cfg), lab.transcript.redact)
+    group = compose.sweep_name()
+
+    def describe() -> TrackedRun:
+        return TrackedRun(lab.problem.name, lab.lineage.run, lab.lineage.identity, group, known)
+
+    def warn(text: str) -> None:
+        console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+    return report.Tracking(tracker, describe, warn)
+
+
+def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, lab: Lab, summary: Json) -> None:
+    """Hand over the run's figures, its page as Markdown, and the winner's files."""
+    page = folder / "report.md"
+    home.write(page, as_markdown(run_facts(lab.lineage, lab.problem)))
+    best = _best_folder(lab.lineage)
+    files = [folder / "summary.json", page, *sorted(file for file in best.iterdir() if file.is_file())]
+    figures = {name: str(value) for name, value in summary.items() if isinstance(value, str | int | float)}
+    tracking.finish(outcome.population, figures, files, folder / "trials.csv")
+
+
+def _best_folder(lineage: Lineage) -> Path:
+    """Where the winner is written as files."""
+    return lineage.store.path.parent / "best" / lineage.problem / lineage.run
 
 
 def _seeds(cfg: DictConfig, problem: Problem) -> tuple[Seed, ...]:
@@ -126,7 +169,7 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
     problem, lineage = lab.problem, lab.lineage
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
     lineage.store.point_head(lineage.branch_of(outcome.best.id))
-    folder = lineage.store.path.parent / "best" / problem.name / lineage.run
+    folder = _best_folder(lineage)
     commit = lineage.commit_of(outcome.best.id)
     target = compose.build(cfg.target)
     module = write_best(folder, problem, target, outcome.best, commit)

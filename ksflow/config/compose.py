@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ _RUNS = ("run", "recorded.run", "inherit")
 _SHOWING = ("--cfg", "-c", "--info", "-i")
 PLAIN = re.compile(r"[^\w.=,+-]+")
 """What a name among files and branches has no place for."""
+_SECRET_NAME = re.compile(r"(\b|_)(key|token|secret|password|credentials?|headers?|authorization)\b", re.IGNORECASE)
 _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 
 
@@ -183,6 +184,38 @@ def settings(cfg: DictConfig, place: str = "") -> str:
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
     words = [word for word in given if word]
     return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
+
+
+def parameters(cfg: DictConfig) -> dict[str, str]:
+    """The configuration, flat: the options of its groups, and every value. What is a secret's by its name is left out.
+
+    A value that another key or the environment gives is the reference to it.
+    """
+    chosen = HydraConfig.get().runtime.choices
+    found = {
+        name.replace("@", "."): str(option)
+        for name, option in chosen.items()
+        if "hydra" not in name and option is not None
+    }
+    found |= dict(_flat(OmegaConf.to_container(cfg, resolve=False), ""))
+    return {name: text for name, text in found.items() if text and not _SECRET_NAME.search(name)}
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if not (str(key).startswith("_") and str(key).endswith("_")):
+                yield from _flat(one, f"{name}.{key}" if name else str(key))
+    elif value is not None:
+        yield name, str(value)
+
+
+def sweep_name() -> str:
+    """The sweep or suite that this run is one of; empty where there is none."""
+    folder = job_folder().parent
+    if HydraConfig.get().mode is RunMode.MULTIRUN:
+        return Path(HydraConfig.get().sweep.dir).name
+    return folder.name if folder.parent.name == "suites" else ""
 
 
 def job_folder() -> Path:

@@ -259,6 +259,15 @@ class Lineage:
 
     @property
     @_locked
+    def identity(self) -> str:
+        """Sixteen letters and digits that no other run has: of the commit of its first session. LineageError."""
+        head = self.store.ref(f"{self._side}sessions")
+        if head is None:
+            raise LineageError(f"{self.problem}/{self.run} has no session yet: it has no identity before one is opened")
+        return self.store.since(head)[-1][:16]
+
+    @property
+    @_locked
     def digested(self) -> int:
         """From how many trials the notes were learnt."""
         head = self.store.ref(f"{self._side}notes")

@@ -3,14 +3,17 @@
 from ksflow.report import explanation
 from ksflow.report.progress import Display
 from ksflow.report.tables import read_summaries, show_calibration, show_outcome, show_spending, show_sweep, summary
+from ksflow.report.tracking import Tracking, plain_parameters
 from ksflow.report.tree import show_tree, show_trial
 from ksflow.report.words import console, known_baselines
 
 __all__ = [
     "Display",
+    "Tracking",
     "console",
     "explanation",
     "known_baselines",
+    "plain_parameters",
     "read_summaries",
     "show_calibration",
     "show_outcome",

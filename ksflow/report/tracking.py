@@ -1,0 +1,144 @@
+"""A run in somebody else's tracker: MLflow, Weights & Biases, TensorBoard, one of your own.
+
+A tracker is told on a thread of its own, which looks at what the lineage knows and tells of whatever the tracker does
+not have yet. So a slow one holds nobody up, one that was killed or switched on late catches up, and nothing is told
+twice. One that raises or hangs is left alone from then on.
+"""
+
+import csv
+import re
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ksflow.errors import keep_traceback, place
+from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
+from ksflow.records import Population, Trial, Verdict
+from ksflow.report import headline
+from ksflow.session.scheduler import Job
+from ksflow.session.session import Session
+
+_AT_THE_END_S = 30.0
+_SOON_S = 1.0
+_WHY = 200
+_PASSWORD = re.compile(r"(?<=//)[^/\s@]+@")
+
+
+class Tracking:
+    """Tells a tracker of a run. `describe` gives the run once its session is open; `warn` is told of what went wrong.
+
+    patience_s: how long the end of a run waits for a tracker that has not taken in everything.
+    """
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        describe: Callable[[], TrackedRun],
+        warn: Callable[[str], None],
+        patience_s: float = _AT_THE_END_S,
+    ) -> None:
+        self._tracker, self._describe, self._warn, self._patience_s = tracker, describe, warn, patience_s
+        self._name = type(tracker).__name__
+        self._changed = threading.Condition()
+        self._newest: Population | None = None
+        self._baselines: tuple[Trial, ...] = ()
+        self._end: tuple[Mapping[str, str], Sequence[Path], Path] | None = None
+        self._job: Job | None = None
+
+    def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
+        """Something has happened in the run. Returns at once."""
+        with self._changed:
+            self._newest, self._baselines = session.known, session.baselines
+            self._changed.notify()
+            if self._job is None:
+                run = self._describe()
+                self._job = Job(lambda: self._tell(run), self._over)
+
+    def finish(self, population: Population, summary: Mapping[str, str], files: Sequence[Path], table: Path) -> None:
+        """The run has ended. Waits a bounded time until the tracker has it all; Ctrl-C ends the waiting.
+
+        table: where the trials are written as CSV, which is another file for the tracker.
+        """
+        job = self._job
+        if job is None or job.error:
+            return
+        with self._changed:
+            self._newest, self._end = population, (summary, files, table)
+            self._changed.notify()
+        try:
+            if self._wait(job, min(_SOON_S, self._patience_s)):
+                return
+            left = f"{self._patience_s:.0f} s at most; Ctrl-C goes without it"
+            self._warn(f"waiting for the tracker {self._name} to take everything in ({left})")
+            if not self._wait(job, self._patience_s):
+                self._warn(f"the tracker {self._name} did not end in time; it is told the rest when the run goes on")
+        except KeyboardInterrupt:
+            self._warn(f"the tracker {self._name} was left alone; it is told the rest when the run goes on")
+
+    def _wait(self, job: Job, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while not job.over and time.monotonic() < until:
+            time.sleep(0.02)
+        return job.over
+
+    def _tell(self, run: TrackedRun) -> None:
+        told = set(self._tracker.start(run))
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None)
+                population, self._newest, end = self._newest, None, self._end
+            assert population is not None
+            for row in _rows(population, self._baselines, told):
+                self._tracker.log(row)
+                told.add(row.step)
+            if end:
+                summary, files, table = end
+                _write(table, list(_rows(population, self._baselines, set())))
+                self._tracker.finish(summary, [*files, table])
+                return
+
+    def _over(self, job: Job) -> None:
+        if job.error:
+            keep_traceback(job.error, "tracker")
+            said = " ".join(f"{type(job.error).__name__}: {job.error}".split())
+            why = textwrap.shorten(_PASSWORD.sub("", said), _WHY, placeholder=" ...")
+            self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
+
+
+def plain_parameters(parameters: Mapping[str, str], redact: Callable[[str], str]) -> dict[str, str]:
+    """A configuration as a tracker gets it: no secret of the environment, no password in an address."""
+    return {name: _PASSWORD.sub("", redact(value)) for name, value in parameters.items()}
+
+
+def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:
+    """The judged trials and those without a kernel, but for some steps. A verdict that says nothing is left out."""
+    for trial, best in zip(population.trials, population.best_so_far, strict=True):
+        found = trial.evaluation
+        harness = found is not None and found.verdict is Verdict.HARNESS
+        if trial.id.isdigit() and int(trial.id) not in but and not harness:
+            yield TrackedTrial(int(trial.id), trial.verdict, _metrics(trial, best, baselines))
+
+
+def _metrics(trial: Trial, best: Trial | None, baselines: tuple[Trial, ...]) -> dict[str, float]:
+    row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
+    known = {
+        "accepted": float(trial.score_us is not None),
+        "score_us": trial.score_us,
+        "best_us": best.score_us if best else None,
+        "speedup_over_incumbent": row.speedup if row else None,
+        "speedup_over_baseline": headline.speedup(trial, baselines),
+        "usd": trial.cost.usd,
+        "tokens": float(trial.cost.tokens),
+        "minutes": trial.wall_s / 60,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _write(path: Path, rows: Sequence[TrackedTrial]) -> None:
+    names = sorted({name for row in rows for name in row.metrics})
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["trial", "verdict", *names])
+        table.writerows([row.step, row.verdict, *(row.metrics.get(name, "") for name in names)] for row in rows)

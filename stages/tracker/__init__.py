@@ -1,0 +1,1 @@
+"""Telling somebody else of a run."""

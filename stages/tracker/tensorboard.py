@@ -1,0 +1,66 @@
+"""TensorBoard: event files, a folder for each run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ksflow.errors import need_package
+from ksflow.protocols import TrackedRun, TrackedTrial
+
+_TEXTS = (".md", ".csv", ".json", ".cpp", ".cu", ".hip", ".py")
+_LONGEST = 100_000
+"""Characters of a text."""
+
+
+class TensorBoard:
+    """Writes for TensorBoard. folder: the `--logdir`; runs are below it, in `problem/run`, or `sweep/problem/run`."""
+
+    def __init__(self, folder: str = "runs/tensorboard") -> None:
+        need_package("tracker=tensorboard", "tensorboard", "tensorboard", "tensorboard")
+        self._folder = Path(folder)
+
+    def start(self, run: TrackedRun) -> set[int]:
+        """Open the folder of the run; the trials that are in it. Raises OSError where it cannot be written."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        mark = f"{run.identity}.ksflow"
+        place = next((file.parent for file in self._folder.glob(f"**/{mark}")), None)
+        place = place or _free(self._folder / run.group / run.problem / run.run, run.identity)
+        told = _steps(place)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / mark).touch()
+        self._writer = SummaryWriter(str(place))
+        rows = "\n".join(f"| {key} | {value} |" for key, value in run.parameters.items())
+        self._writer.add_text("configuration", f"| key | value |\n|---|---|\n{rows}", max(told, default=0))
+        self._writer.flush()
+        return told
+
+    def log(self, trial: TrackedTrial) -> None:
+        """One trial: a scalar for each metric at its number, and its verdict as text."""
+        for name, value in trial.metrics.items():
+            self._writer.add_scalar(name, value, trial.step)
+        self._writer.add_text("verdict", trial.verdict, trial.step)
+        self._writer.flush()
+
+    def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:
+        """The summary and the files as texts."""
+        rows = "\n".join(f"| {key} | {value} |" for key, value in summary.items())
+        self._writer.add_text("summary", f"| figure | value |\n|---|---|\n{rows}")
+        for file in files:
+            if file.suffix in _TEXTS:
+                self._writer.add_text(f"files/{file.name}", f"```\n{file.read_text()[:_LONGEST]}\n```")
+        self._writer.close()
+
+
+def _free(place: Path, identity: str) -> Path:
+    """The folder, or one beside it where it is another run's: of a lineage that is gone, say."""
+    return place.with_name(f"{place.name}-{identity[:6]}") if any(place.glob("*.ksflow")) else place
+
+
+def _steps(place: Path) -> set[int]:
+    """The trials that a folder's event files have."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    if not place.is_dir():
+        return set()
+    events = EventAccumulator(str(place), size_guidance={"scalars": 0, "tensors": 1}).Reload()
+    return {event.step for event in events.Scalars("accepted")} if "accepted" in events.Tags()["scalars"] else set()
