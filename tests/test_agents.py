@@ -145,13 +145,13 @@ def test_it_sees_its_folder_and_neither_other_files_nor_other_keys(
         ls {private} && echo SAW-LINEAGE
         cat /proc/$PPID/environ && echo SAW-PARENT
         cat {Path(__file__)} && echo SAW-CODE
-        ls ~/ && echo SAW-HOME
+        ls {Path.home()}/.* && echo SAW-HOME
         kill -0 {os.getpid()} && echo CAN-SIGNAL
         echo x > {tmp_path}/outside && echo WROTE
         env
         cat base/kernel.cpp && echo SAW-BASE""",
     )
-    for word in ("SAW-LINEAGE", "SAW-PARENT", "SAW-CODE", "SAW-HOME", "CAN-SIGNAL", "WROTE", "a-secret-of"):
+    for word in ("SAW-LINEAGE", "SAW-PARENT", "SAW-CODE", "SAW-HOME", "CAN-SIGNAL", "a-secret-of"):
         assert word not in found["report"]
     assert "SAW-BASE" in found["report"]
     assert not (tmp_path / "outside").exists()

@@ -7,6 +7,7 @@ the judge about the kernel as it is, a bounded number of times; what the judge s
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -17,9 +18,10 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.home import PACKAGE
@@ -30,39 +32,36 @@ from ksflow.lm.render import analysis
 from ksflow.lm.sections import COMPLETED
 from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population, Trial
+from ksflow.sandbox import agent as keeping
 from ksflow.sandbox import landlock
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc/ssl", "/etc/ca-certificates")
-_NAMES = ("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/localtime")
-_MORE = (
+_NAMES = (
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
     "/etc/alternatives",
     "/etc/ld.so.cache",
-    "/run/systemd/resolve",
-    "/proc/self",
-    "/proc/meminfo",
-    "/proc/cpuinfo",
 )
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/tty")
-_ENVIRONMENT = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "TERM",
-    "TZ",
-    "HTTPS_PROXY",
-    "HTTP_PROXY",
-    "NO_PROXY",
-    "SSL_CERT_FILE",
-)
+_MORE = ("/run/systemd/resolve/stub-resolv.conf", "/proc/meminfo", "/proc/cpuinfo")
+_ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TERM", "TZ", "SSL_CERT_FILE", "NO_PROXY", "no_proxy")
+_ADDRESSES = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
+_PORTS = (53, 80, 443)
+_HOME = ".home"
+_LONGEST_SETTING = 256 << 10
 _LONGEST_OUTPUT = 8 << 20
 _LONGEST_FILE = 1 << 20
 _LONGEST_ANSWER = 20_000
 """Characters of an agent's last words."""
+_MOST_USD = 10_000.0
+"""What one call of an agent can have cost; more is nonsense."""
 _LOOK_S = 0.05
+_QUESTIONS = 1_000
+"""That are looked at at a time."""
 _CHECK = """#!/bin/sh
 # Asks the judge about the kernel as it is in this folder, and prints the verdict. At most {checks} times.
 name=".checks/$$-$(date +%s%N)"
@@ -91,8 +90,11 @@ class Agent:
     """An engine that starts a program for each question, with the prompt on its stdin.
 
     command: the program and its arguments. envelope: how its output is read: `claude`, `codex`, `gemini`, or `text`.
-    environment: variables that it sees, its key among them. writable, readable: its own settings. checks: how often it
-    may ask the judge. minutes: how long it may take. box: whether it is held; false trusts it with this whole account.
+    environment: variables that it sees, its key among them. settings: its own files, of which it gets copies in a home
+    of its own. credentials: such files that it renews, and whose copy replaces them then. readable: where it is
+    installed. ports: what it may connect to over TCP, beside those that the addresses in its environment name; null is
+    any. checks: how often it may ask the judge. minutes: how long it may take. box: whether it is held; false trusts
+    it with this whole account.
     """
 
     def __init__(  # noqa: PLR0913 - a setting each
@@ -100,8 +102,10 @@ class Agent:
         command: Sequence[str],
         envelope: str = "text",
         environment: Sequence[str] = (),
-        writable: Sequence[str] = (),
+        settings: Sequence[str] = (),
+        credentials: Sequence[str] = (),
         readable: Sequence[str] = (),
+        ports: Sequence[int] | None = _PORTS,
         checks: int = 3,
         minutes: float = 20.0,
         box: bool = True,
@@ -113,8 +117,8 @@ class Agent:
         if box and not landlock.version():
             raise ConfigError("this kernel has no Landlock, which holds agents (Linux 5.13); agent.box=false trusts it")
         self.command, self.envelope, self.environment = list(command), envelope, tuple(environment)
-        self.writable = [str(Path(path).expanduser()) for path in writable]
-        self.readable = [str(Path(path).expanduser()) for path in readable]
+        self.settings, self.credentials, self.readable = tuple(settings), tuple(credentials), tuple(readable)
+        self.ports = None if ports is None else tuple(ports)
         self.checks, self.minutes, self.box = checks, minutes, box
         self._costs: dict[str, tuple[float, str]] = {}
 
@@ -154,9 +158,14 @@ class _Run:
         self.agent, self.folder, self.work = agent, folder, work
         self.said: list[str] = []
         """What the judge said, check by check."""
+        self._failed = ""
+        """Why it left no answer, where it was paid all the same."""
         (folder / "TASK.md").write_text(prompt)
         (folder / ".checks").mkdir()
         (folder / ".tmp").mkdir()
+        (folder / _HOME).mkdir()
+        _copied(agent.settings, folder / _HOME)
+        self._credentials = _copied(agent.credentials, folder / _HOME)
         if work:
             for name, text in {**work.files, **work.kernel.files}.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -168,19 +177,26 @@ class _Run:
 
     def finish(self) -> Usage:
         """Run it to its end. Raises StageError where it could not be run, or told of an error and left no answer."""
+        program = shutil.which(self.agent.command[0])
+        if program is None:
+            raise ConfigError(f"the agent's program {self.agent.command[0]} is not on PATH: install it")
+        names = (*_ENVIRONMENT, *_ADDRESSES, *self.agent.environment)
+        seen = {name: os.environ[name] for name in names if name in os.environ}
+        readable = [*_SYSTEM, *_NAMES, *_MORE, *_installed(program), *map(os.path.expanduser, self.agent.readable)]
         order = {
-            "command": self.agent.command,
-            "readable": [*_SYSTEM, *_NAMES, *_MORE, *self.agent.readable],
-            "writable": [str(self.folder), *_DEVICES, *self.agent.writable],
+            "command": [os.path.abspath(program), *self.agent.command[1:]],
+            "folder": str(self.folder),
+            "readable": readable,
+            "ports": None if self.agent.ports is None else [*self.agent.ports, *_ports(seen)],
             "limit_s": self.agent.minutes * 60,
+            "held": self.agent.box,
         }
         keeper = [sys.executable, "-P", "-m", "ksflow.sandbox.agent", json.dumps(order)]
-        seen = {name: os.environ[name] for name in (*_ENVIRONMENT, *self.agent.environment) if name in os.environ}
+        if self.agent.box:
+            seen["HOME"] = str(self.folder / _HOME)
+        else:
+            seen = dict(os.environ)
         seen |= {"TMPDIR": str(self.folder / ".tmp"), "PYTHONPATH": str(PACKAGE.parent)}
-        if not self.agent.box:
-            keeper = self.agent.command
-        if shutil.which(self.agent.command[0]) is None:
-            raise ConfigError(f"the agent's program {self.agent.command[0]} is not on PATH: install it")
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as asked:
             asked.write(self._order().encode("utf-8", "replace"))
             asked.seek(0)
@@ -193,14 +209,34 @@ class _Run:
             finally:
                 process.terminate()
                 process.wait()
-            status = process.returncode
-            said = _ENVELOPES[self.agent.envelope](_tail(out))
-            trouble = said.error or _tail(err)[-500:].strip()
-        stage = call_context().stage
-        if status == 124:
-            raise StageError(stage, f"the agent did not end within {self.agent.minutes:g} minutes")
-        if status and not said.text and not self._changed():
-            raise StageError(stage, f"the agent ended with {status} and no answer: {' '.join(trouble.split())[-300:]}")
+            said = self._told(_tail(out), _tail(err))
+        if self.agent.box:
+            _renew(self._credentials, self.folder / _HOME)
+        return self._outcome(process.returncode, said)
+
+    def _told(self, output: str, errors: str) -> Usage:
+        """What it printed; where it has no answer, what it told of that, which some print beside the output."""
+        read = _ENVELOPES[self.agent.envelope]
+        said = read(output)
+        if not output.strip() and self.agent.envelope != "text":
+            said = replace(read(errors), text="")
+        return replace(said, text=_clean(said.text), error=_clean(said.error or errors[-500:]))
+
+    def _outcome(self, status: int, said: Usage) -> Usage:
+        """What is kept of it: an answer, or why there is none where it was paid for; else StageError."""
+        trouble = " ".join(said.error.split())[-300:]
+        ended = {
+            keeping.TIMED_OUT: f"the agent did not end within {self.agent.minutes:g} minutes",
+            keeping.TOO_LARGE: f"the agent's folder was over {keeping.FOLDER_MB} MB or {keeping.FOLDER_FILES} files",
+        }.get(status, f"the agent ended with {status} and no answer: {trouble}" if status else "")
+        stopped = status in (keeping.TIMED_OUT, keeping.TOO_LARGE)
+        if not ended or (said.text and not stopped):
+            return said
+        if self._changed():
+            return replace(said, text=f"{said.text}\n\n({ended})".strip())
+        if not any(said.tokens or ()) and not said.usd and not self.said:
+            raise StageError(call_context().stage, ended)
+        self._failed = ended
         return said
 
     def close(self) -> None:
@@ -213,14 +249,16 @@ class _Run:
 
         Where it left no kernel, why: that is no answer, but was paid for, so it goes on record.
         """
-        if self.work is None:
-            return said.text
         words = said.text.strip()[:_LONGEST_ANSWER] or "(the agent said nothing)"
         checks = "\n\n".join(self.said) or "(the judge was not asked)"
+        if self._failed:
+            return "\n\n".join([self._failed, words, *self.said])
+        if self.work is None:
+            return words
         try:
             code = self._read(next(iter(self.work.kernel.files)))
         except StageError as error:
-            return f"{error.reason}\n\n{words}"
+            return "\n\n".join([error.reason, words, *self.said])
         sections = {"report": words, "checks": checks, "code": code}
         plain = {name: text.replace("[[ ##", "[ [ ##") if name != "code" else text for name, text in sections.items()}
         return "\n".join([*(f"[[ ## {name} ## ]]\n{text}" for name, text in plain.items()), COMPLETED])
@@ -234,12 +272,14 @@ class _Run:
 
     def _answer_checks(self) -> None:
         """Ask the judge for each new question in the folder, and put its answer beside it."""
-        for name in sorted(os.listdir(self._checks))[:100]:
-            stem, _, kind = name.rpartition(".")
-            if kind != "ask":
-                continue
-            with contextlib.suppress(OSError):
+        with os.scandir(self._checks) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _QUESTIONS) if entry.name.endswith(".ask")]
+        for name in sorted(names):
+            stem = name.removesuffix(".ask")
+            try:
                 os.unlink(name, dir_fd=self._checks)
+            except OSError:  # no file, or gone
+                continue
             text = self._checked()
             with contextlib.suppress(OSError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -285,7 +325,10 @@ class _Run:
                 raise StageError(
                     stage, f"what the agent left as {name} is no plain file of at most {_LONGEST_FILE} bytes"
                 )
-            return os.pread(fd, _LONGEST_FILE, 0).decode("utf-8", "replace")
+            text = os.pread(fd, _LONGEST_FILE, 0).decode("utf-8", "replace")
+            if "\0" in text:
+                raise StageError(stage, f"what the agent left as {name} is no text")
+            return text
         finally:
             os.close(fd)
 
@@ -295,14 +338,16 @@ def agent_model(  # noqa: PLR0913 - a setting each
     command: Sequence[str],
     envelope: str = "text",
     environment: Sequence[str] = (),
-    writable: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    credentials: Sequence[str] = (),
     readable: Sequence[str] = (),
+    ports: Sequence[int] | None = _PORTS,
     checks: int = 3,
     minutes: float = 20.0,
     box: bool = True,
 ) -> Model:
     """A model whose answers a coding agent gives. `name` is what the records call it; the rest: see `Agent`."""
-    engine = Agent(command, envelope, environment, writable, readable, checks, minutes, box)
+    engine = Agent(command, envelope, environment, settings, credentials, readable, ports, checks, minutes, box)
     return Model(name, engine=engine, deadline_s=None, retries=0)
 
 
@@ -319,13 +364,83 @@ def _tail(file: Any) -> str:
     return str(file.read(_LONGEST_OUTPUT).decode("utf-8", "replace"))
 
 
+# -- its home and what it may reach --------------------------------------------------------------
+
+
+def _copied(names: Sequence[str], home: Path) -> dict[str, bytes]:
+    """Copy files below the user's home into another one: the contents of each."""
+    found: dict[str, bytes] = {}
+    for name in names:
+        file = Path(name).expanduser()
+        if not file.is_relative_to(Path.home()):
+            raise ConfigError(f"{name}: an agent's files are named from the home folder: ~/.agent/settings.json")
+        with contextlib.suppress(OSError):
+            if file.is_file() and file.stat().st_size <= _LONGEST_SETTING:
+                found[name] = file.read_bytes()
+                target = home / file.relative_to(Path.home())
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(found[name])
+                target.chmod(0o600)
+    return found
+
+
+def _renew(credentials: Mapping[str, bytes], home: Path) -> None:
+    """Put what an agent made of its credentials in their place: a plain file with an object of the same parts, where
+    nobody else changed the original meanwhile. Anything else is left.
+    """
+    for name, before in credentials.items():
+        file, own = Path(name).expanduser().resolve(), home / Path(name).expanduser().relative_to(Path.home())
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            if own.parent.resolve() != home.resolve() / own.parent.relative_to(home):
+                continue
+            with os.fdopen(os.open(own, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+                plain = stat.S_ISREG(os.fstat(opened.fileno()).st_mode) and os.fstat(opened.fileno()).st_nlink == 1
+                after = opened.read(_LONGEST_SETTING) if plain else before
+            parts = [_mapping(json.loads(text)).keys() for text in (before, after)]
+            if after == before or parts[0] != parts[1] or not parts[0] or file.read_bytes() != before:
+                continue
+            draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+                written.write(after)
+            draft.replace(file)
+
+
+def _installed(program: str) -> list[str]:
+    """What has to be seen so that a program can be started: its file, and what was installed with it."""
+    real = Path(program).resolve()
+    folders = [parent for parent in real.parents if parent.name == "node_modules"]
+    environment = Path(program).absolute().parent.parent  # an interpreter's own packages
+    own = [str(environment)] if (environment / "pyvenv.cfg").is_file() else []
+    return [os.path.abspath(program), str(real), *map(str, folders[-1:]), *own]
+
+
+def _ports(environment: Mapping[str, str]) -> list[int]:
+    """The ports that proxies and servers in an environment have."""
+    found = []
+    for name, text in environment.items():
+        if name in _ADDRESSES or name.endswith("_BASE_URL"):
+            with contextlib.suppress(ValueError):
+                if port := urlsplit(text).port:
+                    found.append(port)
+    return found
+
+
 # -- what agents print ---------------------------------------------------------------------------
 
 
-def _number(value: object) -> float:
+def _number(value: object, most: float = 1e12) -> float:
     """A count that a program told; 0 where it told nonsense."""
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
-    return float(value) if fine else 0.0  # type: ignore[arg-type]
+    return float(value) if _possible(value, most) else 0.0  # type: ignore[arg-type]
+
+
+def _possible(value: object, most: float = _MOST_USD) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < most
+
+
+def _clean(text: str) -> str:
+    """Words of a program, as Unicode that can be written down and shown: no half characters, no codes of terminals."""
+    text = text.encode("utf-8", "replace").decode()
+    return "".join(one for one in text if (one >= " " and one != "\x7f") or one in "\n\t")
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -333,8 +448,9 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _object(output: str) -> Mapping[str, Any]:
-    """The last line, or all of it, as an object of JSON; empty where it is none."""
-    for text in (output, output.strip().rpartition("\n")[2]):
+    """All of it, its last line, or what follows its first lone brace, as an object of JSON; empty where it is none."""
+    start = output.find("\n{\n") + 1
+    for text in (output, output.strip().rpartition("\n")[2], output[start:]):
         with contextlib.suppress(ValueError, RecursionError):
             return _mapping(json.loads(text))
     return {}
@@ -344,11 +460,12 @@ def _claude(output: str) -> Usage:
     """`claude -p --output-format json`: an object with result, is_error, total_cost_usd and usage."""
     found = _object(output)
     if "result" not in found and "usage" not in found:
-        return Usage(output.strip(), error="the output is no result of claude's")
+        return Usage(output.strip())
     usage = _mapping(found.get("usage"))
     read = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     tokens = (int(sum(_number(usage.get(name)) for name in read)), int(_number(usage.get("output_tokens"))))
-    usd = _number(found["total_cost_usd"]) if "total_cost_usd" in found else None
+    told = found.get("total_cost_usd")
+    usd = _number(told) if _possible(told) else None
     text = str(found.get("result") or "")
     return Usage("" if found.get("is_error") else text, tokens, usd, text if found.get("is_error") else "")
 
@@ -374,7 +491,7 @@ def _gemini(output: str) -> Usage:
     """`gemini -p --output-format json`: an object with response, stats.models.NAME.tokens and perhaps error."""
     found = _object(output)
     if "response" not in found and "error" not in found:
-        return Usage(output.strip(), error="the output is no answer of gemini's")
+        return Usage(output.strip())
     counts = [
         _mapping(_mapping(one).get("tokens")) for one in _mapping(_mapping(found.get("stats")).get("models")).values()
     ]

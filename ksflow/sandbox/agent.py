@@ -1,10 +1,17 @@
 """Holds a program that needs the network and its own settings, such as a coding agent.
 
-`python -m ksflow.sandbox.agent ORDER`, an order as JSON: `command`, `readable` and `writable` paths, `limit_s`. The
-program and all that it starts see these paths and no other file (Landlock), cannot send signals to or look into
-processes outside, and are killed together when the program ends, at the time limit, or when whoever gave the order ends
-or asks for it (SIGTERM). The exit status is the program's; 124 at the time limit. What it does not do: keep the program
-off the network.
+`python -m ksflow.sandbox.agent ORDER`, an order as JSON: `command`; `folder`, its own; `readable` paths; `ports` that
+it may connect to; `limit_s`; `held`, whether anything but the time holds it. What it does, as far as it can here:
+
+1. Namespaces of its own for users, processes, mounts and IPC, with a root directory that has the program's paths and
+   nothing else: no local sockets of other services, no other processes. The network is the machine's.
+2. Landlock: the same paths once more, TCP to its ports only, no signals and no abstract sockets to the outside.
+3. A filter of system calls: no keys of the kernel's, no namespaces, no io_uring; without 1 no local sockets either.
+4. Control groups, where they can be made: memory, and how many processes. Limits of a file's size and of its folder's.
+
+Where namespaces cannot be had the others hold alone. The program and all that it starts are killed together when it
+ends, at the time limit, when its folder is over its size, or when whoever gave the order ends or asks for it (SIGTERM).
+The exit status is the program's, or TIMED_OUT or TOO_LARGE.
 """
 
 import contextlib
@@ -12,41 +19,189 @@ import json
 import os
 import resource
 import signal
+import socket
+import stat
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from ksflow.sandbox import landlock, linux
+from ksflow.sandbox import cgroup, landlock, linux, root, seccomp
 
+TIMED_OUT, TOO_LARGE = 124, 125
+FOLDER_MB, FOLDER_FILES = 1024, 50_000
+"""What its folder may hold, with files that are open and have no name any more."""
 _LARGEST_FILE = 256 << 20
-_LOOK_S = 0.05
-TIMED_OUT = 124
+_TEMPORARY_MB = 512
+_PROCESSES = 1024
+_DEEPEST = 3_000
+"""Characters of a path."""
+_LOOK_S, _MEASURE_S = 0.05, 0.25
+_NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | linux.NEW_USERS
+"""Mounts, host name, IPC, processes, users."""
+_USER = 1000
+"""Who root is inside: some agents refuse to be root."""
+_WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_OWN_WRITABLE = ("/tmp", "/dev/shm", "/dev/pts", "/dev/ptmx")
+"""Where it has a root of its own."""
+_USERS = ("/etc/passwd", "/etc/group", "/proc/self")
+"""Of the machine's, where it has none."""
+_HOLDS_ABSTRACT = 6
+"""The version of Landlock that holds abstract sockets."""
 
 
 def main() -> NoReturn:
     """Be the program's keeper; never returns."""
     order: dict[str, Any] = json.loads(sys.argv[1])
-    linux.die_with_parent()
+    os.environ.pop("PYTHONPATH", None)
+    linux.die_with_parent(signal.SIGTERM)
     linux.adopt_orphans()
-    signal.signal(signal.SIGTERM, lambda *_: _end(TIMED_OUT))
+    os.setsid()  # nobody's terminal
+    group = _group() if order["held"] else None
+    signal.signal(signal.SIGTERM, lambda *_: _end(TIMED_OUT, group))
     until = time.monotonic() + order["limit_s"]
-    child = os.fork()
-    if child == 0:
-        _become(order)
-    status = None
-    while status is None and time.monotonic() < until:
+    child = _start(order, group)
+    status, measured = None, 0.0
+    while status is None:
+        now = time.monotonic()
+        if now > until:
+            _end(TIMED_OUT, group)
+        if now > measured:
+            if order["held"] and too_large(order["folder"], os.getpid()):
+                _end(TOO_LARGE, group)
+            measured = time.monotonic() + max(_MEASURE_S, 10 * (time.monotonic() - now))
         status = _reap(child)
         time.sleep(0 if status is not None else _LOOK_S)
-    _end(TIMED_OUT if status is None else status)
+    _end(1 if status in (TIMED_OUT, TOO_LARGE) else status, group)
 
 
-def _become(order: dict[str, Any]) -> NoReturn:
+def too_large(folder: str, keeper: int) -> bool:
+    """Whether the folder, with what a keeper's programs hold open and have removed, is over its size."""
+    room, files = FOLDER_MB << 20, FOLDER_FILES
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+        for found in _files(folder, keeper):
+            room, files = room - found.st_blocks * 512, files - 1
+            if room < 0 or files < 0:
+                return True
+    except (PermissionError, OverflowError):  # it hides what it has
+        return True
+    return False
+
+
+# -- starting it ---------------------------------------------------------------------------------
+
+
+def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
+    """Its process, or the first one of its namespaces, which ends with its status."""
+    users = (os.getuid(), os.getgid())
+    for namespaces in (_NAMESPACES, 0) if order["held"] else (0,):
+        ours, theirs = socket.socketpair()
+        try:
+            child = linux.clone(namespaces)
+        except OSError:
+            continue
+        if child == 0:
+            ours.close()
+            _be_child(order, theirs, users if namespaces else None)
+        theirs.close()
+        if ours.recv(1):
+            if group:
+                group.add(child)
+            ours.send(b"1")
+            ours.close()
+            return child
+        os.waitpid(child, 0)
+    _end(127)
+
+
+def _be_child(order: dict[str, Any], keeper: socket.socket, users: tuple[int, int] | None) -> NoReturn:
+    """Wait until the keeper has limited this process, and be the program; with `users` in a root of its own."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        linux.die_with_parent()
+        if users:
+            _own_root(order, *users)
+        keeper.send(b"1")
+        keeper.recv(1)
+        keeper.close()
+    except OSError as error:
+        os.write(2, f"without a root of its own: {error}\n".encode())
+        os._exit(1)
+    if not users:
+        _become(order, own_root=False)
+    child = os.fork()
+    if child == 0:
+        _become(order, own_root=True)
+    while (status := _reap(child, wait=True)) is None:
+        pass
+    os._exit(status)
+
+
+def _own_root(order: dict[str, Any], user: int, group: int) -> None:
+    """Build and enter a root directory with the order's paths, in new namespaces. Raises OSError."""
+    inside = (user or _USER, group or _USER)
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inside[0]} {user} 1"),
+        ("gid_map", f"{inside[1]} {group} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    os.umask(0o022)
+    top = "/proc"  # what is mounted here hides nothing that is shown
+    linux.mount("", "/", None, root.WITH_SUBMOUNTS | root.PRIVATE)
+    linux.mount("agent", top, "tmpfs", root.NO_SUID, "size=4m,mode=755")
+    root.temporary(f"{top}/tmp", _TEMPORARY_MB)
+    shown: list[str] = []
+    for path in order["readable"]:
+        _show(top, os.path.normpath(path), shown)
+    root.show(top, order["folder"], read_only=False)
+    root.devices(f"{top}/dev", ())
+    os.mkdir(f"{top}/dev/pts")
+    linux.mount("devpts", f"{top}/dev/pts", "devpts", root.NO_SUID, "newinstance,ptmxmode=0666,mode=620")
+    os.symlink("pts/ptmx", f"{top}/dev/ptmx")
+    os.makedirs(f"{top}/etc", exist_ok=True)
+    home = os.environ.get("HOME", "/")
+    own = {"passwd": f"agent:x:{inside[0]}:{inside[1]}::{home}:/bin/sh", "group": f"agent:x:{inside[1]}:"}
+    for name, text in own.items():
+        with open(f"{top}/etc/{name}", "w") as file:
+            file.write(f"{text}\n")
+    os.mkdir(f"{top}/proc")
+    linux.mount("proc", f"{top}/proc", "proc", root.NO_SUID | root.NO_DEVICES)
+    linux.change_root(top)
+    linux.mount("", "/", None, root.AGAIN | root.BIND | root.READ_ONLY | root.NO_SUID)
+    os.chdir(order["folder"])
+
+
+def _show(top: str, path: str, shown: list[str]) -> None:
+    """Show what there is at a path; a link as one, with what it leads to."""
+    if not os.path.exists(path) or path.startswith("/proc/") or any(root.within(path, other) for other in shown):
+        return
+    if os.path.islink(path):
+        if not os.path.lexists(top + path):
+            os.makedirs(os.path.dirname(top + path), exist_ok=True)
+            os.symlink(os.readlink(path), top + path)
+        _show(top, os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path))), shown)
+    else:
+        root.show(top, path, read_only=True)
+        shown.append(path)
+
+
+def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
+    """Put the limits on this process, and be the program."""
+    try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        linux.no_new_privileges()
-        landlock.restrict(order["readable"], order["writable"], (), network=True)
+        if order["held"]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")
+            linux.no_new_privileges()
+            linux.set_capabilities(0)
+            readable = ["/"] if own_root else [*order["readable"], *_USERS]
+            writable = [order["folder"], *_WRITABLE, *(_OWN_WRITABLE if own_root else ())]
+            landlock.restrict(readable, writable, (), order["ports"])
+            if seccomp.supported():
+                seccomp.restrict_agent(local=own_root and landlock.version() >= _HOLDS_ABSTRACT)
         os.execvp(order["command"][0], order["command"])
     except OSError as error:
         os.write(2, f"cannot start {order['command'][0]}: {error}\n".encode())
@@ -54,16 +209,52 @@ def _become(order: dict[str, Any]) -> NoReturn:
         os._exit(127)
 
 
-def _reap(child: int) -> int | None:
+# -- watching and ending it ----------------------------------------------------------------------
+
+
+def _group() -> cgroup.Group | None:
+    """Limits of half the machine's memory and of processes, where control groups can be made."""
+    with contextlib.suppress(OSError, ValueError):
+        if parents := cgroup.parents():
+            memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+            return cgroup.Group(parents, memory, _PROCESSES)
+    return None
+
+
+def _files(folder: str, keeper: int) -> Iterator[os.stat_result]:
+    """What lies in the folder, and what is open without a name on its file system. Raises PermissionError for a folder
+    that cannot be read, OverflowError for one that is too deep.
+    """
+    folders = [folder]
+    while folders:
+        if len(folders[-1]) > _DEEPEST:
+            raise OverflowError
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    device = os.stat(folder).st_dev
+    for pid in linux.descendants(keeper, dead=False):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    found = os.stat(f"/proc/{pid}/fd/{name}")
+                    if found.st_dev == device and not found.st_nlink and stat.S_ISREG(found.st_mode):
+                        yield found
+
+
+def _reap(child: int, wait: bool = False) -> int | None:
     """Take in what has ended; the child's exit status once it has."""
     with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+        while (ended := os.waitpid(-1, 0 if wait else os.WNOHANG))[0]:
             if ended[0] == child:
                 return os.waitstatus_to_exitcode(ended[1]) & 0xFF
     return None
 
 
-def _end(status: int) -> NoReturn:
+def _end(status: int, group: cgroup.Group | None = None) -> NoReturn:
     """Kill whatever is left, orphans too, until there is nobody."""
     while found := linux.descendants(os.getpid(), dead=False):
         for pid in found:
@@ -72,6 +263,8 @@ def _end(status: int) -> NoReturn:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+    if group:
+        group.remove()
     os._exit(status)
 
 

@@ -1,4 +1,4 @@
-"""Landlock: files by an allow-list, no TCP, no signals to the outside, for machines where no namespace can be had."""
+"""Landlock: files by an allow-list, TCP by its ports or none, no signals to the outside. It needs no namespace."""
 
 import contextlib
 import ctypes
@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 
 from ksflow.sandbox import linux
@@ -16,10 +16,10 @@ _READ = _READ_FILE | _EXECUTE | _READ_FOLDER
 _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1
 _ADDED_RIGHTS = {2: 1 << 13, 3: _TRUNCATE, 5: _DEVICE_CONTROL}
-_TCP, _TCP_SINCE = 0b11, 4
+_TCP, _TCP_CONNECT, _TCP_SINCE = 0b11, 0b10, 4
 _SCOPES, _SCOPES_SINCE = 0b11, 6
 """Abstract sockets, signals."""
-_VERSION, _BENEATH = 1, 1
+_VERSION, _BENEATH, _PORT = 1, 1, 2
 _FOR_FILES = _READ_FILE | _EXECUTE | _WRITE_FILE | _TRUNCATE | _DEVICE_CONTROL
 
 
@@ -32,12 +32,20 @@ def version() -> int:
         return 0
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterable[int], network: bool = False) -> None:
-    """Hold this process and all that it will start; `network`: it may use TCP. Raises OSError."""
+def restrict(
+    readable: Iterable[str],
+    writable: Iterable[str],
+    artefacts: Iterable[int],
+    ports: Collection[int] | None = (),
+) -> None:
+    """Hold this process and all that it will start. Raises OSError.
+
+    `ports`: those it may connect to over TCP; None is any. Without one it may not listen either.
+    """
     handled = _FIRST_RIGHTS
     for since, right in _ADDED_RIGHTS.items():
         handled |= right if version() >= since else 0
-    tcp = _TCP if version() >= _TCP_SINCE and not network else 0
+    tcp = 0 if version() < _TCP_SINCE or ports is None else _TCP_CONNECT if ports else _TCP
     scopes = _SCOPES if version() >= _SCOPES_SINCE else 0
     size = 24 if scopes else 16 if tcp else 8
     wanted = ctypes.create_string_buffer(struct.pack("=QQQ", handled, tcp, scopes))
@@ -56,6 +64,9 @@ def restrict(readable: Iterable[str], writable: Iterable[str], artefacts: Iterab
     for fd in artefacts:
         with contextlib.suppress(OSError):  # files that are in memory only may always be read
             _allow(rules, fd, _READ & _FOR_FILES)
+    for port in ports or () if tcp else ():
+        wanted = ctypes.create_string_buffer(struct.pack("=QQ", _TCP_CONNECT, port))
+        linux.call("landlock_add_rule", rules, _PORT, wanted, 0)
     linux.call("landlock_restrict_self", rules, 0)
     os.close(rules)
 

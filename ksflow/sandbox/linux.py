@@ -46,9 +46,9 @@ def clone(flags: int) -> int:
     return call("clone", flags | int(signal.SIGCHLD), 0, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """Be killed when the parent ends."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
+    """Be sent a signal when the parent ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(by), 0, 0, 0)
 
 
 def adopt_orphans() -> None:

@@ -39,8 +39,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _ROCM = "/opt/rocm*"
 _SHARED_MB = 64
-_BIND, _WITH_SUBMOUNTS, _PRIVATE = 0x1000, 0x4000, 0x40000
-_READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS, _AGAIN = 1, 2, 4, 8, 32
+BIND, WITH_SUBMOUNTS, PRIVATE = 0x1000, 0x4000, 0x40000
+READ_ONLY, NO_SUID, NO_DEVICES, NO_PROGRAMS, AGAIN = 1, 2, 4, 8, 32
 
 
 @cache
@@ -54,7 +54,7 @@ def readable() -> tuple[str, ...]:
     ]
     found: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted}):
-        if path != "/" and not any(_within(path, other) for other in [*_SYSTEM, *found]):
+        if path != "/" and not any(within(path, other) for other in [*_SYSTEM, *found]):
             found.append(path)
     return (*filter(os.path.exists, _SYSTEM), *found)
 
@@ -74,18 +74,18 @@ def build(order: dict[str, Any], user: int) -> None:
     for entry in os.scandir(root):
         with open(entry.path, "rb") as file:
             sources[entry.name] = file.read()
-    linux.mount("", "/", None, _WITH_SUBMOUNTS | _PRIVATE)
-    linux.mount("box", root, "tmpfs", _NO_SUID, "size=4m,mode=755")
-    _temporary(f"{root}/tmp", order.get("disk_mb", DISK_MB))
-    extra = [path for path in order.get("extra", ()) if not any(_within(path, other) for other in readable())]
+    linux.mount("", "/", None, WITH_SUBMOUNTS | PRIVATE)
+    linux.mount("box", root, "tmpfs", NO_SUID, "size=4m,mode=755")
+    temporary(f"{root}/tmp", order.get("disk_mb", DISK_MB))
+    extra = [path for path in order.get("extra", ()) if not any(within(path, other) for other in readable())]
     for path in [*readable(), *extra]:
-        _bring(root, path, read_only=True)
+        show(root, path, read_only=True)
     for path in order.get("writable", ()):
-        _bring(root, path, read_only=False)
+        show(root, path, read_only=False)
     _settings(root, user)
-    _devices(f"{root}/dev", order.get("devices", ()))
+    devices(f"{root}/dev", order.get("devices", ()))
     os.mkdir(f"{root}/proc")
-    linux.mount("proc", f"{root}/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+    linux.mount("proc", f"{root}/proc", "proc", NO_SUID | NO_DEVICES | NO_PROGRAMS)
     counters.cover(root)
     linux.change_root(root)
     os.makedirs(INSIDE, exist_ok=True)
@@ -94,7 +94,7 @@ def build(order: dict[str, Any], user: int) -> None:
             file.write(data)
     for path in (INSIDE, *(f"{INSIDE}/{name}" for name in sources)):
         os.chown(path, user, user)
-    linux.mount("", "/", None, _AGAIN | _BIND | _READ_ONLY | _NO_SUID)
+    linux.mount("", "/", None, AGAIN | BIND | READ_ONLY | NO_SUID)
 
 
 def full() -> bool:
@@ -103,14 +103,14 @@ def full() -> bool:
     return any(not room.f_bavail or not room.f_favail for room in rooms)
 
 
-def _bring(root: str, path: str, read_only: bool) -> None:
-    """Show a file or folder of the machine inside."""
+def show(root: str, path: str, read_only: bool) -> None:
+    """Show a file or folder of the machine inside; the system's links stay links."""
     target = root + path
     if os.path.islink(path) and path in _SYSTEM:
         os.symlink(os.readlink(path), target)
         return
     _make_target(path, target)
-    linux.mount(path, target, None, _BIND | _WITH_SUBMOUNTS)
+    linux.mount(path, target, None, BIND | WITH_SUBMOUNTS)
     linux.seal_mount(target, read_only)
 
 
@@ -135,23 +135,26 @@ def _settings(root: str, user: int) -> None:
             file.write(text)
 
 
-def _devices(folder: str, more: Sequence[str]) -> None:
+def devices(folder: str, more: Sequence[str]) -> None:
+    """A /dev of its own: what anybody may use, and some more of the machine's."""
     os.makedirs(f"{folder}/shm")
     for path in (*DEVICES, *more):
         target = f"{folder}/{os.path.relpath(path, '/dev')}"
         _make_target(path, target)
-        linux.mount(path, target, None, _BIND)
+        linux.mount(path, target, None, BIND)
         if path not in more:  # or the times of a file that anybody may write to could be set
             linux.seal_mount(target, read_only=True, devices=True)
     for name, link in _LINKS.items():
         os.symlink(link, f"{folder}/{name}")
-    _temporary(f"{folder}/shm", _SHARED_MB)
+    temporary(f"{folder}/shm", _SHARED_MB)
 
 
-def _temporary(folder: str, size_mb: int) -> None:
+def temporary(folder: str, size_mb: int) -> None:
+    """A small file system of its own."""
     os.makedirs(folder, exist_ok=True)
-    linux.mount("box", folder, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
+    linux.mount("box", folder, "tmpfs", NO_SUID | NO_DEVICES, f"size={size_mb}m,nr_inodes=16k,mode=1777")
 
 
-def _within(path: str, folder: str) -> bool:
+def within(path: str, folder: str) -> bool:
+    """Whether a path is a folder, or lies in it."""
     return path == folder or path.startswith(f"{folder}/")

@@ -34,6 +34,10 @@ _RECEIVE, _SEND, _STILL_ASKED = 0xC0502100, 0xC0182101, 0x40082102
 _QUESTION = struct.Struct("=QIIi12xQ40x")
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
+_AGENT_REFUSED = """add_key request_key keyctl io_uring_setup io_uring_enter io_uring_register unshare setns clone3"""
+"""Keys of the kernel's, what this filter would not see, and namespaces; clone3 is asked for before clone."""
+_LOCAL, _NETWORK = (1,), (2, 10, 16)
+"""Families of sockets: local ones; IPv4, IPv6, and asking for the interfaces."""
 
 Program = list[bytes]
 
@@ -77,10 +81,17 @@ def restrict(private: bool, watched: bool = False, kind: str = "kernel") -> int 
     on which, where this kernel can.
     """
     watched = watched and _can_ask()
-    program = _program(private, watched, kind)
-    whole = _Filter(len(program) // 8, program)
-    found = linux.call("seccomp", _SET_FILTER, _FULL_SPEED | (_LISTENER if watched else 0), ctypes.byref(whole))
+    found = _load_filter(_program(private, watched, kind), _LISTENER if watched else 0)
     return found if watched else None
+
+
+def restrict_agent(local: bool) -> None:
+    """Filter a program that needs the network: no other sockets, `local` ones among them, no keys of the kernel's, no
+    namespaces; any other call is allowed. Pairs of sockets are. Raises OSError.
+    """
+    families = Check("socket", 0, (*_LOCAL, *_NETWORK) if local else _NETWORK, errno.EAFNOSUPPORT)
+    program = _head(syscalls.machine()) + _when(syscalls.numbers(*_AGENT_REFUSED.split()), _ERRNO | errno.ENOSYS)
+    _load_filter(b"".join([*program, *_clone(_ALLOW), *_checked(families), _step(_RETURN, _ALLOW)]))
 
 
 def answer(listener: int, allowed: bool) -> None:
@@ -105,6 +116,11 @@ def _write_system(listener: int, number: int, thread: int, address: int) -> tupl
         except (OSError, OverflowError):
             return -errno.EFAULT, 0
     return 0, 0
+
+
+def _load_filter(program: bytes, flags: int = 0) -> int:
+    whole = _Filter(len(program) // 8, program)
+    return linux.call("seccomp", _SET_FILTER, _FULL_SPEED | flags, ctypes.byref(whole))
 
 
 @cache
