@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ksflow.records import Case, Problem, Scalar, Target
-from ksflow.source.expressions import calculate
+from ksflow.source.expressions import calculate, numbers
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8")
 """The wider first: who can do with fp8 can do with bf16."""
@@ -36,8 +36,7 @@ class Work:
 
 def evaluate(expression: str, names: Mapping[str, Scalar]) -> float:
     """An arithmetic expression over a case's parameters. ValueError says what is wrong with it."""
-    numbers = {name: value for name, value in names.items() if isinstance(value, int | float)}
-    value = calculate(expression.strip(), numbers)
+    value = calculate(expression.strip(), numbers(names))
     if value < 0:
         raise ValueError(f"{expression!r} is negative: {value:g}")
     return float(value)

@@ -5,17 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 
 from ksflow.records.base import Record
 
-LANGUAGES = {
-    ".py": "python",
-    ".cpp": "cpp",
-    ".cc": "cpp",
-    ".c": "cpp",
-    ".cu": "cuda",
-    ".hip": "hip",
-}
+LANGUAGES = {".py": "python", ".cpp": "cpp", ".cc": "cpp", ".c": "cpp", ".cu": "cuda", ".hip": "hip"}
 """What a file's ending says of its language."""
 DEVICE_LANGUAGES = {"triton": "", "cuda": "sm_", "hip": "gfx"}
 """Languages for GPUs -> how the `march` of the targets begins that they are for; empty for all."""
@@ -43,7 +37,7 @@ C_TYPES = {
 
 def language(name: str, text: str) -> str:
     """The language of a kernel's file; empty where its name says none. Python that needs Triton is `triton`."""
-    found = LANGUAGES.get(name[name.rfind(".") :], "")
+    found = LANGUAGES.get(PurePath(name).suffix, "")
     return "triton" if found == "python" and _TRITON.search(text) else found
 
 

@@ -14,8 +14,6 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from ksflow.records.base import Json
-
 Converter = Callable[[Any, str], Any]
 """(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
 T = TypeVar("T")
@@ -40,12 +38,8 @@ def plain(value: Any) -> Any:
         return value.value
     if not is_dataclass(value):
         raise TypeError(f"{type(value).__name__} is no JSON")
-    return _plain_record(value)
-
-
-def _plain_record(record: Any) -> Json:
-    left_out = _left_out(cast(Hashable, type(record)))
-    items = {name: getattr(record, name) for name in left_out}
+    left_out = _left_out(cast(Hashable, type(value)))
+    items = {name: getattr(value, name) for name in left_out}
     if "more" in items:
         more = items.pop("more")
         items = {name: item for name, item in items.items() if item != left_out[name]} | more

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from ksflow.records.evidence import Ratio
 from ksflow.records.notes import Document, Note, Status
@@ -73,7 +74,7 @@ class Population:
         grown.__dict__["best_so_far"] = before + _incumbents(before[-1] if before else None, (trial, *after))
         return grown
 
-    def pruned_by(self, notes: Iterable["Note"]) -> "Population":
+    def pruned_by(self, notes: Iterable[Note]) -> "Population":
         """This population, where the notes stand for dead ends; nothing is ranked again."""
         pruned = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
         if pruned == self.pruned:
@@ -92,28 +93,18 @@ class Population:
         """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
-        return Step(
-            trial.experiment,
-            report,
-            parent.id if parent else "",
-            _times(parent),
-            _times(trial),
-        )
+        return Step(trial.experiment, report, parent.id if parent else "", _times(parent), _times(trial))
 
 
 def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:
     """The incumbent after each of the trials, where `first` was it before them."""
-    found = [first]
-    for trial in trials:
-        found.append(_incumbent(found[-1], trial))
-    return tuple(found[1:])
 
+    def better(incumbent: Trial | None, trial: Trial | None) -> Trial | None:
+        if not trial or not trial.score_us or trial.repeats or (incumbent and not duel(trial, incumbent).wins):
+            return incumbent
+        return trial
 
-def _incumbent(incumbent: Trial | None, trial: Trial) -> Trial | None:
-    """Who is the best of the two, where `trial` is the newer."""
-    if trial.score_us is None or trial.repeats or (incumbent and not duel(trial, incumbent).wins):
-        return incumbent
-    return trial
+    return tuple(accumulate([first, *trials], better))[1:]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """What is tried: experiments, plans, and what became of them."""
 
 import math
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 
 from ksflow.records.base import Record
@@ -31,22 +32,10 @@ class Cost(Record):
     wall_s: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.usd + other.usd,
-            self.tokens_in + other.tokens_in,
-            self.tokens_out + other.tokens_out,
-            self.calls + other.calls,
-            self.wall_s + other.wall_s,
-        )
+        return Cost(*map(operator.add, astuple(self), astuple(other)))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.usd - other.usd,
-            self.tokens_in - other.tokens_in,
-            self.tokens_out - other.tokens_out,
-            self.calls - other.calls,
-            self.wall_s - other.wall_s,
-        )
+        return Cost(*map(operator.sub, astuple(self), astuple(other)))
 
     @property
     def tokens(self) -> int:
@@ -54,22 +43,19 @@ class Cost(Record):
         return self.tokens_in + self.tokens_out
 
     def split(self, shares: int) -> tuple["Cost", ...]:
-        """So many shares, as even as can be, whose tokens and calls add up to this cost exactly."""
+        """So many shares, as even as can be, whose tokens and calls add up to this cost exactly.
+
+        What of these does not divide goes to the first shares.
+        """
+
+        def share(count: int, index: int) -> int:
+            return count // shares + (index < count % shares)
+
+        usd, wall_s = self.usd / shares, round(self.wall_s / shares, 3)
         return tuple(
-            Cost(
-                self.usd / shares,
-                _share(self.tokens_in, shares, index),
-                _share(self.tokens_out, shares, index),
-                _share(self.calls, shares, index),
-                round(self.wall_s / shares, 3),
-            )
-            for index in range(shares)
+            Cost(usd, share(self.tokens_in, i), share(self.tokens_out, i), share(self.calls, i), wall_s)
+            for i in range(shares)
         )
-
-
-def _share(whole: int, shares: int, index: int) -> int:
-    """The `index`-th of so many whole shares; what does not divide goes to the first ones."""
-    return whole // shares + (index < whole % shares)
 
 
 @dataclass(frozen=True)
@@ -107,25 +93,17 @@ class Plan(Record):
     """What designed it: the variant, with its model and prompt where it has them."""
 
     def __post_init__(self) -> None:
-        if len(set(self.picked)) != len(self.picked) or not all(
-            0 <= index < len(self.experiments) for index in self.picked
-        ):
+        if len(set(self.picked)) != len(self.picked) or not set(self.picked) <= {*range(len(self.experiments))}:
             raise ValueError(f"picked {list(self.picked)} of {len(self.experiments)} experiments")
 
 
 def portfolio(experiments: tuple[Experiment, ...]) -> tuple[int, ...]:
     """The paper's pick, without replacement: most innovative, highest maximum, highest minimum."""
-    keys = (
-        lambda index: experiments[index].innovation,
-        lambda index: experiments[index].gain_percent[1],
-        lambda index: experiments[index].gain_percent[0],
-    )
-    left = list(range(len(experiments)))
-    picked = []
-    for key in keys[: len(left)]:
-        best = max(left, key=key)
-        left.remove(best)
-        picked.append(best)
+    merits = [(each.innovation, each.gain_percent[1], each.gain_percent[0]) for each in experiments]
+    picked: list[int] = []
+    for merit in range(min(3, len(experiments))):
+        left = [index for index in range(len(experiments)) if index not in picked]
+        picked.append(max(left, key=lambda index: merits[index][merit]))
     return tuple(picked)
 
 

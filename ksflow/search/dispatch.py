@@ -8,23 +8,21 @@ numbers, can have dispatch lines.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from random import Random
 from statistics import median
 from typing import Any
 
 from ksflow.records import Case, Experiment, Population, Problem, Scalar, geomean
-from ksflow.source.expressions import calculate
-from ksflow.source.families import Config, Point, Space, dispatches_of, family, point, values_of
-from ksflow.source.tunables import DISPATCH, constants, has_launches, number
+from ksflow.source.expressions import calculate, numbers
+from ksflow.source.families import Config, Point, Space, constants_of, dispatches_of, family, point, values_of
+from ksflow.source.tunables import DISPATCH, has_launches, number
 
 _CLASSES = 4
 _CUTS = 8  # thresholds of a size; of more that tell cases apart, so many are tried, evenly among them
 _MARGIN = math.log(1.02)  # promised beyond the best kernel there is
 _NOISE = 0.01  # of the logarithm of one case's time
 _SHORTLIST = 3  # configurations for each case
-
-_constants = lru_cache(maxsize=4096)(constants)
 
 Key = tuple[str, ...]
 """The values of the tunables, in their order."""
@@ -63,13 +61,13 @@ def combined(problem: Problem, population: Population, around: Space) -> Experim
 
 def dispatchable(around: Space) -> bool:
     """Whether the base can have dispatch lines."""
-    declared = constants(around.text)
     try:
-        numbers = all(number(option) is not None for t in around.tunables for option in t.options)
+        for tunable in around.tunables:
+            for option in tunable.options:
+                number(option)
     except ValueError:
         return False
-    named = all(t.name in declared for t in around.tunables)
-    return numbers and named and has_launches(around.text)
+    return {t.name for t in around.tunables} <= constants_of(around.text).keys() and has_launches(around.text)
 
 
 class Table:
@@ -230,7 +228,7 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
     lines = dispatches_of(text)
     if not lines:
         return ""
-    known = {**_constants(text), **{name: value for name, value in params.items() if isinstance(value, int | float)}}
+    known = {**constants_of(text), **numbers(params)}
     try:
         return next((when for when in lines if calculate(when, known)), "")
     except ValueError:  # the judge has refused such a kernel

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from ksflow.records import DEVICE_LANGUAGES, Kernel, language
 from ksflow.source.tunables import has_launches
@@ -11,8 +12,7 @@ _NAMED = re.compile(r"\s*(?://|#)\s*file:\s*(\S+)\s*")
 
 def with_main(kernel: Kernel, text: str) -> dict[str, str]:
     """The kernel's files, the main one replaced."""
-    main, *others = kernel.files
-    return {main: text, **{name: kernel.files[name] for name in others}}
+    return {**kernel.files, next(iter(kernel.files)): text}
 
 
 def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) -> Kernel:
@@ -21,20 +21,16 @@ def rewritten(kernel: Kernel, text: str, languages: Sequence[str], report: str) 
     The name's ending and the text tell the language; the other files stay where the ending does. ValueError where it is
     none of `languages`.
     """
-    (main, _), *others = kernel.files.items()
+    main, *others = kernel.files
     match = _NAMED.fullmatch(text.partition("\n")[0])
     name = match[1] if match else main
     found = language(name, text)
     if found not in (*languages, kernel.language):
         raise ValueError(f"code: {name} is {found or 'of no known language'}; the task takes: {', '.join(languages)}")
-    kept = others if _ending(name) == _ending(main) else []
-    if name in dict(kept):
+    kept = others if PurePath(name).suffix == PurePath(main).suffix else []
+    if name in kept:
         raise ValueError(f"code: {name} is the name of another file of the kernel")
-    return Kernel(found, {name: text, **dict(kept)}, report)
-
-
-def _ending(name: str) -> str:
-    return name[name.rfind(".") :]
+    return Kernel(found, {name: text, **{other: kernel.files[other] for other in kept}}, report)
 
 
 def check(new: Kernel, known: Iterable[Kernel], max_kb: int, entry: str = "custom_kernel") -> None:

@@ -7,6 +7,7 @@ every one of `EXAMPLES`.
 from collections.abc import Mapping
 
 from ksflow.records import DEVICE_LANGUAGES, Problem
+from ksflow.source.expressions import numbers
 
 ENDINGS = {"python": ".py", "cpp": ".cpp", "triton": ".py", "cuda": ".cu", "hip": ".hip"}
 """How the name of a kernel's main file ends."""
@@ -94,33 +95,30 @@ def contract(problem: Problem, language: str) -> str:
     """All that a kernel in one of the problem's languages must be."""
     if problem.origin.get("format") == "command":
         return problem.called
-    match language:
-        case "python":
-            return _python(problem)
-        case "cpp":
-            return "\n".join(["One file that defines exactly:", problem.signature, _C_NUMBERS, *_defines(problem)])
-        case "triton" if problem.called:
-            return _python(problem)
-        case "triton":
-            ways = [
-                f"Host mode: {_python(problem)}",
-                f"{_STRONG} `@triton.jit` functions and launch lines; no torch, no autotune, no tensor "
-                "descriptors made on the device.",
-                _grammar(problem, language),
-            ]
-            return "\n".join(ways)
-    stream = f"{'cuda' if language == 'cuda' else 'hip'}Stream_t"
-    return "\n".join(
-        [
+    if language == "python" or (language == "triton" and problem.called):
+        return _python(problem)
+    shown = " ".join(defines(problem))
+    compiled = [f"Compiled with {shown}."] if shown else []
+    if language == "cpp":
+        lines = ["One file that defines exactly:", problem.signature, _C_NUMBERS, *compiled]
+    elif language == "triton":
+        lines = [
+            f"Host mode: {_python(problem)}",
+            f"{_STRONG} `@triton.jit` functions and launch lines; no torch, no autotune, no tensor "
+            "descriptors made on the device.",
+            _grammar(problem, language),
+        ]
+    else:
+        lines = [
             "One file in one of two modes. Host mode: device pointers, of any type you like; `strides` of every "
-            f"tensor, in elements, on the host; launch on `stream` (a {stream}) and do not wait for it:",
+            f"tensor, in elements, on the host; launch on `stream` (a {language}Stream_t) and do not wait for it:",
             device_signature(problem),
-            *_defines(problem),
+            *compiled,
             _JUDGED,
             f'{_STRONG} `extern "C" __global__` functions and launch lines.',
             _grammar(problem, language),
         ]
-    )
+    return "\n".join(lines)
 
 
 def short_contract(problem: Problem, language: str) -> str:
@@ -159,22 +157,16 @@ def _python(problem: Problem) -> str:
     return "\n".join([entry.format(" on the device"), _WAITING, _JUDGED])
 
 
-def _defines(problem: Problem) -> list[str]:
-    shown = " ".join(f"-D{name}={value}" for name, value in problem.defines.items())
-    return [f"Compiled with {shown}."] if shown else []
-
-
 def _grammar(problem: Problem, language: str) -> str:
-    case = problem.benchmarks[0].params
     return _GRAMMAR.format(
         **(_TRITON_SHAPE if language == "triton" else _C_SHAPE),
         args=", ".join(arg.name for arg in problem.args),
-        numbers=", ".join(name for name, value in case.items() if isinstance(value, int | float)),
+        numbers=", ".join(numbers(problem.benchmarks[0].params)),
         example=EXAMPLES[language],
     )
 
 
 def defines(problem: Problem) -> list[str]:
     """Of the compiler's command line; truth as a preprocessor knows it."""
-    numbers = {name: int(value) if isinstance(value, bool) else value for name, value in problem.defines.items()}
-    return [f"-D{name}={value}" for name, value in numbers.items()]
+    known = {name: int(value) if isinstance(value, bool) else value for name, value in problem.defines.items()}
+    return [f"-D{name}={value}" for name, value in known.items()]

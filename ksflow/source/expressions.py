@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from ksflow.records import Scalar
+
 Number = int | float
 
 LARGEST = 1 << 63
@@ -51,6 +53,11 @@ def expression(text: str) -> str:
     """The text, once it is known to be an expression of ours."""
     _parsed(text.strip())
     return text.strip()
+
+
+def numbers(params: Mapping[str, Scalar]) -> dict[str, Number]:
+    """Those of a case's parameters that an expression can name."""
+    return {name: value for name, value in params.items() if isinstance(value, int | float)}
 
 
 def calculate(expression: str, names: Mapping[str, Number]) -> Number:

@@ -28,6 +28,8 @@ Config = Mapping[str, str]
 declared = lru_cache(maxsize=4096)(tunables)
 values_of = lru_cache(maxsize=4096)(values)
 dispatches_of = lru_cache(maxsize=4096)(dispatches)
+constants_of = lru_cache(maxsize=4096)(constants)
+_requires_of = lru_cache(maxsize=4096)(requires)
 
 
 @dataclass(frozen=True)
@@ -123,11 +125,7 @@ class Space:
 
     def ruled_out(self, config: Mapping[str, str]) -> bool:
         """Whether a `require` line of the base forbids it for every case."""
-        return ruled_out(*self._rules, config)
-
-    @cached_property
-    def _rules(self) -> tuple[tuple[str, ...], Mapping[str, int | float]]:
-        return requires(self.text), constants(self.text)
+        return ruled_out(_requires_of(self.text), constants_of(self.text), config)
 
     @cached_property
     def _known(self) -> frozenset[tuple[str, ...]]:

@@ -19,7 +19,7 @@ from itertools import accumulate
 from typing import Any
 
 from ksflow.records import Scalar
-from ksflow.source.expressions import LARGEST, Number, calculate, expression, size
+from ksflow.source.expressions import LARGEST, Number, calculate, expression, numbers, size
 from ksflow.source.tunables import NUMBER, constants, number, read_dispatch, redeclared
 from ksflow.source.tunables import launch_lines as lines
 
@@ -156,10 +156,10 @@ def plan_cases(
     variants: list[dict[str, str]] = []
     made: dict[str, CasePlan] = {}
     for name, params in cases.items():
-        numbers = {key: value for key, value in params.items() if isinstance(value, int | float)}
-        if hidden := numbers.keys() & plan.constants.keys():
+        sizes = numbers(params)
+        if hidden := sizes.keys() & plan.constants.keys():
             raise ValueError(f"the constant {min(hidden)} has the name of a parameter of the cases; rename it")
-        known = {**plan.constants, **numbers}
+        known = {**plan.constants, **sizes}
         values: dict[str, str] = {}  # of the first dispatch that matches, beside what is declared anyway
         for when, assigned in plan.dispatches:
             with _told_of(f"dispatch: if {when}"):
