@@ -21,7 +21,7 @@ _UNSEEN_S = 3.0
 _ANY_S = 60.0
 """Age from which a lock is removed though git processes are at work: no transaction takes that long."""
 _LOOK_S = 0.05
-_READERS = (b"hash-object", b"mktree", b"cat-file", b"for-each-ref", b"rev-list")
+_READERS = (b"cat-file", b"for-each-ref", b"rev-list", b"repack", b"pack-objects", b"prune-packed")
 """Git commands that never lock a ref."""
 
 

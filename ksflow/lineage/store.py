@@ -1,7 +1,7 @@
 """Plumbing: a bare git repository as an object store with atomic refs and claims that die with their owner.
 
-Never a checkout, never an index. Every object is written by git itself, through helper processes that stay alive
-(`hash-object`, `mktree`, `update-ref`, `cat-file`); refs change in transactions with their expected old values, so two
+Never a checkout, never an index. Objects are written here (`objects`), read by `git cat-file` and packed by git, off
+the path of whoever writes; refs change in transactions of `git update-ref` with their expected old values, so two
 processes cannot overwrite each other. What it does not do: know anything about kernels (that is `lineage`).
 """
 
@@ -13,6 +13,7 @@ import re
 import signal
 import struct
 import tempfile
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,15 @@ from typing import Any, NamedTuple
 import git
 
 from ksflow.errors import ConfigError, LineageError
-from ksflow.lineage.git_processes import GitProcesses, open_or_raise
+from ksflow.lineage.git_processes import RefUpdates
 from ksflow.lineage.locks import clear_lock, lock_in
+from ksflow.lineage.objects import Objects
+from ksflow.lineage.ref_files import RefFiles
 from ksflow.lineage.repository import opened
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
-_PACK_EVERY = 1000
+_PACK_EVERY = 8000
 """Loose objects written before they are packed."""
 
 _LOCKED_TRIES = 20
@@ -56,7 +59,9 @@ class Store:
     def __init__(self, path: Path, create: bool = True) -> None:
         self.path = path
         self._repo = opened(path, create)
-        self._processes = GitProcesses(path, self._repo)
+        self._objects = Objects(path)
+        self._updates = RefUpdates(path, self._repo)
+        self._packing: threading.Thread | None = None
         self._claims = os.open(path / "ksflow" / "claims", os.O_RDWR | os.O_CREAT, 0o644)
         self._held: set[str] = set()
         self.damaged: set[str] = set()
@@ -66,18 +71,17 @@ class Store:
 
     def blob(self, data: bytes) -> str:
         """Write a blob, and return its id."""
-        return self._processes.hashed("blob", data)
+        return self._objects.write("blob", data)
 
     def tree(self, entries: Mapping[str, str]) -> str:
         """Write a tree of blobs (name -> blob id); its id."""
-        lines = "".join(f"100644 blob {blob}\t{name}\n" for name, blob in entries.items())
-        return self._processes.ask("mktree", f"{lines}\n".encode())
+        return self._objects.tree(entries)
 
     def commit(self, tree: str, parents: Iterable[str], message: str, when: int) -> str:
         """Write a commit (`when`: seconds since 1970, UTC); its id."""
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        return self._processes.hashed("commit", "\n".join([*lines, "", message]).encode())
+        return self._objects.write("commit", "\n".join([*lines, "", message]).encode())
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
@@ -143,11 +147,24 @@ class Store:
         """
         out, said = self._run_git("for-each-ref", "--format=%(objectname) %(refname)", *prefixes)
         for name in re.findall(r"^warning: ignoring broken ref (\S+)$", said, re.MULTILINE):
-            if name not in self.damaged:
-                self.damaged.add(name)
-                _LOG.warning("%s: ref %s is damaged and left out; %s", self.path, name, self._remedy(name))
+            self._leave_out(name)
         pairs = (line.split(" ", 1) for line in out.splitlines())
         return {name: commit for commit, name in pairs}
+
+    def ref_files(self, *prefixes: str) -> RefFiles:
+        """The same, to be asked again and again for what has changed."""
+        return RefFiles(self.path, prefixes, self.refs, self._mended)
+
+    def _mended(self, name: str) -> str | None:
+        """The commit of a ref whose file names none; a damaged one is left out, which is logged once."""
+        if (found := self._resolved(name)) is None:
+            self._leave_out(name)
+        return found
+
+    def _leave_out(self, name: str) -> None:
+        if name not in self.damaged:
+            self.damaged.add(name)
+            _LOG.warning("%s: ref %s is damaged and left out; %s", self.path, name, self._remedy(name))
 
     def containing(self, commit: str) -> list[str]:
         """The branches that have this commit in their history, without `refs/heads/`."""
@@ -155,6 +172,14 @@ class Store:
 
     def ref(self, name: str) -> str | None:
         """The commit a ref points to."""
+        try:
+            text = (self.path / name).read_text(errors="replace")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            text = ""
+        return text[:40] if re.fullmatch("[0-9a-f]{40}\n", text) else self._resolved(name)
+
+    def _resolved(self, name: str) -> str | None:
+        """The same for any kind of ref, by git: a packed one, a symbolic one."""
         try:
             found: str | bytes = self._repo.git.get_object_header(name)[0]
         except ValueError:
@@ -171,7 +196,7 @@ class Store:
             f"update {name} {new} {old}\n" if new else f"verify {name} {old}\n" for name, new, old in changes
         )
         for _ in range(_LOCKED_TRIES):
-            problem = self._processes.update(lines)
+            problem = self._updates.update(lines)
             if problem is None:
                 return True
             lock = lock_in(problem)
@@ -262,7 +287,8 @@ class Store:
         try:
             # An open-file-description lock: the kernel drops it with the process, however that ends.
             request = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
-            open_or_raise(self._claims, self.path)
+            if self._claims < 0:  # its number may be another file's by now
+                raise LineageError(f"{self.path} was closed before this was written")
             fcntl.fcntl(self._claims, fcntl.F_OFD_SETLK, request)
         except (BlockingIOError, PermissionError):
             return False
@@ -271,21 +297,33 @@ class Store:
     # -- upkeep ----------------------------------------------------------------------------------
 
     def maintain(self, force: bool = False) -> None:
-        """Pack what is loose, now and then. Unreachable objects stay: another process may be about to use them.
+        """Have git pack what is loose, now and then, beside what goes on; with `force` now, and wait for it.
 
-        Packing is a comfort: where it fails, that is logged and the repository stays as it is.
+        Each time packs are merged that are small beside the loose objects, so that there are few of them and each
+        object is packed few times. Unreachable objects stay: another process may be about to use them.
         """
-        if self._processes.written >= (1 if force else _PACK_EVERY):
-            self._processes.written = 0
-            try:
-                self._git("pack-refs", "--all")
-                self._git("repack", "-d", "-l", "-q")
-            except LineageError as error:
-                _LOG.info("%s; nothing is lost, the repository is larger than it need be", error)
+        packing = self._packing
+        if force and packing:
+            packing.join()
+        if self._objects.written >= (1 if force else _PACK_EVERY) and not (packing and packing.is_alive()):
+            self._objects.written = 0
+            self._packing = threading.Thread(target=self._pack, daemon=True)
+            self._packing.start()
+            if force:
+                self._packing.join()
+
+    def _pack(self) -> None:
+        """Packing is a comfort: where it fails, that is logged and the repository stays as it is."""
+        try:
+            self._git("pack-refs", "--all")
+            self._git("repack", "--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
+        except LineageError as error:
+            _LOG.info("%s; nothing is lost, the repository is larger than it need be", error)
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
-        self._processes.close()
+        self._updates.close()
+        self._objects.closed = True
         self._repo.close()
         if self._claims >= 0:
             os.close(self._claims)

@@ -19,6 +19,10 @@ class TrialIndex:
     def __init__(self, store: Store, heads: str, opened: str) -> None:
         self._store, self._heads, self._opened = store, heads, opened
         self._prefixes = (heads, opened)
+        self._refs = store.ref_files(heads, opened)
+        self._newest = ""
+        """The highest number that is a trial's id."""
+        self._unfinished: dict[str, Trial] = {}
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
@@ -35,21 +39,29 @@ class TrialIndex:
     def expect(self, key: Key) -> None:
         """Forget what was read: from now on a verdict under another key is stale."""
         self.branches.key, self.known = key, None
-        self.trials.clear()
-        self.at.clear()
+        for read in (self.trials, self.at, self.same, self._unfinished):
+            read.clear()
+        self._refs.forget()
 
     def refresh(self) -> None:
         """Read what is new, other processes' trials and pushed ones included."""
-        refs = self._store.refs(self._heads, self._opened)
         cut = len(self._heads)
-        heads = {ref[cut:]: commit for ref, commit in refs.items() if ref.startswith(self._heads)}
-        self.open = {ref.rpartition("/")[2]: commit for ref, commit in refs.items() if not ref.startswith(self._heads)}
-        for name in self.at.keys() - heads.keys():
-            del self.trials[name], self.at[name]
-            self.known = None
-        for name, commit in heads.items():
-            if commit not in (self.at.get(name), self.unread.get(name)):
+        for ref, commit in self._refs.changes().items():
+            name = ref[cut:]
+            if not ref.startswith(self._heads):
+                self.open.pop(name := ref.rpartition("/")[2], "")
+                self.open |= {name: commit} if commit else {}
+            elif not commit:
+                self.unread.pop(name, "")
+                self._forget(name)
+            elif commit not in (self.at.get(name), self.unread.get(name)):
                 self._read(name, commit)
+
+    def _forget(self, name: str) -> None:
+        if name in self.at:
+            del self.trials[name], self.at[name]
+            self._unfinished.pop(name, None)
+            self.known = None
 
     def _read(self, name: str, commit: str) -> None:
         """Keep the trial of a branch; one that cannot be read is passed over, which is logged once."""
@@ -57,9 +69,7 @@ class TrialIndex:
             trial = self.branches.holding(self.branches.load(name, commit), commit)
         except LineageError as error:
             self._pass_over(name, commit, f"passed over: {error}")
-            if name in self.at:  # what it was before is no longer what it is
-                del self.trials[name], self.at[name]
-                self.known = None
+            self._forget(name)  # what it was before is no longer what it is
             return
         self.unread.pop(name, None)
         self.keep(trial, commit)
@@ -71,9 +81,9 @@ class TrialIndex:
 
     @property
     def used(self) -> Iterable[str]:
-        """Every name that a branch or an open id of the run has, readable or not."""
+        """Every name that a branch or an open id of the run has, readable or not; of ids in use the highest alone."""
         damaged = (ref.rpartition("/")[2] for ref in self._store.damaged if ref.startswith(self._prefixes))
-        return (*self.at, *self.open, *self.unread, *damaged)
+        return (self._newest, *self.open, *self.unread, *damaged)
 
     def keep(self, trial: Trial, commit: str) -> None:
         """A trial as it stands from now on."""
@@ -85,6 +95,11 @@ class TrialIndex:
         if trial.form and before is None:
             self.same.setdefault(trial.form, []).append(trial.id)
         self.trials[trial.id], self.at[trial.id] = trial, commit
+        self._unfinished.pop(trial.id, None)
+        if not finished(trial):
+            self._unfinished[trial.id] = trial
+        if trial.id.isdigit():
+            self._newest = max(self._newest, trial.id, key=lambda name: int(name or 0))
 
     def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, by its id."""
@@ -105,7 +120,7 @@ class TrialIndex:
         for name, commit in self.open.items():
             if name not in self.at and name not in self.unread:
                 undone |= self._planned(name, commit)
-        return undone | {name: trial for name, trial in self.trials.items() if not finished(trial)}
+        return undone | self._unfinished
 
     def _planned(self, name: str, commit: str) -> dict[str, Trial]:
         """The experiment that was given an id; none where it cannot be read, which is logged once."""

@@ -1,12 +1,10 @@
-"""JSON on disk: versioned, never NaN, checked once when written (its schema) and once when read (the records).
+"""JSON on disk: versioned, never NaN, checked by the records once when written and once when read.
 
 Other tools read a lineage by `schemas/*.json`, which `python -m ksflow.records.schema` makes of the records (a test
 compares). Parsing is strict: unknown keys and wrong types are refused, except in what verdicts rest on (`Evidence`).
 """
 
 import json
-from collections.abc import Iterator
-from functools import cache
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -35,32 +33,13 @@ def dump(kind: str, value: object) -> bytes:
     """One record as readable JSON. ValueError where a field is not of its type."""
     try:
         body = plain(value)
-        found = _validator(kind).iter_errors({"version": VERSION, kind: body})
-        # what an old record has in its evidence and does not fit any more is kept as it came
-        if wrong := next((error for error in found if "evidence" not in error.absolute_path), None):
-            raise ValueError(f"{wrong.json_path}: {wrong.message[:300]}")
+        parse(KINDS[kind], body)
         data = to_json({"version": VERSION, kind: body}, indent=1, inf_nan_mode="constants") + b"\n"
         if b"NaN" in data or b"Infinity" in data:  # the words may stand in a text
             _loaded(data)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{kind}.json cannot be written: {error}") from error
     return data
-
-
-@cache
-def _validator(kind: str) -> Any:
-    """What checks a file of this kind. A worker, which has no jsonschema, writes no such files."""
-    from jsonschema import Draft202012Validator, validators
-
-    plain_items = Draft202012Validator.VALIDATORS["items"]
-
-    def items(validator: Any, wanted: Any, found: Any, schema: Any) -> Iterator[Any]:
-        """Hundreds of samples in a list are looked at in one step."""
-        if wanted != {"type": "number"} or not all(type(one) in (int, float) for one in found):
-            yield from plain_items(validator, wanted, found, schema)
-
-    fast = validators.extend(Draft202012Validator, {"items": items})  # type: ignore[no-untyped-call]
-    return fast(json.loads(shipped("schemas", f"{kind}.json").read_text()))
 
 
 def load(kind: str, data: bytes, expected: type[T]) -> T:
