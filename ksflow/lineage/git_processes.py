@@ -51,9 +51,9 @@ class RefUpdates:
         A Ctrl-C between question and answer ends the process: another thread would take that answer.
         """
         if self._running is None:
-            self._running = self._repo.git._call_process(
-                "update-ref", "--stdin", as_process=True, istream=subprocess.PIPE
-            )
+            # else it looks for a ref of the name of each commit, in a dozen places
+            plainly = self._repo.git(c="core.warnAmbiguousRefs=false")
+            self._running = plainly._call_process("update-ref", "--stdin", as_process=True, istream=subprocess.PIPE)
         helper, answers = self._running, list[bytes]()
         try:
             with suppress(BrokenPipeError):

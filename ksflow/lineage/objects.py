@@ -1,6 +1,7 @@
 """Objects written by this process: a blob, a tree or a commit costs one file, and no other process's help.
 
-An object is there whole and durable, or not at all: it is written beside its place, flushed to the disk, then renamed.
+An object is there whole and durable, or not at all: it is written under another name, flushed to the disk, renamed.
+All are made in one folder and renamed into theirs: ext4 takes twice as long to make them in 256.
 Packing is git's (`Store.maintain`). What it does not do: read, or know what is in an object.
 """
 
@@ -48,7 +49,7 @@ class Objects:
         try:
             for _ in range(_TRIES):
                 with suppress(FileNotFoundError):
-                    _write_durably(packed, f"{folder}/tmp_obj_{secrets.token_hex(8)}", place)
+                    _write_durably(packed, f"{self._folder}/tmp_obj_{secrets.token_hex(8)}", place)
                     return name
                 self._fan_out()
             raise FileNotFoundError(errno.ENOENT, f"{folder} is taken away again and again")
