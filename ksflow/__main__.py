@@ -3,7 +3,9 @@
 import difflib
 import importlib
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
@@ -38,7 +40,8 @@ def _command(arguments: list[str]) -> int:
     name = verb[0] if verb else "run"
     if not {"--help", "-h", "help"}.isdisjoint(arguments):
         told = next((word for word in arguments if word in usage.COMMANDS), "")
-        return _say(usage.of(told) if told else usage.whole(__version__))
+        if told or not verb or name == "help":
+            return _say(usage.of(told) if told else usage.whole(__version__))
     if name not in usage.COMMANDS:
         close = difflib.get_close_matches(name, usage.COMMANDS, 1)
         meant = f"did you mean {close[0]}? " if close else ""
@@ -86,7 +89,12 @@ def _say(text: str) -> int:
 
 
 def _fail(text: str, code: int = 2) -> int:
-    sys.stderr.write(f"ksflow: {text}\n")
+    """One line on stderr; at a terminal it goes on below, from one word to the next."""
+    line = f"ksflow: {text}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    sys.stderr.write(f"{line}\n")
     return code
 
 

@@ -6,7 +6,9 @@ damaged, passed over or healed.
 """
 
 import logging
+import sys
 from pathlib import Path
+from typing import TextIO
 
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
@@ -52,10 +54,22 @@ def setup(folder: Path) -> None:
     )
 
 
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """To what is stderr now: while a bar is shown, to what prints above it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        """Looked up anew for every event."""
+        return sys.stderr
+
+
 def _tell_on_stderr(name: str) -> None:
     logger = logging.getLogger(name)
     if not logger.handlers:
-        handler = logging.StreamHandler()
+        handler = _Stderr()
         handler.setFormatter(
             structlog.stdlib.ProcessorFormatter(
                 processors=[

@@ -55,7 +55,11 @@ def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     tree = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry")
     assert "00001" in tree.stdout
     shown = ksflow(tmp_path, "lineage", "show", "00005", "problem=softmax", "run=dry")
-    assert "experiment (gain" in shown.stdout
+    for told in ("what was tried", "predicted: a gain of ", "what came out", "verdict ", "details=true"):
+        assert told in shown.stdout
+    assert "fake: true" not in shown.stdout
+    details = ksflow(tmp_path, "lineage", "show", "00005", "problem=softmax", "run=dry", "details=true")
+    assert "fake: true" in details.stdout
     base = shown.stdout.split("base: ")[1][:5]
     assert ksflow(tmp_path, "lineage", "show", "5", "problem=softmax", "run=dry").stdout == shown.stdout
     changed = ksflow(tmp_path, "lineage", "diff", base.lstrip("0"), "5", "problem=softmax", "run=dry")

@@ -170,7 +170,7 @@ def test_a_real_kernel_is_judged_verified_and_told_from_a_wrong_one(tmp_path: Pa
     wrong = ksflow(tmp_path, "evaluate", "wrong.cpp", "problem=softmax", **cache)
     assert wrong.returncode == 1, wrong.stdout + wrong.stderr
     assert "verdict reject-incorrect" in wrong.stdout
-    right = ksflow(tmp_path, "evaluate", "02_rows.cpp", "problem=softmax", "out=x.json", **cache)
+    right = ksflow(tmp_path, "evaluate", "02_rows.cpp", "problem=softmax", "out=x.json", "details=true", **cache)
     assert right.returncode == 0, right.stdout + right.stderr
     for word in ("verdict accept", "over 00_torch.py", "of the bound", "isolation ", "judge local-", "seeds: "):
         assert word in right.stdout

@@ -28,10 +28,11 @@ CTRL_C = b"\x03"
 class Terminal:
     """A command whose input, output and controlling terminal are a pty of so many columns."""
 
-    def __init__(self, folder: Path, *words: str, columns: int = 160) -> None:
+    def __init__(self, folder: Path, *words: str, columns: int = 160, **settings: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm"}
+        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        environment |= {"TERM": "xterm", **settings}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _LEADER, *words],
             cwd=folder,
@@ -65,13 +66,13 @@ class Terminal:
             data = os.read(self._ours, 65536)
         except OSError:  # Linux's way to say that the other side is closed
             return False
-        self.text += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
+        self.text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text + data.decode(errors="replace"))
         return bool(data)
 
 
 def judged(trials: int) -> Callable[[str], bool]:
     """Whether so many trials have been shown."""
-    return lambda text: len(set(re.findall(r"(\d{5}) (?:accept|reject|compile|fail)", text))) >= trials
+    return lambda text: len(set(re.findall(r"(\d{5}) +(?:accept|reject|compile|fail)", text))) >= trials
 
 
 def ended_well(folder: Path, terminal: Terminal) -> None:
@@ -140,6 +141,37 @@ def test_a_pipe_that_closes_is_quiet(tmp_path: Path, words: list[str]) -> None:
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout in ("141\n", "0\n")  # 0: all was written before the pipe closed
     assert done.stderr == ""
+
+
+def typed(folder: Path, *words: str, columns: int, **settings: str) -> list[str]:
+    """A command's lines at a window of so many columns."""
+    terminal = Terminal(folder, *words, columns=columns, **settings)
+    assert terminal.end() == 0, terminal.text[-3000:]
+    return terminal.text.splitlines()
+
+
+def test_every_line_fits_a_window_of_80_columns_and_rejections_have_their_reason(tmp_path: Path) -> None:
+    run = typed(tmp_path, *SEARCH[:2], "loop.evaluations=6", columns=80)
+    assert max(map(len, run)) <= 80, run
+    (heading,) = [line for line in run if line.startswith("trial  verdict")]
+    assert heading.split()[-1] == "tried"
+    rejected = [number for number, line in enumerate(run) if re.match(r"\d{5}  (reject-|compile-error)", line)]
+    assert rejected
+    for number in rejected:
+        assert any(line.startswith("       made up: ") for line in run[number + 1 : number + 3]), run[number:]
+    assert not any("e+0" in line for line in run)
+    trial = run[rejected[0]][:5]
+    shown = ["problem=softmax", "run=dry"]
+    tree = typed(tmp_path, "lineage", *shown, columns=80)
+    told = typed(tmp_path, "lineage", "show", trial, *shown, columns=80, PAGER="cat")
+    changed = typed(tmp_path, "lineage", "diff", "4", trial, *shown, columns=80, PAGER="cat")
+    for lines in (tree, told, changed):
+        assert max(map(len, lines)) <= 80, lines
+    assert sum(" winner " in line for line in tree) == 1
+    headings = [line for line in told if line in ("what was tried", "what came out", "02_rows.cpp")]
+    assert headings == ["what was tried", "what came out", "02_rows.cpp"]
+    paged = typed(tmp_path, "lineage", "show", trial, *shown, columns=80, PAGER="sed -n 1p")
+    assert [line for line in paged if line] == [f"{trial}  experiment  {told[0].split()[-1]}"]
 
 
 def test_a_narrow_window_breaks_no_table(tmp_path: Path) -> None:

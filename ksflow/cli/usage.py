@@ -1,5 +1,8 @@
 """The pages that `--help` and `COMMAND --help` print. Imports nothing heavy: help is there at once."""
 
+from collections.abc import Sequence
+
+from ksflow.errors import ConfigError, suggest
 from ksflow.home import shipped
 
 _PAGES = {
@@ -215,6 +218,13 @@ def whole(version: str) -> str:
 def of(command: str) -> str:
     """One command's own page."""
     return _PAGES[command].replace("---\n", "\n").strip("\n")
+
+
+def expect_word(command: str, words: Sequence[str], valid: Sequence[str]) -> None:
+    """Raise ConfigError, with the word that may be meant, unless a command's first word is one of its own."""
+    if words and words[0] not in valid:
+        names = [f"{command} {word}" for word in valid]
+        raise ConfigError(f"no command '{command} {words[0]}'; {suggest(f'{command} {words[0]}', names)}")
 
 
 def _groups() -> str:

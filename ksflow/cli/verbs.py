@@ -9,10 +9,10 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ksflow import dataset, evaluation, home, log, report
-from ksflow.cli import digest, doctor, explain, knowledge, probe, skill, suite, verify
+from ksflow.cli import digest, doctor, explain, knowledge, probe, skill, suite, usage, verify
 from ksflow.cli import report as pages
 from ksflow.cli.warm_start import WarmStart, warm_start
-from ksflow.config import compose
+from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.errors import ConfigError, NothingTried
 from ksflow.export import export_winner
@@ -183,8 +183,9 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
 def problem(words: list[str], overrides: list[str]) -> int:
     """`problem show` and `problem check`."""
     verb = words[0] if words else "show"
-    if verb not in ("show", "check") or len(words) > 1:
-        raise ConfigError(f"no command 'problem {' '.join(words)}'; commands: problem show, problem check")
+    usage.expect_word("problem", words, ("show", "check"))
+    if len(words) > 1:
+        raise ConfigError(f"problem {verb} takes key=value, such as problem=NAME, and not {words[1]!r}")
     cfg = compose.compose(overrides)
     console = report.console()
     found: Problem = compose.build(cfg.problem)
@@ -199,7 +200,10 @@ def problem(words: list[str], overrides: list[str]) -> int:
 
 def lineage(words: list[str], overrides: list[str]) -> int:
     """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
-    cfg = compose.compose(overrides)
+    usage.expect_word("lineage", words, ("show", "diff"))
+    options, rest = keys.own_options(overrides, "details")
+    details = verify.boolean("details", options.get("details", "false"))
+    cfg = compose.compose(rest)
     found: Problem = compose.build(cfg.problem)
     tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
     try:
@@ -220,13 +224,18 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 report.show_calibration(console, tree.known)
             case ["show", name]:
                 trial = _trial(trials, name)
-                commit, approval = tree.commit_of(trial.id), approvals(tree).get(trial.id)
-                report.show_trial(console, trial, commit, approval, tree.explanation(trial.id))
+                about = {
+                    "branch": f"{tree.branch_of(trial.id)}  commit {tree.commit_of(trial.id)}",
+                    "approval": approvals(tree).get(trial.id),
+                }
+                with report.paged(console):
+                    report.show_trial(console, trial, trials, about, tree.explanation(trial.id), details)
             case ["diff", first, second]:
                 changes = tree.diff(_trial(trials, first).id, _trial(trials, second).id)
-                console.print(changes, markup=False, soft_wrap=True)
+                with report.paged(console):
+                    report.show_source(console, changes, "diff")
             case _:
-                raise ConfigError("commands: lineage, lineage show ID, lineage diff A B")
+                raise ConfigError(f"valid: lineage, lineage show ID, lineage diff A B; not lineage {' '.join(words)}")
     finally:
         tree.close()
     return 0

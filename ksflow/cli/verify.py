@@ -29,7 +29,8 @@ _BOOLEANS = {"true": True, "false": False}
 def evaluate(words: list[str], overrides: list[str]) -> int:
     """`evaluate KERNEL`: 0 accepted or untimed, 1 rejected, 3 when the judge could not tell."""
     (word,) = _words(words, "evaluate KERNEL (a file, or the name of one of the problem's seeds)")
-    options, rest = keys.own_options(overrides, "out")
+    options, rest = keys.own_options(overrides, "out", "details")
+    details = boolean("details", options.get("details", "false"))
     cfg = compose.compose(rest)
     problem: Problem = compose.build(cfg.problem)
     kernel = _kernel(word, problem)
@@ -43,7 +44,7 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     evaluation = _cached_or_judged(console, evaluation_cache(cfg.cache), problem, judge, kernel, baselines)
     console.print(f"{word} for {problem.name}, kernel {kernel.digest}", markup=False)
-    evidence.show(console, evaluation)
+    evidence.show(console, evaluation, details=details)
     if out:
         out.write_bytes(schema.dump("evaluation", evaluation))
     return _code(evaluation)
@@ -88,7 +89,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
     """`approve COMMIT`: a tag on the newest commit of the kernel's branch."""
     (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
     options, rest = keys.own_options(overrides, "note", "sign", "force")
-    sign, force = (_boolean(name, options.get(name, "false")) for name in ("sign", "force"))
+    sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
     cfg, problem, lineage, place = _committed(word, rest)
     try:
         expect(lineage, judging.key(problem, compose.build(cfg.evaluator)))
@@ -121,7 +122,7 @@ def _words(words: list[str], usage: str) -> list[str]:
     return words
 
 
-def _boolean(name: str, value: str) -> bool:
+def boolean(name: str, value: str) -> bool:
     if value.lower() not in _BOOLEANS:
         raise ConfigError(f"{name}={value}; valid: true, false")
     return _BOOLEANS[value.lower()]

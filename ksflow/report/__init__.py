@@ -1,10 +1,11 @@
 """What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
 
 from ksflow.report import explanation
+from ksflow.report.pager import paged
 from ksflow.report.progress import Display
 from ksflow.report.tables import read_summaries, show_calibration, show_outcome, show_spending, show_sweep, summary
 from ksflow.report.tracking import Tracking, plain_parameters
-from ksflow.report.tree import show_tree, show_trial
+from ksflow.report.tree import show_source, show_tree, show_trial
 from ksflow.report.words import console, known_baselines
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "console",
     "explanation",
     "known_baselines",
+    "paged",
     "plain_parameters",
     "read_summaries",
     "show_calibration",
     "show_outcome",
+    "show_source",
     "show_spending",
     "show_sweep",
     "show_tree",

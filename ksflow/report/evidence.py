@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ksflow.errors import counted
 from ksflow.hardware import compiler_report, roofline
 from ksflow.records import (
     Clocks,
@@ -22,6 +23,7 @@ from ksflow.records import (
     Timing,
     plain,
 )
+from ksflow.report.words import fits, not_ranked, us
 
 _OTHERS = (
     *("contents", "cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
@@ -39,21 +41,29 @@ _STATE = (
 _LONG = 2000
 _TEXT = ("case", "kernel", "variant", "matrix instructions")
 """Columns of text, which may be folded."""
+_DISPENSABLE = ("samples", "CPU µs", "p10 to p90", "compiler", "instructions", "floor µs", "TFLOP/s", "GB/s")
+"""Columns that a narrow window does without, the first of them first."""
 
 
-def show(console: Console, evaluation: Evaluation, names: Mapping[str, str] | None = None) -> None:
-    """Print all of it. `names`: what to call the trials it was timed beside."""
+def show(
+    console: Console, evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True
+) -> None:
+    """Print all of it, or without `details` what the verdict rests on, and nothing of how the judge went about it.
+
+    names: what to call the trials it was timed beside.
+    """
     console.print("\n".join(_head(evaluation)), markup=False, soft_wrap=True)
     if evaluation.timings:
-        console.print(_table(evaluation))
+        console.print(_table(console, evaluation))
     if compiled := evaluation.evidence.compiler:
-        console.print(_grid([compiler_report.cells(row) for row in compiled]))
-    rows = [*_ratios(evaluation, names or {}), *_checks(evaluation), *_device(evaluation), *_circumstances(evaluation)]
+        console.print(_grid(console, [compiler_report.cells(row) for row in compiled]))
+    checks = _checks(evaluation) if details else _checked(evaluation)
+    rows = [*_ratios(evaluation, names or {}), *checks, *_device(evaluation), *_circumstances(evaluation, details)]
     console.print("\n".join(rows), markup=False, soft_wrap=True)
     for name, text in (("error", evaluation.evidence.error.strip()), ("log", evaluation.evidence.log.strip())):
         if text:
             console.print(f"{name}\n{_indented(text[-_LONG:])}", markup=False, soft_wrap=True)
-    found = plain(evaluation.evidence)
+    found = plain(evaluation.evidence) if details else {}
     for name in (*_OTHERS, *evaluation.evidence.more):
         if name in found:
             console.print(f"{name}: {_words(found[name])}", markup=False, soft_wrap=True)
@@ -68,21 +78,21 @@ def spread_us(timing: Timing) -> tuple[float, float]:
 
 def _head(evaluation: Evaluation) -> list[str]:
     evidence = evaluation.evidence
-    score = f"{evaluation.score_us:.5g} µs" if evaluation.score_us else evaluation.reason
+    score = f"{us(evaluation.score_us)} µs" if evaluation.score_us else evaluation.reason
     lines = [f"verdict {evaluation.verdict.value}: {score}"]
-    if evaluation.unranked:
-        lines.append(f"unranked: {evaluation.unranked}")
+    if doubt := not_ranked(evaluation):
+        lines.append(doubt)
     if evidence.unconfirmed:
         lines.append(f"unconfirmed: {evidence.unconfirmed}")
     if was := evidence.renewed:
-        score = f" {was.score_us:.5g} µs" if was.score_us else ""
+        score = f" {us(was.score_us)} µs" if was.score_us else ""
         lines.append(f"judged again after a change; was {was.verdict}{score}, judge {was.judge or 'unknown'}")
     if cached := evidence.cached:
         lines.append(f"not judged now, known from {cached.source} on {cached.date}")
     return lines
 
 
-def _table(evaluation: Evaluation) -> Table:
+def _table(console: Console, evaluation: Evaluation) -> Table:
     """A row per timed case."""
     timed = {row.case: row for row in evaluation.evidence.timed}
     near = {row.case: row for row in evaluation.evidence.roofline}
@@ -90,12 +100,21 @@ def _table(evaluation: Evaluation) -> Table:
     for timing in evaluation.timings:
         case = timing.case
         rows.append(_row(timing, timed.get(case, TimedCase(case=case)), near.get(case, RooflineCase(case=case))))
-    return _grid(rows)
+    return _grid(console, rows)
 
 
-def _grid(rows: list[dict[str, str]]) -> Table:
-    """A table; columns that nothing is known of are left out."""
+def _grid(console: Console, rows: list[dict[str, str]]) -> Table:
+    """A table; columns that nothing is known of are left out, and those that the window has no room for."""
     filled = [name for name in rows[0] if any(row[name] for row in rows)]
+    table = _columns(filled, rows)
+    for name in _DISPENSABLE:
+        if not fits(console, table) and name in filled:
+            filled.remove(name)
+            table = _columns(filled, rows)
+    return table
+
+
+def _columns(filled: list[str], rows: list[dict[str, str]]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     for name in filled:
         words = name in _TEXT
@@ -110,11 +129,11 @@ def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]
     interval = found.interval_us
     return {
         "case": timing.case,
-        "µs": _us(timing.us),
-        "95 % interval": f"{_us(interval[0])} to {_us(interval[1])}" if interval else "",
-        "p10 to p90": f"{_us(low)} to {_us(high)}" if len(timing.samples_us) > 1 else "",
+        "µs": us(timing.us),
+        "95 % interval": f"{us(interval[0])} to {us(interval[1])}" if interval else "",
+        "p10 to p90": f"{us(low)} to {us(high)}" if len(timing.samples_us) > 1 else "",
         "samples": str(found.rounds or len(timing.samples_us) or ""),
-        "CPU µs": _us(timing.cpu_us) if timing.cpu_us else "",
+        "CPU µs": us(timing.cpu_us) if timing.cpu_us else "",
         "floor µs": f"{found.floor_us:.3g}" if found.floor_us else "",
         "TFLOP/s": _figure(near.tflops),
         "GB/s": _figure(near.gbs),
@@ -125,10 +144,6 @@ def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]
 
 def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _us(value: float) -> str:
-    return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
 
 
 def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
@@ -151,6 +166,16 @@ def _checks(evaluation: Evaluation) -> list[str]:
         f"checked {row.case}: error {f'{row.worst:.1%}' if isinstance(row.worst, float) else row.worst} of the bound"
         for row in evaluation.evidence.checked
     ]
+
+
+def _checked(evaluation: Evaluation) -> list[str]:
+    """The checks in one line."""
+    rows = evaluation.evidence.checked
+    if not rows:
+        return []
+    known = [(row.worst, row.case) for row in rows if isinstance(row.worst, float)]
+    worst = f"; the largest error is {max(known)[0]:.1%} of the bound (on {max(known)[1]})" if known else ""
+    return [f"right on {counted(len(rows), 'tested shape')}{worst}"]
 
 
 def _device(evaluation: Evaluation) -> list[str]:
@@ -206,8 +231,8 @@ def _profile(found: ProfilePage) -> list[str]:
     return [f"{head}: none: {found.refused}"] if found.refused else [head, _indented(found.page)]
 
 
-def _circumstances(evaluation: Evaluation) -> list[str]:
-    seeds = {row.case: row.seeds for row in evaluation.evidence.checked if row.seeds}
+def _circumstances(evaluation: Evaluation, details: bool) -> list[str]:
+    seeds = {row.case: row.seeds for row in evaluation.evidence.checked if row.seeds and details}
     lines = [f"seeds: {_some(seeds)}"] if seeds else []
     return [
         *lines,

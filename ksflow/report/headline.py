@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from ksflow.records import Comparison, Trial
+from ksflow.report.words import us
 
 _SPELLED = {"torch": "PyTorch", "numpy": "NumPy"}
 
@@ -39,4 +40,4 @@ def headline(best: Trial, baselines: tuple[Trial, ...]) -> str:
     if any(best.id == one.id for one in baselines):
         return f"winner {best.id}: {called(best)}, a baseline: nothing was faster for sure"
     missing = ", not timed beside a baseline" if baselines else ""
-    return f"winner {best.id}: {claim(best, baselines) or f'{best.score_us:.4g} µs{missing}'}"
+    return f"winner {best.id}: {claim(best, baselines) or f'{us(best.score_us or 0.0)} µs{missing}'}"

@@ -1,6 +1,6 @@
 """What a person sees while a run lasts: a line per trial, a bar, and the run's event log."""
 
-import time
+import textwrap
 from typing import Any
 
 import structlog
@@ -8,17 +8,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from ksflow.errors import counted
 from ksflow.records import Trial, Verdict
-from ksflow.report import headline
-from ksflow.report.words import STYLE, what
+from ksflow.report import headline, words
+from ksflow.report.words import STYLE
 from ksflow.session.session import Session
 
 _LOG = structlog.get_logger("ksflow")
 _NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")
 """Steps that are said in a line of their own begin so."""
-_UNBOUNDED = 1000
-_SHORTEST = 16
-"""Letters of what an experiment is about, in a window however narrow."""
+_LEAST = 24
+"""Columns of what was tried, in a window however narrow."""
+_WIDE = 100
+"""Columns of a window from which on a line has the trial that a kernel was made from."""
+_NEXT = 7
+"""Columns that the reason is indented by, on the line below."""
+_REASON_LINES = 2
 
 
 class Display:
@@ -28,9 +33,10 @@ class Display:
         self._console = console
         self._said = ""
         """The newest notice; the same again is not said again."""
-        columns = [BarColumn(20), TextColumn("{task.description}", markup=False)]
+        self._headed = False
+        columns = [BarColumn(16), TextColumn("{task.description}", markup=False)]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task("starting", total=1.0)
+        self._task = self._bar.add_task("starting: the judge, then the seeds", total=1.0)
 
     def __enter__(self) -> "Display":
         self._bar.start()
@@ -43,40 +49,75 @@ class Display:
         """Show one step."""
         _LOG.info(what, **_event(trial, session))
         if what == "done" and trial:
-            width = self._console.width if self._console.is_terminal else _UNBOUNDED
-            self._console.print(_line(trial, session, width), soft_wrap=True)
+            self._show(trial, session)
         elif what == "interrupt":
-            self._console.print(
-                f"finishing {_doing(session) or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)",
-                style="yellow",
-                markup=False,
-                soft_wrap=True,
+            self._notice(
+                f"finishing {_doing(session) or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)"
             )
         elif what == "abandon":
-            self._console.print(
-                f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up",
-                style="yellow",
-                markup=False,
-                soft_wrap=True,
-            )
+            self._notice(f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up")
         elif what.startswith(_NOTICES) and what != self._said:
             self._said = what
-            self._console.print(what, style="yellow", markup=False, soft_wrap=True)
+            self._notice(what)
         share = max(session.used().values(), default=0.0)
-        self._bar.update(self._task, completed=share, description=self._status(session, share))
+        status = _status(session, self._console.width - 18)
+        self._bar.update(self._task, completed=share, description=status)
 
-    def _status(self, session: Session, share: float) -> str:
+    def _notice(self, text: str) -> None:
+        self._console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+    def _show(self, trial: Trial, session: Session) -> None:
+        """A trial's line; at a terminal the reason below it, elsewhere at its end."""
         best = session.known.best
-        elapsed = time.monotonic() - session.started
-        left = f"{elapsed / share - elapsed:.0f} s left" if share > 0.05 else ""
-        parts = [
-            f"round {session.rounds}",
-            _doing(session),
-            f"best {best.score_us:.4g} µs {headline.claim(best, session.baselines)}".strip() if best else "",
-            left,
-            f"${session.lab.transcript.total.usd:.2f}",
-        ]
-        return " · ".join(part for part in parts if part)
+        won = bool(best and best.id == trial.id)
+        terminal = self._console.is_terminal
+        wide = not terminal or self._console.width >= _WIDE
+        if not self._headed:
+            self._headed = True
+            self._console.print(Text(_columns(*_HEADING, wide), "bold"), soft_wrap=True, no_wrap=True)
+        line = _line(trial, wide)
+        reason = words.why(trial)
+        if not terminal:
+            line.append(" | ".join(part for part in (words.tried(trial), reason) if part).replace("\n", " "))
+        else:
+            line.append(words.cut(words.tried(trial), max(self._console.width - line.cell_len, _LEAST)))
+        if won:
+            line.stylize("bold")
+        self._console.print(line, soft_wrap=True, no_wrap=True)
+        if reason and terminal:
+            room = self._console.width - _NEXT
+            for part in textwrap.wrap(reason, room, max_lines=_REASON_LINES, placeholder=" …", break_on_hyphens=False):
+                self._console.print(Text(" " * _NEXT + part, "dim"), soft_wrap=True, no_wrap=True)
+
+
+def _status(session: Session, width: int) -> str:
+    """What the bar says, without the least important parts where the window is narrow."""
+    best, most = session.known.best, session.schedule.caps.get("evaluations")
+    left, usd = session.left_s(), session.lab.transcript.total.usd
+    searching = session.search_started is not None
+    done = f"{session.judged} of {most:g}" if most else f"{counted(session.judged, 'experiment')}"
+    parts = {
+        "done": done if searching else "the seeds first",
+        "left": f"{_time(left)} left" if left is not None else "",
+        "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
+        "claim": headline.claim(best, session.baselines) if best else "",
+        "doing": _doing(session),
+        "cost": f"${usd:.2f}" if session.models else "",
+    }
+    for name in ("", "claim", "cost", "doing", "best"):
+        parts.pop(name, None)
+        text = " · ".join(part for part in parts.values() if part)
+        if len(text) <= width:
+            break
+    return text
+
+
+def _time(seconds: float) -> str:
+    """`40 s`, `3 min`, `1 h 05 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def _doing(session: Session) -> str:
@@ -104,16 +145,21 @@ def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
     }
 
 
-def _line(trial: Trial, session: Session, width: int) -> Text:
-    best = session.known.best
-    score = f"{trial.score_us:9.4g} µs  {_beside(trial):18}" if trial.score_us else " " * 32
-    base = f"<- {trial.parents[0]}" if trial.parents else "seed    "
-    text = Text.assemble(
-        (f"{trial.id} ", "bold" if best and best.id == trial.id else ""),
-        (f"{trial.verdict:17.17}", STYLE.get(trial.verdict, "red")),
-        f"{score}  {base}  ",
-    )
-    return text.append(what(trial, min(max(width - len(text), _SHORTEST), 100)))
+_HEADING = ("trial", "verdict", "µs/call", "beside the best", "from")
+
+
+def _columns(name: str, verdict: str, score: str, beside: str, base: str, wide: bool) -> str:
+    """The cells of a line in front of what was tried; in a narrow window without the base."""
+    more = f"{base:5}  " if wide else ""
+    return f"{name:5}  {verdict:17.17}  {score:>8}  {beside:16}  {more}{'tried' if name == 'trial' else ''}"
+
+
+def _line(trial: Trial, wide: bool) -> Text:
+    score = words.us(trial.score_us) if trial.score_us else ""
+    base = trial.parents[0] if trial.parents else "seed"
+    text = Text(_columns(trial.id, trial.verdict, score, _beside(trial), base, wide))
+    text.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
+    return text
 
 
 def _beside(trial: Trial) -> str:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ksflow.records import Json, Origin, Population, Problem, Timing, Trial, Verdict, geomean
 from ksflow.report import results
-from ksflow.report.words import speedup
+from ksflow.report.words import speedup, us
 
 FAST = (0.0, 1.0, 1.5, 2.0)
 _UNBUILT = (Verdict.COMPILE, Verdict.MALFORMED)
@@ -132,7 +132,7 @@ def _outcome(row: Mapping[str, Any]) -> str:
     if not found["right"]:
         return ": ".join(filter(None, (_lack(row), row.get("reason"))))
     over = ", ".join(f"x{value:.2f} {name}" for name, value in found["speedups"].items() if value)
-    return f"{found['us']:.4g} µs{f' ({over})' if over else ''}"
+    return f"{us(found['us'])} µs{f' ({over})' if over else ''}"
 
 
 def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
@@ -150,7 +150,7 @@ def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
         return f"{name}\n{_unfinished(row)}", "", "", "", "", "", ""
     return (
         name,
-        f"{found['us']:.4g}" if found["right"] else _lack(row),
+        us(found["us"]) if found["right"] else _lack(row),
         f"{_first(found['speedups']):.2f}" if _first(found["speedups"]) else "",
         str(row["trials"]),
         str(row["tokens"]),

@@ -17,10 +17,9 @@ from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
 from ksflow.records import Approval, Comparison, Cost, Evidence, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, headline, spending
+from ksflow.report.words import fits, not_ranked, us
 from ksflow.session.schedule import Outcome
 
-_WIDE = 100
-"""Columns of a window from which on a table has the single cases."""
 _CASES = 6
 _NAME = 16
 """Columns that a kernel's name has at least."""
@@ -63,8 +62,15 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     best, baselines = outcome.best, outcome.baselines
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
     shown = [*([] if best in baselines else [best]), *found[:4]]
-    table = _scores(problem, shown, baselines, best, approvals(lineage), console.width >= _WIDE)
+    approved = approvals(lineage)
+    table = _scores(problem, shown, baselines, best, approved)
+    for parts in ((0, True), (0, False)):
+        if not fits(console, table):
+            table = _scores(problem, shown, baselines, best, approved, parts)
     console.print(table)
+    for trial in shown:
+        if doubt := not_ranked(trial.evaluation):
+            console.print(f"{trial.id} is {doubt}", markup=False, soft_wrap=True)
     rate = 60 * outcome.judged / outcome.search_s if outcome.search_s else 0.0
     work = f" ({rate:.0f} a minute; the device was busy {outcome.busy:.0%})" if outcome.judged else ""
     early = " while seeds were judged" if not outcome.judged and outcome.reason.startswith("minutes") else ""
@@ -80,19 +86,20 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     if stale := outcome.population.stale:
         console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
     if confirmed := _confirmed(best):
-        console.print(confirmed, markup=False)
+        console.print(confirmed, markup=False, soft_wrap=True)
     if why := _not_the_fastest(best, outcome.population):
         console.print(why, markup=False, soft_wrap=True)
     where, typed = lineage.store.path, typed or f"problem={problem.name}"
     name = lineage.branch_of(best.id)
     console.print(headline.headline(best, baselines), style="bold", markup=False, soft_wrap=True)
-    console.print(f"  commit {lineage.commit_of(best.id)}  branch {name}", soft_wrap=True, markup=False)
+    console.print(f"  branch {name}\n  commit {lineage.commit_of(best.id)}", soft_wrap=True, markup=False)
     console.print(
         f"  git -C {where} log --graph --oneline {name}\n"
         f"  git -C {where} show {name}\n"
         f"  python -m ksflow lineage {typed} run={lineage.run}\n"
         f"  python -m ksflow lineage show {best.id} {typed} run={lineage.run}",
         soft_wrap=True,
+        no_wrap=True,
         markup=False,
     )
 
@@ -110,7 +117,7 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
             table.add_column(name, justify="left" if name in ("kernel", "cost") else "right", no_wrap=True)
         for row in found:
             gain = "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %"
-            table.add_row(row.trial.id, f"{row.trial.score_us:.4g}", gain, str(row.trials), spending.price(row.cost))
+            table.add_row(row.trial.id, us(row.trial.score_us or 0.0), gain, str(row.trials), spending.price(row.cost))
         console.print(table)
     if spending.price(total):
         words = [f"cost of the run so far: {spending.price(total)}"]
@@ -131,17 +138,24 @@ def show_calibration(console: Console, population: Population) -> None:
     found = calibration.calibrations(population)
     if not found:
         return
+    cells = [_calibrated(row) for row in found]
+    table = _grid(cells, tuple(cells[0]), True)
+    if not fits(console, table):
+        table = _grid(cells, _BRIEF, fits(console, _grid(cells, _BRIEF, True)))
+    console.print(table)
+
+
+def _grid(cells: list[dict[str, str]], names: tuple[str, ...], whole: bool) -> Table:
+    """A designer a row. whole: no cell is folded."""
     table = Table(title="predicted and measured gains", title_justify="left", box=SIMPLE_HEAD)
     table.caption, table.caption_justify = _CAPTION, "left"
-    cells = [_calibrated(row) for row in found]
-    names = [name for name in cells[0] if console.width >= _WIDE or name in _BRIEF]
     for name in names:
-        left = name == names[0]
         least = max(map(len, name.split()))
-        table.add_column(name, justify="left" if left else "right", overflow="fold", min_width=least)
+        justify: Any = "left" if name == names[0] else "right"
+        table.add_column(name, justify=justify, overflow="fold", min_width=least, no_wrap=whole)
     for row in cells:
         table.add_row(*(Text(row[name]) for name in names))
-    console.print(table)
+    return table
 
 
 def _calibrated(row: calibration.Calibration) -> dict[str, str]:
@@ -169,7 +183,7 @@ def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
     for row in sorted(summaries, key=lambda row: row["score_us"]):
         table.add_row(
             Text("\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)])),
-            f"{row['score_us']:.4g}",
+            us(row["score_us"]),
             f"{row['speedup']:.2f}" if row["speedup"] else "",
             str(row["trials"]),
             str(row["trials_to_best"]),
@@ -208,7 +222,7 @@ def _ranges(row: calibration.Calibration) -> str:
 
 def _sweep_notes(row: Mapping[str, Any]) -> list[str]:
     approved = [f"{name} {said}" for name, said in row.get("approved", {}).items()]
-    return [*approved, *([f"unranked: {row['unranked']}"] if row.get("unranked") else [])]
+    return [*approved, *([f"not ranked: {row['unranked']}"] if row.get("unranked") else [])]
 
 
 def _scores(
@@ -217,10 +231,14 @@ def _scores(
     baselines: tuple[Trial, ...],
     best: Trial,
     approved: Mapping[str, Approval],
-    wide: bool,
+    parts: tuple[int, bool] = (_CASES, True),
 ) -> Table:
-    """A row for each kernel: its score, how it did side by side with the baselines, in a wide window each case."""
-    cases = [case.name for case in problem.benchmarks][:_CASES] if wide else []
+    """A row for each kernel: its score and how it did side by side with the baselines.
+
+    parts: how many of the cases to show, and whether intervals.
+    """
+    most, intervals = parts
+    cases = [case.name for case in problem.benchmarks][:most]
     table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
     paid = any(trial.cost.calls for trial in trials)
     for name in (
@@ -239,26 +257,26 @@ def _scores(
         notes = [*(["winner"] if trial.id == best.id else []), *_notes(trial, approved.get(trial.id))]
         table.add_row(
             Text("\n".join([f"{trial.id} {trial.name}".strip(), *notes])),
-            f"{trial.score_us:.4g}" if trial.score_us else trial.verdict,
-            *(_ratio(rows.get(one.id), wide) for one in baselines),
+            us(trial.score_us) if trial.score_us else trial.verdict,
+            *(_ratio(rows.get(one.id), intervals) for one in baselines),
             *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),
-            *(f"{timings[case]:.4g}" if case in timings else "" for case in cases),
+            *(us(timings[case]) if case in timings else "" for case in cases),
             style="bold" if trial.id == best.id else None,
         )
     return table
 
 
-def _ratio(row: Comparison | None, wide: bool) -> str:
-    """A speed-up, in a wide window with its interval."""
+def _ratio(row: Comparison | None, interval: bool) -> str:
+    """A speed-up, with its interval where there is room."""
     if row is None:
         return ""
-    return str(row) if wide else f"x{row.speedup:.3g}"
+    return str(row) if interval else f"x{row.speedup:.3g}"
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
     """What a table says below a kernel's name."""
     unranked = trial.evaluation.unranked if trial.evaluation else ""
-    return [*([str(approval)] if approval else []), *([f"unranked: {unranked}"] if unranked else [])]
+    return [*([str(approval)] if approval else []), *(["not ranked"] if unranked else [])]
 
 
 def _confirmed(best: Trial) -> str:

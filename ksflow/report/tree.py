@@ -3,13 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.text import Text
 from rich.tree import Tree
 
-from ksflow.errors import counted
-from ksflow.records import Approval, Explanation, Trial
-from ksflow.report import evidence, explanation, headline
-from ksflow.report.words import STYLE, recorded, what
+from ksflow.errors import counted, printable
+from ksflow.records import Approval, Explanation, Trial, base_of, speedup
+from ksflow.report import evidence, explanation, headline, words
+from ksflow.report.words import STYLE, recorded, us
+
+_LEAST = 24
+"""Columns of what was tried, in a window however narrow and a tree however deep."""
+_GUIDE = 4
+"""Columns that each generation is indented by."""
 
 
 def show_tree(
@@ -19,22 +25,28 @@ def show_tree(
     approved: Mapping[str, Approval],
     winner: str = "",
 ) -> None:
-    """The lineage as a tree: every trial below its base, with the verdict that is on record.
+    """The lineage as a tree: every trial below its base, with the verdict that is on record and the reason for it.
 
     One that was judged otherwise than the run's newest (another machine, judge or version of the problem) says so.
     """
     nodes: dict[str, Tree] = {}
+    depth: dict[str, int] = {}
     root = Tree("lineage", hide_root=True)
     for trial in _bases_first(population):
+        base = trial.parents[0] if trial.parents else ""
+        depth[trial.id] = depth[base] + 1 if base in depth else 0
         label = _verdict(trial, baselines, trial.id == winner)
         if trial.id in approved:
             label.append(f"{approved[trial.id]} ", "bold green")
-        if len(trial.parents) > 1:
-            label.append(f"(with {trial.parents[1]}) ", "dim")
-        label.append(what(trial, 90))
-        if trial.cost.usd:
-            label.append(f" ${trial.cost.usd:.4f}", "dim")
-        nodes[trial.id] = nodes.get(trial.parents[0] if trial.parents else "", root).add(label)
+        room = console.width - _GUIDE * depth[trial.id]
+        label.append(words.cut(words.tried(trial), max(room - label.cell_len, _LEAST)))
+        more = f" (with {trial.parents[1]})" if len(trial.parents) > 1 else ""
+        more += f" ${trial.cost.usd:.4f}" if trial.cost.usd else ""
+        if label.cell_len + len(more) <= room:
+            label.append(more, "dim")
+        if reason := words.why(trial):
+            label.append(f"\n      {words.cut(reason, max(room - 6, _LEAST))}", "dim")
+        nodes[trial.id] = nodes.get(base, root).add(label)
     console.print(root, soft_wrap=True)
 
 
@@ -56,7 +68,7 @@ def _verdict(trial: Trial, baselines: tuple[Trial, ...], won: bool) -> Text:
     verdict, found = recorded(trial), trial.evaluation
     label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
     if found and found.score_us:
-        label.append(f"{found.score_us:.4g} µs ")
+        label.append(f"{us(found.score_us)} µs ")
     if ratio := headline.claim(trial, baselines):
         label.append(f"{ratio} ")
     if won:
@@ -69,36 +81,96 @@ def _verdict(trial: Trial, baselines: tuple[Trial, ...], won: bool) -> Text:
 def show_trial(
     console: Console,
     trial: Trial,
-    commit: str,
-    approval: Approval | None = None,
+    trials: Mapping[str, Trial],
+    about: Mapping[str, object],
     explained: Explanation | None = None,
+    details: bool = False,
 ) -> None:
-    """Everything about one trial, the verdict and what it rests on first."""
-    console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}  commit {commit}")
+    """One trial as evidence: what was tried, what came out, beside whom, and why; then the kernel.
+
+    trials: those of its run, by their ids. about: its branch and what else is known of it. details: how the judge went
+    about it, too.
+    """
+    console.print(f"{trial.id}  {trial.origin.value}  {recorded(trial)}", style="bold", markup=False)
     rows: dict[str, object] = {
-        "approval": approval,
-        **dict(zip(("base", "reference"), trial.parents, strict=False)),
+        **about,
+        **dict(zip(("base", "reference"), (_named(trials, name) for name in trial.parents), strict=False)),
         "name": trial.name,
-        "failure": trial.failure,
-        "repeats": trial.repeats,
-        "cost": f"${trial.cost.usd:.4f}, {trial.cost.tokens} tokens, {trial.wall_s:.1f} s, "
-        f"{counted(trial.cost.calls, 'model call')}",
+        "designed by": trial.by,
+        "cost": _cost(trial),
     }
     for key, value in rows.items():
         if value:
             console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
-    if trial.evaluation:
-        console.print()
-        evidence.show(console, trial.evaluation)
     if trial.experiment:
         low, high = trial.experiment.gain_percent
+        console.print("\nwhat was tried", style="bold", markup=False)
         console.print(
-            f"\nexperiment (gain {low:g} to {high:g} %, innovation {trial.experiment.innovation:g})\n"
-            f"  {trial.experiment.description}\n  rubric: {trial.experiment.rubric}",
+            f"  {trial.experiment.description}\n"
+            f"  predicted: a gain of {_percent(low)} to {_percent(high)} %, innovation "
+            f"{trial.experiment.innovation:.0f} of 100\n"
+            f"  to be judged by: {trial.experiment.rubric}",
             markup=False,
+            soft_wrap=True,
         )
+    console.print("\nwhat came out", style="bold", markup=False)
+    for line in _came_out(trial, trials):
+        console.print(line, markup=False, soft_wrap=True)
+    if trial.evaluation:
+        evidence.show(console, trial.evaluation, {name: _short(trials, name) for name in trials}, details)
+        if not details:
+            console.print("details=true tells how the judge went about it", style="dim")
     if explained:
         text = "\n".join(f"  {line}".rstrip() for line in explanation.lines(explained))
-        console.print(f"\nexplanation\n{text}", markup=False, highlight=False, soft_wrap=True)
+        console.print("\nexplanation", style="bold", markup=False)
+        console.print(text, markup=False, soft_wrap=True)
     for name, text in trial.kernel.files.items() if trial.kernel else ():
-        console.print(f"\n{name}\n{text}", markup=False, soft_wrap=True)
+        console.print(f"\n{name}", style="bold", markup=False)
+        show_source(console, text, name)
+
+
+def show_source(console: Console, text: str, name: str) -> None:
+    """A file or a diff; at a terminal in colours, long lines go on below between two words."""
+    if not console.is_terminal:
+        console.print(text, markup=False, soft_wrap=True)
+        return
+    lexer = "diff" if name == "diff" else Syntax.guess_lexer(name, text)
+    console.print(Syntax(printable(text), lexer, theme="ansi_dark", background_color="default", word_wrap=True))
+
+
+def _named(trials: Mapping[str, Trial], name: str) -> str:
+    """A parent with what is known of it: `00004 02_rows.cpp, 661.9 µs`."""
+    found = trials.get(name)
+    score = found.evaluation.score_us if found and found.evaluation else None
+    return f"{_short(trials, name)}{f', {us(score)} µs' if score else ''}"
+
+
+def _short(trials: Mapping[str, Trial], name: str) -> str:
+    """An id, and the file that a seed came from."""
+    return f"{name} {trials[name].name}".strip() if name in trials else name
+
+
+def _cost(trial: Trial) -> str:
+    calls = f"{counted(trial.cost.calls, 'model call')}, {trial.cost.tokens} tokens, ${trial.cost.usd:.4f}, "
+    return f"{calls if trial.cost.calls else ''}{trial.wall_s:.1f} s"
+
+
+def _came_out(trial: Trial, trials: Mapping[str, Trial]) -> Iterator[str]:
+    """Why there is no kernel, or how far the kernel came beside its base."""
+    if trial.failure:
+        yield f"no kernel: {trial.failure}"
+    elif trial.evaluation is None:
+        yield "not judged yet"
+    if trial.repeats:
+        yield f"the same code as {trial.repeats}, whose verdict this is"
+    base = base_of(trial, trials)
+    if base and (found := speedup(trial, base)):
+        how = "timed side by side" if found.paired else "from the two scores: not timed side by side"
+        yield (
+            f"measured: a gain of {_percent(found.gain_percent)} % over the base {base.id}, "
+            f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}], {how}"
+        )
+
+
+def _percent(value: float) -> str:
+    return f"{value:+.3g}" if abs(value) < 100 else f"{value:+.0f}"

@@ -1,20 +1,61 @@
 """What tables, trees and lines of progress say in the same words."""
 
 import os
+import re
 from collections.abc import Iterator
+from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from ksflow import records
 from ksflow.errors import printable
-from ksflow.records import Population, Problem, Trial
+from ksflow.records import Evaluation, Population, Problem, Trial
 
 STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
+_BESIDE_ITSELF = re.compile(r"(.+) against itself read x([\d.]+)")
+_HANG = 2
+"""Columns by which the rest of a long line is indented."""
 
 
 class _PrintableConsole(Console):
-    """Whatever models, documents and file names put into a text, none of it steers the terminal."""
+    """Whatever models, documents and file names put into a text, none of it steers the terminal.
+
+    Lines that were written to be one (`soft_wrap`) stay one in a file and in a pipe. At a terminal they go on below,
+    indented, from one word to the next; with `no_wrap` too (what is there to be copied) they are left as they are.
+    """
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, no_wrap: bool | None = None, **options: Any) -> None:
+        """Print, see above."""
+        if soft_wrap and not no_wrap and self.is_terminal:
+            objects = tuple(self._folded(each) if isinstance(each, str | Text) else each for each in objects)
+        super().print(*objects, soft_wrap=soft_wrap, no_wrap=no_wrap, **options)
+
+    def _folded(self, words: str | Text) -> Text:
+        """In lines of the window's width; a word that is wider than that stays whole."""
+        text = words if isinstance(words, Text) else Text(printable(words))
+        lines = (part for line in text.split("\n", allow_blank=True) for part in self._parts(line))
+        return Text("\n").join(lines)
+
+    def _parts(self, line: Text) -> Iterator[Text]:
+        if line.cell_len <= self.width:
+            yield line
+            return
+        body = line.plain.lstrip(" ")
+        indent = len(line.plain) - len(body)
+        room, column, breaks = max(self.width - indent - _HANG, 20), 0, []
+        for word in re.finditer(r"\S+\s*", body):
+            if column and column + cell_len(word[0].rstrip()) > room:
+                breaks.append(word.start())
+                column = 0
+            column += cell_len(word[0])
+        for number, part in enumerate(line[indent:].divide(breaks)):
+            part.rstrip()
+            yield Text(" " * (indent + _HANG * bool(number))).append_text(part)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
@@ -28,23 +69,62 @@ class _PrintableConsole(Console):
 def console(stderr: bool = False) -> Console:
     """A console that does not squeeze tables into 80 columns when nobody's window sets the width.
 
-    Brackets in a text are brackets, never rich's markup: most texts are words of models, people and compilers.
+    Brackets in a text are brackets, never rich's markup: most texts are words of models, people and compilers. Nor is
+    anything coloured because it looks like a number or a path.
     """
-    made = _PrintableConsole(stderr=stderr, markup=False)
+    made = _PrintableConsole(stderr=stderr, markup=False, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = 160
     return made
 
 
-def what(trial: Trial, width: int) -> str:
+def fits(console: Console, table: Table) -> bool:
+    """Whether the window has room for a table whose `no_wrap` columns are whole."""
+    for column in table.columns:
+        if column.no_wrap:
+            cells = [cell for cell in (column.header, *column.cells) if isinstance(cell, str | Text)]
+            column.min_width = max(console.measure(cell).maximum for cell in cells)
+    return Measurement.get(console, console.options.update(width=1000), table).minimum <= console.width
+
+
+def us(value: float) -> str:
+    """A time in µs to four digits, never as a power of ten where it is long: `0.8512`, `661.9`, `12750`."""
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def cut(text: str, width: int) -> str:
+    """As many whole words as so many columns take, on one line; an ellipsis stands for the rest."""
+    text = " ".join(text.split())
+    if len(text) <= width:
+        return text
+    head = text[: max(width - 1, 1)]
+    whole = head if text[len(head)] == " " else head.rpartition(" ")[0] or head
+    return f"{whole.rstrip(' ,;:')}…"
+
+
+def tried(trial: Trial) -> str:
+    """What a trial is: its experiment, or the file that it came from."""
+    repeat = f"the code of {trial.repeats}" if trial.repeats else ""
+    idea = trial.experiment.description if trial.experiment else trial.name
+    return " | ".join(part for part in (repeat, idea) if part)
+
+
+def why(trial: Trial) -> str:
+    """Why it has no rank: what the judge found, or what kept it from having a kernel or a place. Empty where it has."""
     found = trial.evaluation
     reason = trial.failure or (found.reason if found else "")
-    idea = trial.experiment.description if trial.experiment else trial.name
-    unranked = f"unranked: {found.unranked}" if found and found.unranked else ""
-    repeat = f"the code of {trial.repeats}" if trial.repeats else ""
     cached = f"judged on {found.evidence.cached.date[:10]}" if found and found.evidence.cached else ""
-    text = " ".join(" | ".join(part for part in (repeat, unranked, idea, reason, cached) if part).split())
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    return " | ".join(" ".join(part.split()) for part in (reason, not_ranked(found), cached) if part)
+
+
+def not_ranked(found: Evaluation | None) -> str:
+    """Why a time has no place beside others; empty where it has one."""
+    if not found or not found.unranked:
+        return ""
+    if itself := _BESIDE_ITSELF.fullmatch(found.unranked):
+        apart = abs(float(itself[2]) - 1)
+        return f"not ranked: the machine was too busy ({itself[1]}, timed twice, came out {apart:.1%} apart)"
+    return f"not ranked: {found.unranked}"
 
 
 def recorded(trial: Trial) -> str:

@@ -86,6 +86,8 @@ class Session:
         self.meter = Meter(lab.transcript, schedule.caps, self._stop)
         self.started = time.monotonic()
         self.rounds = self.judged = self.repeats = 0
+        self.search_started: float | None = None
+        """When the first round could begin: the seeds were judged by then."""
         self.tried = 0
         """Experiments that came to a kernel."""
         self.doing: dict[int, tuple[str, str]] = {}
@@ -116,6 +118,7 @@ class Session:
             startup.start(self.lab, seeds, interrupted)
             self._baselines = startup.baselines(self.lab, seeds)
             began, before = time.monotonic(), self.device.busy_s
+            self.search_started = began
             reason = self._search()
             ended = time.monotonic()
             busy = (self.device.busy_s - before) / max(ended - began, 1e-9)
@@ -172,6 +175,18 @@ class Session:
         caps = self.schedule.caps
         shares = {name: spent[name] / most if most else 1.0 for name, most in caps.items() if name in spent}
         return {**shares, **self.meter.used()}
+
+    def left_s(self) -> float | None:
+        """Seconds until the first budget is spent, at the pace of the search so far. None while there is none yet."""
+        if self.search_started is None:
+            return None
+        elapsed = time.monotonic() - self.search_started
+        found = [
+            60 * self.schedule.caps[name] * (1 - share) if name == "minutes" else elapsed / share - elapsed
+            for name, share in self.used().items()
+            if share > 0
+        ]
+        return max(min(found), 0.0) if found else None
 
     # -- the search ------------------------------------------------------------------------------
 
