@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import warm
 import yaml
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
@@ -122,10 +123,11 @@ def masked(line: str) -> str:
 
 @pytest.mark.slow
 def test_the_tutorial_does_what_it_shows(tmp_path: Path) -> None:
+    warm.shims(tmp_path / "bin")
     (tmp_path / ".gitconfig").write_text("[user]\n\tname = Ada\n\temail = ada@example.org\n")
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "GIT_CONFIG_GLOBAL": str(tmp_path / ".gitconfig"),
         "COLUMNS": "140",

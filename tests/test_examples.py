@@ -5,10 +5,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from ksflow.home import PACKAGE
 
@@ -42,13 +42,14 @@ def test_the_list_of_examples_names_each_of_them() -> None:
 @pytest.mark.parametrize("name", SHOWS)
 def test_an_example_does_what_its_page_says(name: str, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    warm.shims(tmp_path / "bin")
     folder = tmp_path / "examples" / name
     commands = "".join(
         re.findall(r"^```bash\n(.*?)^```$", (folder / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     )
     settings = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(PACKAGE.parent),
         "COLUMNS": "160",
     }

@@ -11,13 +11,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import warm
 from conftest import until
 from lm.server import Provider
 
@@ -33,12 +33,6 @@ DOCUMENTS = (
 )
 _STARTS = ("python ", "pip ", "make ", "cd ", "git ", "source ", "ksflow ", "LLM_URL=")
 
-_PYTHON = """#!/bin/bash
-case "$1" in
-    benchmarks/*) exec {python} -m py_compile {root}/"$1" ;;
-    *) exec {python} "$@" $MORE ;;
-esac
-"""
 _PIP = """#!/bin/bash
 for word; do
     case "$word" in .\\[*) grep -q "^${{word:2:-1}} = \\[" {root}/pyproject.toml || exit 1 ;; esac
@@ -231,8 +225,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "flashinfer-trace/definitions/gemm/gemm_n4096_k4096.json": json.dumps(_GEMM),
         "TritonBench/data/TritonBench_T_v1/relu.py": _TRITONBENCH,
         ".gitconfig": "[user]\n\tname = Ada\n\temail = ada@example.org\n",
-        "bin/python": _PYTHON.format(python=sys.executable, root=ROOT),
-        "bin/ksflow": f'#!/bin/bash\nexec {sys.executable} -m ksflow "$@"\n',
         "bin/pip": _PIP.format(root=ROOT),
         ".local/bin/claude": _AGENT,
     }
@@ -243,6 +235,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in files.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(text)
+    warm.shims(made / "bin")
     for program in (*(made / "bin").iterdir(), made / ".local" / "bin" / "claude"):
         program.chmod(0o755)
     return made
@@ -253,7 +246,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `runs` of a search with a model, in which nothing was compiled."""
     folder = tmp_path_factory.mktemp("searched")
     words = ["evaluator=fake", "llm=dummy", "loop.evaluations=24"]
-    subprocess.run([sys.executable, "-m", "ksflow", *words], cwd=folder, check=True, capture_output=True)
+    assert warm.run(folder, words, dict(os.environ)).returncode == 0
     return folder / "runs"
 
 
@@ -318,6 +311,7 @@ def environment(home: Path, provider: Provider, line: str) -> dict[str, str]:
         "PATH": f"{home / 'bin'}:{home / '.local' / 'bin'}:{os.environ['PATH']}",
         "MORE": more.replace("ROOT", provider.root).replace("URL", provider.url),
         **({"MAKEFLAGS": "n"} if line.startswith("make ") else {}),
+        **({"COLD": "1"} if any(word in line for word in (*_WAITING, _SERVING)) else {}),
         "COLUMNS": "160",
         "GEMINI_API_KEY": "a-key-for-gemini",
         "OPENAI_API_KEY": "a-key-for-openai",

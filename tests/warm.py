@@ -1,55 +1,133 @@
-"""`python -m ksflow` without its second of imports: a process that has made them forks a child for each command.
+"""`python -m ksflow` without its seconds of imports: a process that has made them forks a child for each command.
 
-The child is a process of its own, with its own folder, environment and output, and ends as any other. What a command
-imports beyond these modules it still imports itself.
+The child is a process of its own, with its own folder, environment, input and output, and ends as any other; when
+whoever asked for it dies, it is killed. What a command imports beyond these modules it still imports itself.
+
+`run` is for tests in Python; `shims` are a `python` and a `ksflow` that come first in the PATH of a shell.
 """
 
 import atexit
 import json
+import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
 
-_PARENT = """
-import json, os, runpy, signal, sys
+_SERVER = """
+import json, os, runpy, select, signal, socket, sys
 import ksflow.cli.verbs
 
-for line in sys.stdin:
+def serve(line, fds):
     asked = json.loads(line)
-    if pid := os.fork():
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-        continue
-    os.chdir(asked["place"])
-    for fd, name in enumerate((os.devnull, "out", "err")):
-        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), fd)
+    os.setsid()
+    for fd, given in enumerate(fds):
+        os.dup2(given, fd)
+        os.close(given)
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     sys.path[0] = asked["folder"]
     sys.argv = ["ksflow", *asked["arguments"]]
     runpy.run_module("ksflow", run_name="__main__", alter_sys=True)
+
+listening = socket.socket(fileno=int(sys.argv[1]))
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+while True:
+    client, _ = listening.accept()
+    if os.fork():
+        client.close()
+        continue
+    listening.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    line, fds, _, _ = socket.recv_fds(client, 65536, 3)
+    while not line.endswith(b"\\n"):
+        line += client.recv(65536)
+    command = os.fork()
+    if not command:
+        client.close()
+        serve(line, fds)
+        os._exit(0)
+    for fd in fds:
+        os.close(fd)
+    ended = os.pidfd_open(command)
+    if ended not in select.select([client, ended], [], [])[0]:
+        os.killpg(command, signal.SIGKILL)
+    client.sendall(b"%d" % os.waitstatus_to_exitcode(os.waitpid(command, 0)[1]))
+    os._exit(0)
+"""
+_CLIENT = """
+import json, os, socket, sys
+client = socket.socket(socket.AF_UNIX)
+client.connect(sys.argv[1])
+asked = {"folder": os.getcwd(), "arguments": sys.argv[2:], "environment": dict(os.environ)}
+line = json.dumps(asked).encode() + b"\\n"
+socket.send_fds(client, [line[:1]], [0, 1, 2])
+client.sendall(line[1:])
+os._exit(int(client.recv(16)) % 256)
+"""
+_PYTHON = """#!/bin/bash
+if [ "$1 $2" = "-m ksflow" ] && [ -z "$COLD" ]; then shift 2; exec {client} "$@" $MORE; fi
+case "$1" in
+    benchmarks/*) exec {python} -m py_compile {root}/"$1" ;;
+    *) exec {python} "$@" $MORE ;;
+esac
 """
 
 
 @cache
-def _parent() -> subprocess.Popen[str]:
-    made = subprocess.Popen([sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    atexit.register(made.communicate)
-    return made
+def _address() -> Path:
+    """Where a server listens, which ends with this process."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "client.py").write_text(_CLIENT)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "socket"))
+        listening.listen()
+        fd = listening.fileno()
+        words = [sys.executable, "-c", _SERVER, str(fd)]
+        server = subprocess.Popen(words, pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True)
+    atexit.register(server.kill)
+    return folder / "socket"
 
 
 def run(folder: Path, arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """One command, from its start to its end."""
-    asked = {"folder": str(folder), "arguments": arguments, "environment": environment}
-    parent = _parent()
-    assert parent.stdin
-    assert parent.stdout
-    with tempfile.TemporaryDirectory() as place:
-        parent.stdin.write(json.dumps({**asked, "place": place}) + "\n")
-        parent.stdin.flush()
-        code = int(parent.stdout.readline())
-        out, err = ((Path(place) / name).read_text() for name in ("out", "err"))
-    return subprocess.CompletedProcess(arguments, code, out, err)
+    asked = json.dumps({"folder": str(folder), "arguments": arguments, "environment": environment}).encode() + b"\n"
+    with (
+        socket.socket(socket.AF_UNIX) as client,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        Path(os.devnull).open("rb") as nothing,
+    ):
+        client.connect(str(_address()))
+        socket.send_fds(client, [asked[:1]], [nothing.fileno(), out.fileno(), err.fileno()])
+        client.sendall(asked[1:])
+        code = int(client.recv(16))
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode())
+    return subprocess.CompletedProcess(arguments, code, *said)
+
+
+def shims(folder: Path) -> None:
+    """Put a `python` and a `ksflow` into a folder; benchmarks are only compiled.
+
+    $MORE is added to every command. With $COLD a command is started as anywhere else: one that is to be interrupted.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    client = f"{sys.executable} -I -S {_address().with_name('client.py')} {_address()}"
+    root = Path(__file__).resolve().parent.parent
+    texts = {
+        "python": _PYTHON.format(client=client, python=sys.executable, root=root),
+        "ksflow": f'#!/bin/bash\nexec {folder}/python -m ksflow "$@"\n',
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
