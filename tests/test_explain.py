@@ -1,11 +1,12 @@
 """What a kernel is told to do: facts from source and compiler alone, kept on its branch, never a verdict's matter."""
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import accepted, plant, rejected
+from conftest import accepted, draft, kernel, plant, rejected
 from test_cli import ksflow
 
 from ksflow.lineage import Lineage
@@ -137,8 +138,18 @@ def test_an_explanation_is_kept_and_says_nothing_of_the_verdict(lineage: Lineage
     assert RunReader(reopened.store, "toy", "main").read().trials(None) == key
     reopened.explain(first, facts(first))
     reopened.evaluate(replace(first, evaluation=rejected()))
-    assert reopened.explanation(first.id) == facts(first)  # a later verdict leaves it where it is
+    verdict = reopened.commit_of(first.id)
+    reopened.explain(first, replace(facts(first), reader="another"))
+    assert reopened.commit_of(first.id) == verdict  # which others cite, and are made from
+    reopened.evaluate(replace(first, evaluation=rejected()))
+    assert reopened.explanation(first.id) == replace(
+        facts(first), reader="another"
+    )  # a later verdict leaves it where it is
     assert reopened.population().by_id[first.id].verdict == "reject-incorrect"
+    child = replace(draft(first.id), kernel=kernel("int z;\n"))
+    (child,) = reopened.dispatch([child])
+    reopened.write(child)
+    assert reopened.store.header(reopened.commit_of(child.id))[0] == (reopened.commit_of(first.id),)
     reopened.close()
 
 
@@ -181,14 +192,22 @@ def test_the_command_explains_the_winner_and_shows_what_is_kept(tmp_path: Path) 
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith(f"softmax/main/{best.id}, cpp, accept\n")
     assert "vector accesses          present  kernel.cpp:2: auto v = _mm256_loadu_ps(x);\n" in told.stdout
-    again = ksflow(tmp_path, "explain", best.id, "problem=softmax")
-    assert again.stdout.split("\n", 1)[0].endswith("as kept before")
-    assert again.stdout.split("\n")[1:] == told.stdout.split("\n")[1:]
+    described = ksflow(tmp_path, "explain", "best", "problem=softmax", "llm=dummy")
+    assert described.returncode == 0, described.stderr
+    assert re.match(rf"softmax/main/{best.id}, cpp, accept; \d+ tokens, \$0.00\n", described.stdout)
+    assert "- Dummy: the kernel begins here. [kernel.cpp:1]\n" in described.stdout
+    again = ksflow(tmp_path, "explain", best.id, "problem=softmax").stdout  # what was paid for, whoever asks
+    assert again.split("\n", 1)[0].endswith("as kept before")
+    assert again.split("\n")[1:] == described.stdout.split("\n")[1:]
     shown = ksflow(tmp_path, "lineage", "show", "2", "problem=softmax").stdout
     assert "\nexplanation\n  matrix cores             absent" in shown
-    store = Lineage(tmp_path / "runs/lineage.git", "softmax").store
-    assert store.header(store.ref(f"refs/heads/softmax/main/{best.id}") or "")[0] == (commit,)
-    store.close()
-    for words in (["99"], ["1", "2"], ["again=maybe"]):
+    reopened = Lineage(tmp_path / "runs/lineage.git", "softmax")
+    first, second = reopened.store.since(reopened.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[::-1]
+    assert reopened.store.header(first)[0] == (commit,)
+    assert reopened.store.header(second)[1].startswith(f"{best.id} explained: ")
+    reopened.population()
+    assert (reopened.spent().calls, reopened.commit_of(best.id)) == (1, commit)
+    reopened.close()
+    for words in (["99"], ["again=maybe"]):
         failed = ksflow(tmp_path, "explain", *words, "problem=softmax")
         assert (failed.returncode, failed.stderr.count("\n")) == (2, 1), words

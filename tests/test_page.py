@@ -17,6 +17,7 @@ from test_cli import DRY, ksflow
 from test_session import Run
 
 from ksflow.lineage import Lineage
+from ksflow.records import Explanation, Feature, Presence, Statement
 from ksflow.report.page import as_html, as_markdown, run_facts
 from ksflow.report.page.lanes import lanes
 
@@ -75,11 +76,28 @@ def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
     facts = run_facts(run)
     facts["trials"][-1]["idea"] = HOSTILE
     facts["story"].append({"id": facts["trials"][-1]["id"], "beside": []})
+    facts["explanation"] = [f"matrix cores present {HOSTILE}"]
     text = as_markdown(facts)
     assert facts["winner_commit"] in text
+    assert "- matrix cores present \\<" in text
     assert re.search(r"^\| case \| winner µs \|", text, re.MULTILINE)
     assert "<script>" not in text
     assert "\\*\\*x\\*\\*" in text
+
+
+def test_what_a_kernel_does_is_told_with_the_trial_and_the_story(run: Lineage) -> None:
+    best = run.population().best
+    assert best
+    assert best.kernel
+    fact = Feature("matrix cores", Presence.PRESENT, ("kernel.cpp:1",))
+    said = Statement("It has none.", ("kernel.cpp:1",), "matrix cores", Presence.ABSENT)
+    run.explain(best, Explanation(best.kernel.digest, "1", (fact,), "a model", "Short.", (said,)))
+    facts = run_facts(run)
+    assert facts["story"][-1]["features"] == "matrix cores"
+    assert "CONTRADICTS THE FACTS: matrix cores is present" in facts["details"][best.id]["explanation"]
+    text = as_markdown(facts)
+    assert "   Has matrix cores." in text
+    assert "- It has none. \\[kernel.cpp:1\\] CONTRADICTS" in text
 
 
 @pytest.fixture
@@ -177,6 +195,8 @@ def errors(browser: Any) -> list[str]:
 def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_path: Path) -> None:
     facts = run_facts(run)
     facts["trials"][-1]["idea"] = HOSTILE
+    facts["story"][-1]["features"] = HOSTILE
+    facts["details"][facts["trials"][-1]["id"]]["explanation"] = HOSTILE
     facts["notes"] = [{"title": HOSTILE, "text": HOSTILE, "sources": [HOSTILE], "status": "measured"}]
     (tmp_path / "page.html").write_text(as_html([facts, {**facts, "run": "other"}]))
     browser.get((tmp_path / "page.html").as_uri())

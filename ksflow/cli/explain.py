@@ -10,9 +10,10 @@ from dataclasses import replace
 from ksflow import report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError, boundary
+from ksflow.errors import BudgetError, ConfigError, StageError, boundary, expect_type
 from ksflow.lineage import Lineage
 from ksflow.lineage.locate import locate
+from ksflow.lineage.transcript import Transcript
 from ksflow.protocols import Explainer
 from ksflow.records import Explanation, Problem, Trial
 from ksflow.source import features
@@ -36,23 +37,36 @@ def explain(words: list[str], overrides: list[str]) -> int:
         told = features.features(trial.kernel, trial.evaluation)
         facts = Explanation(trial.kernel.digest, features.reader(), told)
         kept = lineage.explanation(trial.id)
-        if kept and kept.kernel == facts.kernel:  # a model's words on this source: they last, whatever else is found
-            facts = replace(facts, by=kept.by, summary=kept.summary, statements=kept.statements)
-        found = facts
-        if explainer.by and (again == "true" or kept != facts or kept.by != explainer.by):
-            with recorded_task(cfg, problem, f"explain {trial.id}"), boundary("explainer"):
-                found = explainer(
-                    problem, trial, lineage.known.step(trial), replace(facts, by="", summary="", statements=())
-                )
+        found, failed, cost = facts, None, ""
+        if kept and kept.kernel == facts.kernel:  # a model's words on this source last, whatever else is found out
+            found = replace(facts, by=kept.by, summary=kept.summary, statements=kept.statements)
+        if explainer.by and (again == "true" or kept != found or kept.by != explainer.by):
+            try:
+                with recorded_task(cfg, problem, f"explain {trial.id}") as transcript, boundary("explainer"):
+                    found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
+                found = _redacted(found, transcript)
+                cost = f"; {transcript.total.tokens} tokens, ${transcript.total.usd:.2f}"
+            except (StageError, BudgetError) as error:
+                failed = error
         if found != kept:
             lineage.explain(trial, found)
+        elif not cost:
+            cost = ", as kept before"
         console = report.console()
-        head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}"
-        console.print(f"{head}{', as kept before' if found == kept else ''}", markup=False, soft_wrap=True)
+        head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}{cost}"
+        console.print(head, markup=False, highlight=False, soft_wrap=True)
         console.print("\n".join(report.explanation.lines(found)), markup=False, highlight=False, soft_wrap=True)
     finally:
         lineage.close()
+    if failed:
+        raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0
+
+
+def _redacted(found: Explanation, transcript: Transcript) -> Explanation:
+    """The explanation without what looks like a secret in the environment."""
+    statements = tuple(replace(one, text=transcript.redact(one.text)) for one in found.statements)
+    return replace(found, summary=transcript.redact(found.summary), statements=statements)
 
 
 def _trial(lineage: Lineage, word: str) -> Trial:

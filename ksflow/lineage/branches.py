@@ -21,6 +21,7 @@ from ksflow.records import (
 )
 from ksflow.source import fingerprint
 
+EXPLANATION = "explanation.json"
 _DEEPEST = 100
 _LOG = logging.getLogger("ksflow.lineage")
 
@@ -32,6 +33,8 @@ class Branches:
         self.store = store
         self.prefix = prefix
         self.key: Key | None = None
+        self.explained: set[str] = set()
+        """The commits, of those that were read, with an explanation among their files."""
 
     def holding(self, trial: Trial, commit: str) -> Trial:
         """The trial with its newest verdict that holds under the key; where none does its last one, as stale."""
@@ -63,6 +66,8 @@ class Branches:
 
     def _parse(self, name: str, commit: str) -> Trial:
         entries = self.store.entries(commit)
+        if EXPLANATION in entries:
+            self.explained.add(commit)
         stored = None
         if "trial.json" in entries:
             stored = schema.load("trial", self.store.read(entries["trial.json"]), Trial)

@@ -28,6 +28,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
 from ksflow.lineage import commit_message
+from ksflow.lineage.branches import EXPLANATION
 from ksflow.lineage.claims import Claims
 from ksflow.lineage.commit_order import LiveOrder, ReplayedOrder
 from ksflow.lineage.commits import TRIES, Commits
@@ -55,7 +56,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOTHING = Cost()
-EXPLANATION = "explanation.json"
 _LOG = logging.getLogger("ksflow.lineage")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
@@ -128,8 +128,7 @@ class Lineage:
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
         found = [trial for trial in self.all_trials() if trial.evaluation]
-        when = {trial.id: self.store.commit_facts(self.judged(self._index.at[trial.id]))[1] for trial in found}
-        dated = [(when[trial.id], trial.id, trial.evaluation) for trial in found]
+        dated = [(self.store.commit_facts(self._index.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
         if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
             self.expect(Key(newest.problem, newest.judge, newest.target))
 
@@ -197,20 +196,16 @@ class Lineage:
             return found
 
     def commit_of(self, trial: str) -> str:
-        """The newest commit of a trial's branch."""
+        """The commit of a trial's newest verdict, or of its kernel."""
         return self._index.at[trial]
-
-    @_locked
-    def judged(self, commit: str) -> str:
-        """The commit below the annotations on top of a branch: of its last verdict, or of its kernel."""
-        return self._index.branches.judged(commit)
 
     @_locked
     def explanation(self, trial: str) -> Explanation | None:
         """What is kept of a trial's features; None where nothing is. What cannot be read counts as nothing, logged."""
-        blob = self.store.entries(self._index.at[trial]).get(EXPLANATION)
         try:
-            return schema.load("explanation", self.store.read(blob), Explanation) if blob else None
+            return schema.load("explanation", self.store.read(self._explained(trial)[EXPLANATION]), Explanation)
+        except KeyError:
+            return None
         except LineageError as error:
             _LOG.warning("%s: its explanation is left out: %s", self.branch_of(trial), error)
             return None
@@ -431,10 +426,11 @@ class Lineage:
                     self.branch_of(trial.id),
                 )
                 break
-            head = self._index.at[trial.id]
-            kept = {name: blob for name, blob in self.store.entries(head).items() if name == EXPLANATION}
+            head = self._index.tips[trial.id]
+            kept = self._explained(trial.id)
             commit = self._commits.trial(trial, (head,), label, kept)
             if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
+                self._index.branches.explained |= {commit} if kept else set()
                 self._commits.stepped()
                 self._index.keep(trial, commit)
                 break
@@ -458,11 +454,12 @@ class Lineage:
             self._index.refresh()
             if not self._holds(trial):
                 raise LineageError(f"{self.branch_of(trial.id)} is gone, or holds another kernel; look with `lineage`")
-            head = self._index.at[trial.id]
+            head = self._index.tips[trial.id]
             commit = self._commits.annotation(head, EXPLANATION, schema.dump("explanation", explanation), text)
             if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
                 self._commits.stepped()
-                self._index.at[trial.id] = commit
+                self._index.tips[trial.id] = commit
+                self._index.branches.explained.add(commit)
                 return
         raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
 
@@ -524,6 +521,12 @@ class Lineage:
             yield name
             self._claims.release(name)
             self._index.refresh()
+
+    def _explained(self, trial: str) -> dict[str, str]:
+        """The file with a trial's explanation -> its blob; nothing where there is none."""
+        tip = self._index.tips[trial]
+        found = self.store.entries(tip) if tip in self._index.branches.explained else {}
+        return {name: blob for name, blob in found.items() if name == EXPLANATION}
 
     def _holds(self, trial: Trial) -> bool:
         """Whether the trial's branch is there and has the trial's kernel, as last read."""

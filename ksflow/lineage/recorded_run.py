@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage, Recorded
+from ksflow.lineage.branches import EXPLANATION
 from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
 from ksflow.lineage.history import Commit, read_commit
-from ksflow.lineage.lineage import EXPLANATION
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Problem, schema
 
@@ -28,8 +28,10 @@ class RecordedRun:
         self.anew = False
         """Whether the session's kernels are judged anew."""
         with self._lineage() as lineage:
-            found = (read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes))
+            found = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
             self.commits = sorted((commit for commit in found if commit.order > (0, 0)), key=lambda c: c.order)
+            self._outside = [commit for commit in reversed(found) if commit.order == (0, 0)]
+            """Of commands that were no session: what they asked models is on record, too."""
         if not self.commits:
             raise ConfigError(f"{name} has no session on record; name a run that has one with recorded.run=")
 
@@ -57,8 +59,8 @@ class RecordedRun:
         return RecordedIds(time.time, self._ids(session), rounds), settings, initial_notes
 
     def calls(self) -> tuple[Call, ...]:
-        """The model calls of the session, in their order."""
-        return tuple(schema.load("call", data, Call) for _, data in self._files("call.json"))
+        """The model calls of the session, in their order; of all of them, other commands' too."""
+        return tuple(schema.load("call", data, Call) for _, data in self._files("call.json", not self.session))
 
     def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
         """(the kernel's digest, the verdict) each time the judge was asked in the session, in their order.
@@ -78,9 +80,10 @@ class RecordedRun:
     def _commits(self, session: int) -> list[Commit]:
         return [commit for commit in self.commits if session in (0, commit.order[0])]
 
-    def _files(self, name: str) -> Iterator[tuple[Commit, bytes]]:
+    def _files(self, name: str, outside: bool = False) -> Iterator[tuple[Commit, bytes]]:
+        """The commits of the session that have a file, with that; `outside`: other commands' too."""
         with self._lineage() as lineage:
-            for commit in self._commits(self.session):
+            for commit in (*self._commits(self.session), *(self._outside if outside else ())):
                 entries = lineage.store.entries(commit.name)
                 if name in entries:
                     yield commit, lineage.store.read(entries[name])

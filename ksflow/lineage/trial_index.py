@@ -26,7 +26,9 @@ class TrialIndex:
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
-        """Trial -> the newest commit of its branch."""
+        """Trial -> the commit of its newest verdict, or of its kernel: what others are made from and cite."""
+        self.tips: dict[str, str] = {}
+        """Trial -> the newest commit of its branch, which may be an annotation."""
         self.same: dict[str, list[str]] = {}
         """A kernel's form -> the trials of that form, in the order in which they were written."""
         self.open: dict[str, str] = {}
@@ -39,7 +41,7 @@ class TrialIndex:
     def expect(self, key: Key) -> None:
         """Forget what was read: from now on a verdict under another key is stale."""
         self.branches.key, self.known = key, None
-        for read in (self.trials, self.at, self.same, self._unfinished):
+        for read in (self.trials, self.at, self.tips, self.same, self._unfinished):
             read.clear()
         self._refs.forget()
 
@@ -54,12 +56,12 @@ class TrialIndex:
             elif not commit:
                 self.unread.pop(name, "")
                 self._forget(name)
-            elif commit not in (self.at.get(name), self.unread.get(name)):
+            elif commit not in (self.tips.get(name), self.unread.get(name)):
                 self._read(name, commit)
 
     def _forget(self, name: str) -> None:
         if name in self.at:
-            del self.trials[name], self.at[name]
+            del self.trials[name], self.at[name], self.tips[name]
             self._unfinished.pop(name, None)
             self.known = None
 
@@ -72,7 +74,8 @@ class TrialIndex:
             self._forget(name)  # what it was before is no longer what it is
             return
         self.unread.pop(name, None)
-        self.keep(trial, commit)
+        self.keep(trial, self.branches.judged(commit) if commit in self.branches.explained else commit)
+        self.tips[name] = commit
 
     def _pass_over(self, name: str, commit: str, why: str) -> None:
         if self.unread.get(name) != commit:
@@ -86,7 +89,7 @@ class TrialIndex:
         return (self._newest, *self.open, *self.unread, *damaged)
 
     def keep(self, trial: Trial, commit: str) -> None:
-        """A trial as it stands from now on."""
+        """A trial as it stands from now on, at the end of its branch."""
         before = self.trials.get(trial.id)
         if trial.stale or (before and (before.stale or finished(before))):
             self.known = None
@@ -94,7 +97,7 @@ class TrialIndex:
             self.known = self.known.plus(trial)
         if trial.form and before is None:
             self.same.setdefault(trial.form, []).append(trial.id)
-        self.trials[trial.id], self.at[trial.id] = trial, commit
+        self.trials[trial.id], self.at[trial.id], self.tips[trial.id] = trial, commit, commit
         self._unfinished.pop(trial.id, None)
         if not finished(trial):
             self._unfinished[trial.id] = trial

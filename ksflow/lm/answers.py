@@ -176,6 +176,17 @@ def _ask(given: Sections) -> Made:
     return {"question": question, "code": "\n".join(lines)}
 
 
+def _explain(given: Sections) -> Made:
+    """A statement on the first line of the source that says something, and one on a fact."""
+    name = re.search(r"^===== (.+) =====$", given["code"], re.MULTILINE)
+    line = re.search(r"^ *(\d+) \| .*\S", given["code"], re.MULTILINE)
+    place = [f"{name[1]}:{line[1]}" if name and line else "?"]
+    statements: list[dict[str, object]] = [{"text": "Dummy: the kernel begins here.", "lines": place}]
+    if fact := re.search(r"^(.+): (present|absent); ", given["facts"], re.MULTILINE):
+        statements.append({"text": f"Dummy: {fact[1]} {fact[2]}.", "lines": place, "feature": fact[1], "says": fact[2]})
+    return {"summary": "Dummy: it computes what the task asks for.", "statements": statements}
+
+
 _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("rationale", "base_id", "reference_id"): _select,
     ("avenues", "experiments"): _design,
@@ -184,4 +195,5 @@ _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("notes",): _digest,
     ("places",): lambda given: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", given["outline"])[:_NOTES]]},
     ("question", "code"): _ask,
+    ("summary", "statements"): _explain,
 }

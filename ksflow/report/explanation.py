@@ -11,13 +11,18 @@ _MOST = 400
 """Characters of what is cited on one line."""
 
 
-def lines(explanation: Explanation) -> list[str]:
-    """The explanation as lines of text, which steer no terminal: what stands in sources and answers is untrusted."""
-    return [printable(line) for line in _lines(explanation)]
+def lines(explanation: Explanation, known: bool = False) -> list[str]:
+    """The explanation as lines of text, which steer no terminal: what stands in sources and answers is untrusted.
+
+    `known`: without the features that nothing tells of.
+    """
+    return [printable(line) for line in _lines(explanation, known)]
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
+def _lines(explanation: Explanation, known: bool) -> Iterator[str]:
     for feature in explanation.features:
+        if known and feature.state is Presence.UNKNOWN:
+            continue
         cited = "; ".join(" ".join(item.split()) for item in feature.evidence)
         cut = cited if len(cited) <= _MOST else f"{cited[: _MOST - 3]}..."
         yield f"{feature.name:{_NAME}} {feature.state.value:8} {cut}".rstrip()
@@ -31,6 +36,6 @@ def _lines(explanation: Explanation) -> Iterator[str]:
 
 
 def present(explanation: Explanation) -> str:
-    """The features that the kernel surely has, in one line."""
+    """The features that the kernel surely has, in one line; empty where there is none."""
     names = [feature.name for feature in explanation.features if feature.state is Presence.PRESENT]
-    return ", ".join(names) or "none that source and compiler show"
+    return ", ".join(names)

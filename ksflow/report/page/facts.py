@@ -12,8 +12,21 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.notes import calibration
-from ksflow.records import Call, Cost, Json, Origin, Population, Problem, Trial, base_of, plain, schema, speedup
-from ksflow.report import evidence, headline, spending
+from ksflow.records import (
+    Call,
+    Cost,
+    Explanation,
+    Json,
+    Origin,
+    Population,
+    Problem,
+    Trial,
+    base_of,
+    plain,
+    schema,
+    speedup,
+)
+from ksflow.report import evidence, explanation, headline, spending
 from ksflow.report.page.lanes import lanes
 from ksflow.report.words import known_baselines, recorded
 
@@ -35,6 +48,7 @@ def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
     best = population.best
     spent = lineage.spent()
     by_id = {trial.id: trial for trial in everything}
+    explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
     return {
         "problem": lineage.problem,
         "run": lineage.run,
@@ -44,10 +58,17 @@ def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
         "repository": str(lineage.store.path),
         "trust": _trust(best),
         "trials": _trials(everything, population, _dates(reader)),
-        "details": {trial.id: _details(trial, by_id.get((*trial.parents, "")[0])) for trial in everything},
+        "details": {
+            trial.id: _details(trial, by_id.get((*trial.parents, "")[0]), explained.get(trial.id))
+            for trial in everything
+        },
         "baselines": {one.id: headline.called(one) for one in baselines},
         "cases": _cases(best, baselines),
-        "story": _story(best, population),
+        "story": [
+            step | {"features": explanation.present(explained[step["id"]]) if step["id"] in explained else ""}
+            for step in _story(best, population)
+        ],
+        "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
         "predictions": _predictions(population),
         "calibration": [asdict(row) for row in calibration.calibrations(population)],
         "improvements": [
@@ -114,7 +135,7 @@ def _gain(trial: Trial, population: Population) -> float | None:
     return round(found.gain_percent, 2) if found else None
 
 
-def _details(trial: Trial, base: Trial | None) -> Json:
+def _details(trial: Trial, base: Trial | None, explained: Explanation | None) -> Json:
     """What a click on a trial shows."""
     text = Console(file=io.StringIO(), record=True, width=_WIDTH, markup=False)
     if trial.evaluation:
@@ -123,6 +144,7 @@ def _details(trial: Trial, base: Trial | None) -> Json:
     after = trial.kernel.files if trial.kernel else {}
     return {
         "evidence": text.export_text(),
+        "explanation": "\n".join(explanation.lines(explained)) if explained else "",
         "rubric": trial.experiment.rubric if trial.experiment else "",
         "diff": "".join(_changes(before, after)) if after and before else "",
         "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),

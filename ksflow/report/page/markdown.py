@@ -26,6 +26,11 @@ def as_markdown(run: Json) -> str:
         row = rows[step["id"]]
         gain = f", {row['gain']:+.3g} % over its base" if row["gain"] is not None else ""
         lines.append(f"1. {row['id']} ({_us(row['us'])} µs{gain}): {_plain(row['idea'])}")
+        if step.get("features"):
+            lines.append(f"   Has {_plain(step['features'])}.")
+    if run["explanation"]:
+        told = (f"- {_plain(line.removeprefix('- '))}" for line in run["explanation"] if line)
+        lines += ["", "What the winner does:", "", *told]
     tried = [row for row in run["trials"] if row["origin"] != "seed"]
     right = sum(row["verdict"] == "accept" for row in tried)
     lines += [

@@ -124,6 +124,7 @@ async function show(number, id) {
   if (row.predicted) place.append(make("p", `predicted ${percent(row.predicted[0])} to ${percent(row.predicted[1])}; measured ${row.gain == null ? "nothing" : percent(row.gain)} over its base`));
   if (details) {
     if (details.rubric) place.append(make("p", "rubric: " + details.rubric, "quiet"));
+    if (details.explanation) place.append(make("h4", "what it does"), make("pre", details.explanation));
     if (details.diff) place.append(make("h4", "what changed from its base"), diffed(details.diff));
     if (details.source) place.append(make("h4", "source"), make("pre", details.source));
     if (details.evidence) place.append(make("h4", "evidence"), make("pre", details.evidence));
@@ -162,6 +163,7 @@ function page() {
   for (const step of run.story) {
     const row = run.trials.find(one => one.id === step.id), line = make("li");
     line.append(link(shown, step.id), ` ${row.us ? figure(row.us) + " µs" : row.verdict}${row.gain == null ? "" : `, ${percent(row.gain)} over its base`}: ${row.idea}`);
+    if (step.features) line.append(make("p", "has " + step.features, "quiet"));
     if (step.beside.length) {
       const more = make("details"); more.append(make("summary", `${step.beside.length} others were tried on its base`));
       const list = make("ul");

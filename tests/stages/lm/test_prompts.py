@@ -12,13 +12,14 @@ from ksflow.lm.digest_plan import Places
 from ksflow.lm.prompts import signature_hash
 from ksflow.stages.designer.llm import Design, LlmDesigner
 from ksflow.stages.digester.llm import Digest
+from ksflow.stages.explainer.llm import Explain
 from ksflow.stages.prober.llm import Ask
 from ksflow.stages.selector.llm import LlmSelector, Select
 from ksflow.stages.writer.diff import Diff, Edit
 from ksflow.stages.writer.rewrite import Rewrite, Write
 from lm.scripted import dummy
 
-SIGNATURES = [Select, Design, Write, Edit, Digest, Places, Ask]
+SIGNATURES = [Select, Design, Write, Edit, Digest, Places, Ask, Explain]
 DEMO = {
     "task": "t",
     "population": "p",
