@@ -15,6 +15,7 @@ from ksflow.formats.cases import CAPS, SeededParams, build_cases, merged_sizes, 
 from ksflow.formats.checkout import path_in_checkout
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.hardware.target import default_target
+from ksflow.problem.loader import languages_of
 from ksflow.records import Arg, Case, Check, Json, Limits, Problem, Seed, Target
 
 _REFERENCE = '''"""{title}. Made by ksflow; the files are as they were."""
@@ -171,7 +172,8 @@ def assemble(
         description=path_in_checkout(Path(parsed.origin.get("path", ""))),
         root=str(folder),
         reference=text,
-        languages=_languages(parsed.languages, target, plain),
+        # bare pointers only where the arguments are nothing but tensors
+        languages=languages_of([n for n in parsed.languages if plain or n in ("python", "triton")], target),
         args=_args(parsed.arg_names, first, shown=not absent),
         dims=tuple(dims) if plain else (),
         tests=tuple(map(_case, tests or benchmarks)),
@@ -287,16 +289,3 @@ def _args(known: Sequence[str], tensors: Sequence[Json], shown: bool) -> tuple[A
 
 def _case(case: Json) -> Case:
     return Case(case["name"], case["params"], case["seed"])
-
-
-def _languages(wanted: Sequence[str], target: Target | None, plain: bool) -> tuple[str, ...]:
-    """Python always; those that get bare pointers only where the arguments are nothing but tensors."""
-    gpu, march = target is not None and target.kind == "gpu", target.march if target else ""
-    fits = {
-        "python": True,
-        "triton": gpu,
-        "cpp": plain and not gpu,
-        "cuda": plain and gpu and march.startswith("sm_"),
-        "hip": plain and gpu and march.startswith("gfx"),
-    }
-    return tuple(name for name in wanted if fits[name])

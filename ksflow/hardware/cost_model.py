@@ -44,9 +44,8 @@ def evaluate(expression: str, names: Mapping[str, Scalar]) -> float:
 
 def work(problem: Problem, case: Case) -> Work:
     """What a case needs. ValueError where an expression is wrong."""
-    return Work(
-        *(evaluate(problem.work[key], case.params) if key in problem.work else None for key in ("flops", "bytes"))
-    )
+    said = problem.work
+    return Work(*(evaluate(said[key], case.params) if key in said else None for key in ("flops", "bytes")))
 
 
 def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:

@@ -70,9 +70,8 @@ def read() -> Cpu:
             key, _, value = line.partition(":")
             fields[key.strip()] = value.strip()
     flags = (fields.get("flags") or fields.get("Features") or "").split()
-    numbers = [
-        fields[key] for key in ("CPU implementer", "CPU part") if key in fields
-    ]  # what ARM chips have for a name
+    # what ARM chips have for a name
+    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
     return Cpu(fields.get("model name") or " ".join([platform.machine(), *numbers]), tuple(flags))
 
 

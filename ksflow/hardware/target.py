@@ -27,12 +27,7 @@ _VARIANT = re.compile(r"pcie|nvl|\d+gb")
 _GPU = re.compile(r"sm_[1-9]\d*[a-z]?|gfx[0-9a-f]+(:\w+[+-])*")
 
 
-def detect(
-    name: str = "auto",
-    march: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    kind: str = "cpu",
-) -> Target:
+def detect(name: str = "auto", march: str | None = None, environment: Mapping[str, str] | None = None) -> Target:
     """This machine as a target. march: what the compiler is told, null for all this CPU has.
 
     The peaks are those of one core and of all it has: a kernel can use what the compiler is not told of.
@@ -40,7 +35,7 @@ def detect(
     found = cpu.read()
     return Target(
         name=name,
-        kind=kind,
+        kind="cpu",
         chip=found.chip,
         features=cpu.usable(found.features, march or "native"),
         march=march or "native",
@@ -67,11 +62,8 @@ def visible_gpus(name: str = "auto") -> tuple[Target, ...]:
     if rows := [[word.strip() for word in line.rsplit(",", 2)] for line in lines]:
         left = _shown([row[1] for row in rows], *_SHOW_NVIDIA)
         return tuple(_gpu(name, rows[number][0], _architecture(rows[number][2])) for number in left)
-    arches = [
-        word
-        for word in executables.output("rocm_agent_enumerator").split()
-        if word.startswith("gfx") and word != "gfx000"
-    ]
+    listed = executables.output("rocm_agent_enumerator").split()
+    arches = [word for word in listed if word.startswith("gfx") and word != "gfx000"]
     chips = gpu_names() if arches else ()
     if len(set(arches)) == 1:
         arches = arches[:1] * (len(chips) or len(arches))
@@ -104,9 +96,8 @@ def _shown(names: list[str], *variables: str) -> list[int]:
 
 
 def _gpu(name: str, chip: str, march: str) -> Target:
-    sheets = [sheet for sheet in _sheets(chip) if not _is_other_variant(chip, sheet["chip"])]
-    figures = (sheets[0]["peaks"], sheets[0].get("sizes", {})) if sheets else ({}, {})
-    return from_data_sheet(name, chip, march, *figures)
+    sheet = next((sheet for sheet in _sheets(chip) if not _is_other_variant(chip, sheet["chip"])), {})
+    return from_data_sheet(name, chip, march, sheet.get("peaks", {}), sheet.get("sizes", {}))
 
 
 def _is_other_variant(chip: str, sheet: str) -> bool:
@@ -138,19 +129,18 @@ def from_data_sheet(
     march: str,
     peaks: Mapping[str, float],
     sizes: Mapping[str, int] | None = None,
-    kind: str = "gpu",
 ) -> Target:
-    """A chip by its data sheet, present or not. peaks, sizes: see `Target`. Raises ConfigError."""
+    """A GPU by its data sheet, present or not. peaks, sizes: see `Target`. Raises ConfigError."""
     for key, value in {**peaks, **(sizes or {})}.items():
         if not (_PEAK.fullmatch(key) if key in peaks else key in _SIZES):
             valid = f"bytes, bytes.cache, flops.<{', '.join(PRECISIONS)}>; sizes: {', '.join(_SIZES)}"
             raise ConfigError(f"target {name}: unknown figure {key!r}; peaks: {valid}")
         if not (isinstance(value, int | float) and value > 0):
             raise ConfigError(f"target {name}: {key}={value!r} is not a positive number")
-    if kind == "gpu" and not _GPU.fullmatch(march):
+    if not _GPU.fullmatch(march):
         raise ConfigError(f"target.march={march} is no GPU's architecture; they are called sm_90a or gfx942")
     rates = {key: float(value) for key, value in peaks.items()}
-    return Target(name, kind, chip, march=march, peaks=rates, sizes=dict(sizes or {}))
+    return Target(name, "gpu", chip, march=march, peaks=rates, sizes=dict(sizes or {}))
 
 
 def single_gpu_environment(index: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ Nothing in the folder is run here: `reference.py` is read as text, and only the 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,7 +72,7 @@ def load(
     tests, benchmarks = _cases(spec, cases, params, target, root)
     reference, statement = read_text(root / "reference.py"), read_text(root / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
-    languages = _languages(spec["languages"], target)
+    languages = languages_of(spec["languages"], target)
     own = spec["cases"].get("cpu")
     if isinstance(own, dict) and own.get("tests"):
         small = [_case(case, params, spec["dims"]) for case in own["tests"]]
@@ -186,16 +186,11 @@ def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[s
     return Case(" ".join([name, *rest]), {**own, **params}, int(case.get("seed", 0)))
 
 
-def _languages(declared: list[str], target: Target | None) -> tuple[str, ...]:
+def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, ...]:
     """Those of a problem's languages that a target takes: a GPU none for CPUs, and only its own maker's."""
-    gpu = target is not None and target.kind == "gpu"
-    march = target.march if target else ""
-
-    def fits(name: str) -> bool:
-        own = march.startswith(DEVICE_LANGUAGES.get(name, ())) if gpu else name not in DEVICE_LANGUAGES
-        return name == "python" or own
-
-    return tuple(filter(fits, declared))
+    if target is None or target.kind != "gpu":
+        return tuple(name for name in declared if name not in DEVICE_LANGUAGES)
+    return tuple(n for n in declared if n == "python" or target.march.startswith(DEVICE_LANGUAGES.get(n, ())))
 
 
 def _seeds(

@@ -4,7 +4,9 @@ import csv
 import io
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from ksflow.hardware import executables
@@ -88,7 +90,7 @@ class Launch(NamedTuple):
     metrics: Mapping[str, float]
 
 
-def command(watched: Sequence[str], report: str, ncu: str = "ncu") -> list[str]:
+def command(watched: Sequence[str], report: str, ncu: str) -> list[str]:
     """ncu's command line: from the watched program's mark on, into a file that the program's own output is not in."""
     return [
         *(ncu, "--clock-control", "none", "--profile-from-start", "off", "--target-processes", "all"),
@@ -113,7 +115,10 @@ def outcome(report: str, ran: ToolResult, timeout_s: float) -> Json:
     if ran.timed_out:
         return {"refused": f"ncu took longer than {timeout_s:g} s"}
     if found := launches(report):
-        return {"page": page(_summaries(found))}
+        kernels: dict[str, list[Launch]] = defaultdict(list)
+        for launch in found:
+            kernels[launch.kernel].append(launch)
+        return {"page": page([_summary(name, same) for name, same in kernels.items()])}
     why = refusal(f"{ran.output}\n{report}", _REFUSALS)
     return {"refused": why or f"ncu brought no counters: {ran.last_words}"}
 
@@ -154,32 +159,22 @@ def _metrics(row: Mapping[str, str], unit: Mapping[str, str]) -> dict[str, float
     return found
 
 
-def _summaries(found: Sequence[Launch]) -> list[KernelSummary]:
-    kernels: dict[str, list[Launch]] = {}
-    for launch in found:
-        kernels.setdefault(launch.kernel, []).append(launch)
-    return [_summary(name, same) for name, same in kernels.items()]
-
-
 def _summary(name: str, same: Sequence[Launch]) -> KernelSummary:
     means = _means(same)
     us = sum(launch.metrics.get(_DURATION, 0.0) for launch in same)
     shares = {unit: means[metric] for unit, metric in _UNITS.items() if metric in means}
     busy_line = busy(shares, means.get(_OCCUPANCY), means.get(_ALLOWED))
-    return KernelSummary(
-        name, len(same), us, _shape(same, means), (limit(shares), busy_line, _stalls(means), _memory(means))
-    )
+    lines = (limit(shares), busy_line, _stalls(means), _memory(means))
+    return KernelSummary(name, len(same), us, _shape(same, means), lines)
 
 
 def _means(same: Sequence[Launch]) -> dict[str, float]:
     """Each metric over all launches of a kernel, weighted by their time."""
-    sums: dict[str, tuple[float, float]] = {}
+    seen: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for launch in same:
-        weight = launch.metrics.get(_DURATION, 1.0)
         for name, value in launch.metrics.items():
-            total, weights = sums.get(name, (0.0, 0.0))
-            sums[name] = total + weight * value, weights + weight
-    return {name: total / weights for name, (total, weights) in sums.items() if weights}
+            seen[name].append((value, launch.metrics.get(_DURATION, 1.0)))
+    return {name: fmean(*zip(*pairs, strict=True)) for name, pairs in seen.items() if any(pair[1] for pair in pairs)}
 
 
 def _shape(same: Sequence[Launch], means: Mapping[str, float]) -> str:

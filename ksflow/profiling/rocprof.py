@@ -8,6 +8,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from ksflow.hardware import executables
 from ksflow.profiling.summary import LINES, KernelSummary, busy, limit, page, size
@@ -138,7 +139,7 @@ def _shape(row: Mapping[str, str]) -> str:
 
 
 def _summary(name: str, kernel: Kernel) -> KernelSummary:
-    found = {counter: sum(values) / len(values) for counter, values in kernel.counters.items()}
+    found = {counter: fmean(values) for counter, values in kernel.counters.items()}
     shares = {words: found[counter] for counter, words in _BUSY.items() if counter in found}
     us = sum(kernel.ns) * 1e-3
     lines = (limit(shares), busy(shares, found.get("OccupancyPercent")), _memory(found, us / len(kernel.ns)))

@@ -6,6 +6,7 @@ numbers, can have dispatch lines.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -238,15 +239,13 @@ def _chosen(text: str, params: Mapping[str, Scalar]) -> str:
 def _changes(leaves: Sequence[Leaf], around: Space) -> Config:
     """Assignments and dispatch lines that make the base's source what the leaves say."""
     order = [t.name for t in around.tunables]
-    sizes: dict[Key, int] = {}
-    for leaf in leaves:
-        sizes[leaf.key] = sizes.get(leaf.key, 0) + len(leaf.cases)
-    common = max(sizes, key=lambda key: sizes[key])
+    common, _ = Counter(leaf.key for leaf in leaves for _ in leaf.cases).most_common(1)[0]
     differing = [i for i in range(len(order)) if len({leaf.key[i] for leaf in leaves}) > 1]
-    lines = {leaf.when: _pairs({order[i]: leaf.key[i] for i in differing}) for leaf in leaves if leaf.key != common}
-    gone = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
-    made = {f"{DISPATCH}{when}": pairs for when, pairs in lines.items()}
-    return {**around.changes(dict(zip(order, common, strict=True))), **gone, **made}
+    lines = {f"{DISPATCH}{when}": "" for when in dispatches_of(around.text)}
+    for leaf in leaves:
+        if leaf.key != common:
+            lines[f"{DISPATCH}{leaf.when}"] = _pairs({order[i]: leaf.key[i] for i in differing})
+    return {**around.changes(dict(zip(order, common, strict=True))), **lines}
 
 
 def _cuts(sizes: Iterable[Any]) -> list[int]:

@@ -78,15 +78,14 @@ class FailureModel:
 def _share_blame(failures: list[dict[Values, float]]) -> list[tuple[dict[Values, float], float]]:
     """For each failure, the chance of each suspect to be its cause, and how many failures that cause explains."""
     causes: list[dict[Values, float]] = []
-    guilt: dict[Values, float] = {}
+    guilt: dict[Values, float] = defaultdict(float)
     for _ in range(_ROUNDS):
         causes = []
         for suspects in failures:
-            pull = {part: weight * (_DOUBT + guilt.get(part, 0.0)) for part, weight in suspects.items()}
+            pull = {part: weight * (_DOUBT + guilt[part]) for part, weight in suspects.items()}
             total = sum(pull.values())
             causes.append({part: weight / total for part, weight in pull.items()})
-        guilt = {}
-        for shares in causes:
-            for part, share in shares.items():
-                guilt[part] = guilt.get(part, 0.0) + share
+        guilt = defaultdict(float)
+        for part, share in (item for shares in causes for item in shares.items()):
+            guilt[part] += share
     return [(shares, sum(share * guilt[part] for part, share in shares.items())) for shares in causes]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from ksflow.records import Experiment
 from ksflow.search.catalogue import Catalogue, Move
@@ -11,6 +12,7 @@ from ksflow.search.surrogate import Forecast, SurrogateModel
 from ksflow.source.families import Space
 
 _AVENUES = 10
+_NORMAL = NormalDist()
 _KNOWN, _RISKY = 0.7, 0.2  # ignorance below and risk above which the words say so
 _TRUST = 0.2  # weight of a move's own range where nothing was measured
 
@@ -46,9 +48,7 @@ class Idea:
         """Of the logarithm of the speed over the base, by kernels that are right."""
         mean, deviation = (self.low + self.high) / 2, max((self.high - self.low) / 2, 1e-6)
         z = mean / deviation
-        density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        below = 0.5 * (1 + math.erf(z / math.sqrt(2)))
-        return (1 - self.forecast.risk) * deviation * (z * below + density)
+        return (1 - self.forecast.risk) * deviation * (z * _NORMAL.cdf(z) + _NORMAL.pdf(z))
 
     @property
     def novelty(self) -> float:

@@ -67,6 +67,7 @@ class Landscape:
     ) -> Answer:
         """A pair of values that a seed begins with is right, or nothing could begin from it."""
         chosen = {tunable.name: tunable for tunable in declared if len(tunable.options) > 1}
+        cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
         for one, other in combinations(sorted(chosen), 2):
             pair = chosen[one], chosen[other]
             left = {tunable.options.index(tunable.value) - len(tunable.options) for tunable in pair}
@@ -79,10 +80,7 @@ class Landscape:
             if verdict is not Verdict.ACCEPT and not begun:
                 said = " with ".join(f"{tunable.name}={tunable.value}" for tunable in pair)
                 return Answer(verdict, (), f"made up: {said}")
-        cost = sum(self._distance(tunable) ** 2 for tunable in chosen.values())
-        for one, other in combinations(sorted(chosen), 2):
-            weight = _COUPLING * (self._draw(one, other) - 0.5)
-            cost += weight * self._distance(chosen[one]) * self._distance(chosen[other])
+            cost += _COUPLING * (self._draw(one, other) - 0.5) * self._distance(pair[0]) * self._distance(pair[1])
         best = _SLOWEST_US / (1 + len(declared))
         us = (best * math.exp(_STEEPNESS * cost / max(len(chosen), 1)) * (0.5 + self._draw(case)) for case in cases)
         return Answer(Verdict.ACCEPT, tuple(round(value, 3) for value in us))

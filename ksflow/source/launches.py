@@ -11,6 +11,7 @@ Expressions are over a case's numbers and the numbers that the source declares a
 nothing is run. Not covered: whether the functions exist, which only a compiler can tell.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -204,8 +205,8 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
     warps = stages = 0
     if launch.block:
         block = _triple(launch.block, known, (_MOST_THREADS,) * 3)
-        if block[0] * block[1] * block[2] > _MOST_THREADS:
-            raise ValueError(f"a block has at most {_MOST_THREADS} threads, not {block[0] * block[1] * block[2]}")
+        if (threads := math.prod(block)) > _MOST_THREADS:
+            raise ValueError(f"a block has at most {_MOST_THREADS} threads, not {threads}")
     else:
         warps = size(launch.warps, known, 1, _MOST_WARPS)
         stages = size(launch.stages, known, 0, _MOST_THREADS)

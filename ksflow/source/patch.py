@@ -58,7 +58,9 @@ class Edit:
 def apply(text: str, answer: str) -> str:
     """`text` with the edits of `answer` made. ValueError names the edit that does not apply, and why."""
     file = _File(text)
-    edits = list(_edits(_split(answer)))
+    lines = _split(answer)
+    first = next((line for line in lines if _OPEN.fullmatch(line) or _HUNK.fullmatch(line)), "")
+    edits = list(_hunks(lines) if first.startswith("@") else _blocks(lines) if first else ())
     if not edits:
         raise ValueError("there is no edit: neither a line `<<<<<<< SEARCH` nor a hunk `@@ -1,3 +1,3 @@`")
     places: list[int] = []
@@ -97,19 +99,20 @@ class _File:
 
     def changed(self, edits: list[tuple[int, Edit]]) -> str:
         """The text with each edit made at its place."""
+        old = [*zip(self.lines, self.ends, strict=True)]
         made: list[tuple[str, str]] = []
         at = 0
         for place, edit in edits:
-            made += zip(self.lines[at:place], self.ends[at:place], strict=True)
+            made += old[at:place]
             at = place
             for sign, text in edit.lines:
                 if sign == "+":
                     made.append((text, self._end(at)))
                     continue
                 if sign == " ":
-                    made.append((self.lines[at], self.ends[at]))
+                    made.append(old[at])
                 at += 1
-        made += zip(self.lines[at:], self.ends[at:], strict=True)
+        made += old[at:]
         if not made:
             return ""
         usual = self._end(0)
@@ -146,11 +149,6 @@ def _place(edit: Edit, file: _File) -> int:
     raise ValueError(
         f"{edit.name}: the file holds these lines {times} (at lines {lines}); quote more lines around them"
     )
-
-
-def _edits(lines: list[str]) -> Iterator[Edit]:
-    first = next((line for line in lines if _OPEN.fullmatch(line) or _HUNK.fullmatch(line)), "")
-    return _hunks(lines) if first.startswith("@") else _blocks(lines) if first else iter(())
 
 
 def _blocks(lines: list[str]) -> Iterator[Edit]:
