@@ -1,5 +1,6 @@
 """What each command does: compose, build, hand over, show."""
 
+import importlib
 import json
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +9,8 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import dataset, evaluation, home, log, report
-from ksflow.cli import digest, doctor, explain, knowledge, probe, skill, suite, usage, verify
-from ksflow.cli import report as pages
+from ksflow import evaluation, home, log, report
+from ksflow.cli import usage
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
@@ -22,12 +22,10 @@ from ksflow.lineage.approval import approvals
 from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
-from ksflow.optimize import optimize
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Population, Problem, Seed, Trial
-from ksflow.report import briefing, headline, scores
-from ksflow.report.page import as_markdown, run_facts
+from ksflow.report import headline, scores
 from ksflow.session.schedule import Outcome
 from ksflow.session.session import Session
 from ksflow.session.startup import no_other, place
@@ -38,7 +36,7 @@ def run(words: list[str], overrides: list[str]) -> int:
     if words:
         raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
     if several := of_multirun(overrides):
-        return suite.suite([], several)
+        return COMMANDS["suite"]([], several)
     idle: list[str] = []
     compose.launch(partial(_job, idle), overrides)
     if idle and all(idle):
@@ -137,6 +135,8 @@ def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Conso
 
 def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, lab: Lab, summary: Json) -> None:
     """Hand over the run's figures, its page as Markdown, and the winner's files."""
+    from ksflow.report.page import as_markdown, run_facts
+
     page = folder / "report.md"
     home.write(page, as_markdown(run_facts(lab.lineage, lab.problem)))
     best = _best_folder(lab.lineage)
@@ -182,6 +182,8 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
 
 def problem(words: list[str], overrides: list[str]) -> int:
     """`problem show` and `problem check`."""
+    from ksflow.report import briefing
+
     verb = words[0] if words else "show"
     usage.expect_word("problem", words, ("show", "check"))
     if len(words) > 1:
@@ -200,6 +202,8 @@ def problem(words: list[str], overrides: list[str]) -> int:
 
 def lineage(words: list[str], overrides: list[str]) -> int:
     """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
+    from ksflow.cli import verify
+
     usage.expect_word("lineage", words, ("show", "diff"))
     options, rest = keys.own_options(overrides, "details")
     details = verify.boolean("details", options.get("details", "false"))
@@ -254,37 +258,41 @@ def _trial(trials: dict[str, Trial], name: str) -> Trial:
     return trials[name]
 
 
-def serve_mcp(words: list[str], overrides: list[str]) -> int:
-    """`mcp`."""
-    from ksflow.cli.mcp import mcp
-
-    return mcp(words, overrides)
-
-
 def examine(words: list[str], overrides: list[str]) -> int:
     """`doctor`."""
+    from ksflow.cli import doctor
+
     if words or overrides:
         raise ConfigError("doctor takes no arguments")
     return doctor.show(report.console())
 
 
+def _of(module: str, name: str) -> Callable[[list[str], list[str]], int]:
+    """A command whose module is imported when it is called: what others need costs a run nothing."""
+
+    def command(words: list[str], overrides: list[str]) -> int:
+        return int(getattr(importlib.import_module(module), name)(words, overrides))
+
+    return command
+
+
 COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "run": run,
     "problem": problem,
-    "evaluate": verify.evaluate,
-    "verify": verify.verify,
-    "approve": verify.approve,
+    "evaluate": _of("ksflow.cli.verify", "evaluate"),
+    "verify": _of("ksflow.cli.verify", "verify"),
+    "approve": _of("ksflow.cli.verify", "approve"),
     "lineage": lineage,
-    "explain": explain.explain,
-    "report": pages.report,
-    "watch": pages.watch,
-    "mcp": serve_mcp,
-    "skill": skill.skill,
-    "suite": suite.suite,
-    "optimize": optimize,
-    "digest": digest.digest,
-    "probe": probe.probe,
-    "knowledge": knowledge.show_knowledge,
-    "export": dataset.export,
+    "explain": _of("ksflow.cli.explain", "explain"),
+    "report": _of("ksflow.cli.report", "report"),
+    "watch": _of("ksflow.cli.report", "watch"),
+    "mcp": _of("ksflow.cli.mcp", "mcp"),
+    "skill": _of("ksflow.cli.skill", "skill"),
+    "suite": _of("ksflow.cli.suite", "suite"),
+    "optimize": _of("ksflow.optimize", "optimize"),
+    "digest": _of("ksflow.cli.digest", "digest"),
+    "probe": _of("ksflow.cli.probe", "probe"),
+    "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
+    "export": _of("ksflow.dataset", "export"),
     "doctor": examine,
 }

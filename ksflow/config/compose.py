@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
@@ -69,6 +70,9 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
             return _variant_failed(failures[-1])
         return results[-1]
 
+    if _OLD and not any(word.startswith(("hydra.", "-c", "--conf")) for word in arguments):
+        # it would compose all of it once more, to see that no `hydra.mode` is set
+        Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
     try:
         hydra.main(config_path=str(shipped("conf")), config_name="config", **_VERSION, **_TRUST)(task)()
     except (HydraException, OmegaConfBaseException) as error:

@@ -391,5 +391,6 @@ def _text(response: Response) -> str:
 
 def _use_own_cache(path: str) -> None:
     with _configuring:
-        if getattr(dspy.cache, "disk_cache_dir", None) != path:
+        made = vars(dspy).get("cache")  # asking DSPy for one would first make its own in the home folder
+        if getattr(made, "disk_cache_dir", None) != path:
             dspy.configure_cache(disk_cache_dir=path, memory_max_entries=_IN_MEMORY, restrict_pickle=True)
