@@ -65,6 +65,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
 
 
+def one_line(text: str, most: int = 160) -> str:
+    """The text on one line, cut at so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def counted(number: int, what: str) -> str:
     """`1 note`, `2 notes`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

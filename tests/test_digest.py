@@ -76,7 +76,7 @@ def kept(folder: Path) -> list[Note]:
 
 def check(folder: Path, *paths: Path) -> int:
     """Every claim of every note stands where its source says; how many there are."""
-    read = documents.read(paths)
+    read = [document for file in documents.find(paths) if (document := documents.load(file))]
     claims = [pair for note in kept(folder) for pair in zip(note.sources, note.quotes, strict=True)]
     assert all(documents.locate(read, source, quote) for source, quote in claims)
     return len(claims)

@@ -25,6 +25,11 @@ extern "C" void custom_kernel(const float *a) {
 """
 
 
+def read(paths, notice=lambda text: None):
+    """The documents at `paths`, as the digest command reads them."""
+    return [document for file in documents.find(paths, notice) if (document := documents.load(file, notice))]
+
+
 def places(document):
     return [passage.place for passage in document.passages]
 
@@ -42,7 +47,7 @@ def manual(path, pages=6):
 
 
 def test_a_pdfs_places_are_pages_and_the_headings_of_its_outline(tmp_path):
-    (document,) = documents.read([manual(tmp_path / "isa.pdf")])
+    (document,) = read([manual(tmp_path / "isa.pdf")])
     assert places(document)[:3] == ["page 1, 1 Chapter 1", "page 2, 1 Chapter 1", "page 3, 2 Chapter 2"]
     assert locate([document], "isa.pdf, page 2, 1 Chapter 1", "page 2 needs 6 wait states").place == places(document)[1]
     assert locate([document], "isa.pdf, page 2", "needs 6 wait states")
@@ -55,7 +60,7 @@ def test_markdowns_places_are_paths_of_headings(tmp_path):
         "---\ntitle: x\n---\nIntro.\n\n# Waves\n\nText of waves.\n\n## Lanes\n\n```\n# not a heading\n```\n\n"
         "Setext\n------\n\nBelow it.\n\n# Waves\n\nAgain.\n"
     )
-    (document,) = documents.read([tmp_path / "post.md"])
+    (document,) = read([tmp_path / "post.md"])
     assert places(document) == ["", "Waves", "Waves > Lanes", "Waves > Setext", "Waves (2)"]
     assert "# not a heading" in document.passages[2].text
     assert "title: x" not in document.text
@@ -67,7 +72,7 @@ def test_html_loses_its_menus_and_keeps_its_code(tmp_path):
         "</b> it.</p><h2>Hazards</h2><!-- hidden --><pre>s_nop 7\n  v_mfma</pre><table><tr><td>a</td><td>b</td></tr>"
         "<tr><td>c</td><td>d</td></tr></table><script>evil()</script><h1>Other</h1><ul><li>x</li><li>y</li></ul></body>"
     )
-    (document,) = documents.read([tmp_path / "page.html"])
+    (document,) = read([tmp_path / "page.html"])
     assert places(document) == ["MFMA", "MFMA > Hazards", "Other"]
     assert "One wave does it." in document.passages[0].text
     assert "s_nop 7\n  v_mfma" in document.passages[1].text
@@ -78,7 +83,7 @@ def test_html_loses_its_menus_and_keeps_its_code(tmp_path):
 def test_code_is_cut_between_functions(tmp_path, monkeypatch):
     monkeypatch.setattr(passages, "LONGEST", 130)
     (tmp_path / "k.cpp").write_text(KERNEL)
-    (document,) = documents.read([tmp_path / "k.cpp"])
+    (document,) = read([tmp_path / "k.cpp"])
     assert places(document) == ["lines 1-8", "lines 9-11"]
     assert locate([document], "k.cpp, lines 9-11", "fast_exp(a[0]);")
 
@@ -86,7 +91,7 @@ def test_code_is_cut_between_functions(tmp_path, monkeypatch):
 def test_every_line_of_a_text_is_in_one_passage(tmp_path):
     text = "\n".join(f"{'  ' if n % 7 else ''}line {n} {'x' * (n % 90)}" if n % 11 else "" for n in range(1, 2001))
     (tmp_path / "long.txt").write_text(text)
-    (document,) = documents.read([tmp_path / "long.txt"])
+    (document,) = read([tmp_path / "long.txt"])
     assert [line for passage in document.passages for line in passage.text.split("\n") if line] == [
         line for line in text.split("\n") if line
     ]
@@ -97,7 +102,7 @@ def test_every_line_of_a_text_is_in_one_passage(tmp_path):
 
 def test_one_endless_line_becomes_passages_with_places_of_their_own(tmp_path):
     (tmp_path / "min.js").write_text("word " * 3000)
-    (document,) = documents.read([tmp_path / "min.js"])
+    (document,) = read([tmp_path / "min.js"])
     assert places(document)[:2] == ["lines 1-1", "lines 1-1 (2)"]
     assert max(len(passage.text) for passage in document.passages) <= passages.LONGEST
 
@@ -113,7 +118,7 @@ def test_a_folder_is_walked_in_order_and_says_what_it_left_out(tmp_path):
     (root / "out.cu").symlink_to("/etc/hostname")
     os.mkfifo(root / "pipe.cu")
     said = []
-    found = documents.read([root, root / "src" / "a.hip"], said.append)
+    found = read([root, root / "src" / "a.hip"], said.append)
     assert [document.source for document in found] == ["flash/README.md", "flash/src/a.hip", "flash/src/b.cu"]
     told = "\n".join(said)
     assert "1 binary (flash/lib.o)" in told
@@ -135,7 +140,7 @@ def test_a_bad_file_is_named_in_one_line(tmp_path, name, data, said):
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with pytest.raises(ConfigError, match=said) as caught:
-        documents.read([tmp_path / name])
+        read([tmp_path / name])
     assert "\n" not in str(caught.value)
 
 
@@ -148,14 +153,14 @@ def test_whatever_a_broken_pdf_does_to_its_reader_is_said(tmp_path, monkeypatch)
 
     monkeypatch.setattr("pypdf.PdfReader.get_destination_page_number", lambda self, item: broken(item))
     said = []
-    assert [document.source for document in documents.read([tmp_path], said.append)] == [f"{tmp_path.name}/good.md"]
+    assert [document.source for document in read([tmp_path], said.append)] == [f"{tmp_path.name}/good.md"]
     assert "isa.pdf cannot be read as PDF" in said[0]
 
 
 def test_paragraphs_that_never_end_are_read_however_deep_they_nest(tmp_path):
     rows = "".join(f"<div><p>row {number} of the table" for number in range(20_000))
     (tmp_path / "isa.html").write_text(f"<h1>Table</h1>{rows}<pre>a\n  b</pre>")
-    (document,) = documents.read([tmp_path / "isa.html"])
+    (document,) = read([tmp_path / "isa.html"])
     assert locate([document], "isa.html", "row 19999 of the table")
     assert "a\n  b" in document.passages[-1].text
 
@@ -163,21 +168,21 @@ def test_paragraphs_that_never_end_are_read_however_deep_they_nest(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_a_byte_order_mark_says_how_to_read_a_text(tmp_path, encoding):
     (tmp_path / "isa.txt").write_bytes("A tile has 16 rows of 64 bytes.\r\n".encode(encoding))
-    (found,) = documents.read([tmp_path])
+    (found,) = read([tmp_path])
     assert [passage.text for passage in found.passages] == ["A tile has 16 rows of 64 bytes."]
 
 
 def test_nobody_waits_at_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe.md")
     with pytest.raises(ConfigError, match="is a pipe or a device; save what it gives as a file"):
-        documents.read([tmp_path / "pipe.md"])
+        read([tmp_path / "pipe.md"])
 
 
 def test_a_file_that_would_fill_the_memory_is_refused(tmp_path):
     with (tmp_path / "dump.txt").open("wb") as file:
         file.truncate(600 << 20)
     with pytest.raises(ConfigError, match="is over 512 MB; cut it into parts"):
-        documents.read([tmp_path / "dump.txt"])
+        read([tmp_path / "dump.txt"])
 
 
 def test_scans_and_locked_pdfs_name_the_remedy(tmp_path):
@@ -185,7 +190,7 @@ def test_scans_and_locked_pdfs_name_the_remedy(tmp_path):
     scan.add_page()
     scan.output(str(tmp_path / "scan.pdf"))
     with pytest.raises(ConfigError, match="run OCR"):
-        documents.read([tmp_path / "scan.pdf"])
+        read([tmp_path / "scan.pdf"])
 
 
 def test_two_documents_of_one_name_are_refused(tmp_path):
@@ -193,7 +198,7 @@ def test_two_documents_of_one_name_are_refused(tmp_path):
         os.makedirs(tmp_path / folder)
         (tmp_path / folder / "isa.md").write_text("x")
     with pytest.raises(ConfigError, match=r"two documents are named isa\.md"):
-        documents.read([tmp_path / "a" / "isa.md", tmp_path / "b" / "isa.md"])
+        read([tmp_path / "a" / "isa.md", tmp_path / "b" / "isa.md"])
 
 
 @pytest.mark.parametrize(

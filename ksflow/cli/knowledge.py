@@ -87,11 +87,11 @@ def _command(overrides: list[str]) -> _Command:
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     options = compose.build(cfg.knowledge).keywords
-    stored = knowledge.stored_notes(**options)
+    stored, broken = knowledge.stored_notes(**options)
     sources = Sources(compose.build(cfg.lineage), problem.name, str(cfg.run))
     lineage = sources.lineage(problem.name, str(cfg.run))
     where = f"run {problem.name}/{cfg.run}"
-    entries = (*stored.entries, *(StoredNote(note, where) for note in (lineage.notes() if lineage else ())))
+    entries = (*stored, *(StoredNote(note, where) for note in (lineage.notes() if lineage else ())))
     named = {item.lstrip("+").partition("=")[0].partition(".")[0] for item in overrides}
     if "target" in named:
         target = compose.build(cfg.target)
@@ -99,7 +99,7 @@ def _command(overrides: list[str]) -> _Command:
     if "problem" in named:
         entries = tuple(e for e in entries if not e.note.problems or problem.name in e.note.problems)
     folder = knowledge.user_folder(options.get("lineage", knowledge.LINEAGE))
-    return _Command(report.console(), cfg, problem, sources, folder, entries, stored.broken)
+    return _Command(report.console(), cfg, problem, sources, folder, entries, broken)
 
 
 # -- looking ---------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What compilers, data sheets and tools say of a kernel on a device, as prompt text of bounded length."""
 
+from ksflow.errors import one_line
 from ksflow.hardware import compiler_report, roofline
 from ksflow.records import Evaluation, RooflineCase
 
@@ -16,16 +17,16 @@ def hardware(evaluation: Evaluation | None) -> list[str]:
     if evaluation is None:
         return []
     evidence = evaluation.evidence
-    found = [_cut(compiler_report.line(row)) for row in evidence.compiler]
+    found = [one_line(compiler_report.line(row), _LINE) for row in evidence.compiler]
     lines = [f"Compiled: {line}" for line in found[:_KERNELS]]
     if found[_KERNELS:]:
         lines.append(f"({len(found) - _KERNELS} more compiled kernels)")
     if near := _roofline(evidence.roofline):
         lines.append(near)
     if evidence.emulated:
-        lines.append(_cut(f"Emulated on a CPU: {evidence.emulated}"))
+        lines.append(one_line(f"Emulated on a CPU: {evidence.emulated}", _LINE))
     lines += [
-        _cut(f"{row.tool} found {row.errors} faults, the first: {row.finding}")
+        one_line(f"{row.tool} found {row.errors} faults, the first: {row.finding}", _LINE)
         for row in evidence.sanitizer[:_KERNELS]
         if row.finding
     ]
@@ -49,9 +50,4 @@ def _roofline(rows: tuple[RooflineCase, ...]) -> str:
     ends = {"farthest": known[0], "nearest": known[-1]} if known[1:] else {}
     parts = [f"{word} {row.case}: {compiler_report.percent(row.share)} of {row.bound}" for word, row in ends.items()]
     said = f"Roofline: {compiler_report.percent(whole)} of what the data sheet allows (geometric mean)"
-    return _cut("; ".join([said, *parts]))
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LINE else f"{line[: _LINE - 3]}..."
+    return one_line("; ".join([said, *parts]), _LINE)

@@ -5,6 +5,7 @@ Failures are in `failures`, populations in `views`, notes in `findings`.
 
 from collections.abc import Iterable, Mapping
 
+from ksflow.errors import one_line
 from ksflow.lm.findings import CHARACTERS as CHARACTERS
 from ksflow.lm.findings import FINDINGS as FINDINGS
 from ksflow.lm.findings import findings as findings
@@ -193,8 +194,7 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
 
 def short(text: str, room: int = 160) -> str:
     """`text` on one line, cut at `room` characters, safe in a table."""
-    line = " ".join(text.replace("|", "/").split())
-    return line if len(line) <= room else f"{line[: room - 3]}..."
+    return one_line(text.replace("|", "/"), room)
 
 
 def us(value: float | None) -> str:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ksflow.errors import one_line
 from ksflow.records import Experiment, Population, Trial, Verdict, base_of, first_attempt, speedup
 
 FEW = 8
@@ -163,9 +164,8 @@ def _changes(found: Calibration) -> list[str]:
 def _line(prediction: Prediction) -> str:
     low, high = prediction.experiment.gain_percent
     came = "failed" if prediction.gain_percent is None else f"measured {prediction.gain_percent:+.1f} %"
-    words = " ".join(prediction.experiment.description.split())
-    shown = words if len(words) <= _WORDS else f"{words[: _WORDS - 3]}..."
-    return f"- {prediction.trial}: predicted {low:.3g} to {high:.3g} %, {came}: {shown}"
+    words = one_line(prediction.experiment.description, _WORDS)
+    return f"- {prediction.trial}: predicted {low:.3g} to {high:.3g} %, {came}: {words}"
 
 
 def _width(pairs: Sequence[tuple[Prediction, float]], shift: float) -> float | None:

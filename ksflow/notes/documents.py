@@ -68,16 +68,10 @@ class Unread:
     why: str
 
 
-def read(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[Document, ...]:
-    """The documents at `paths`, folders walked in order; `notice` is told what is left out.
-
-    ConfigError names a given file that cannot be read, and the remedy.
-    """
-    return tuple(document for file in find(paths, notice) if (document := load(file, notice)))
-
-
 def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[File, ...]:
-    """The files at `paths`; `notice` is told what is left out of folders. ConfigError where there is nothing."""
+    """The files at `paths`, folders walked in order; `notice` is told what is left out of them. ConfigError where there
+    is nothing.
+    """
     found: dict[Path, File] = {}
     for given in paths:
         path = Path(given).expanduser()

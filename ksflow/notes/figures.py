@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ksflow.hardware.target import label
-from ksflow.notes.probes import VALUES, Figure, Probe
+from ksflow.notes.probes import VALUES, Probe
 from ksflow.records import Evaluation, Note, Status, Target
 
 _RATES = {"GB/s": 1e9, "TB/s": 1e12, "GFLOP/s": 1e9, "TFLOP/s": 1e12}
@@ -46,7 +46,25 @@ def readings(probe: Probe, evaluation: Evaluation, target: Target) -> dict[str, 
 
     ValueError for one that has none.
     """
-    return {name: _reading(probe, figure, evaluation, target) for name, figure in probe.figures.items()}
+    timings, shown = {timing.case: timing for timing in evaluation.timings}, outputs(evaluation)
+    found = {}
+    for name, figure in probe.figures.items():
+        ranked, values = [], []
+        for case, numbers in probe.measured(figure):
+            names = numbers | {f"y{i}": y for i, y in enumerate(shown.get(case, ())[:VALUES])}
+            if not figure.timed:
+                ranked.append(figure.calculated(names))
+            elif case in timings:
+                ranked.append(figure.calculated({**names, "us": timings[case].us}))
+                values += [figure.calculated({**names, "us": us}) for us in timings[case].samples_us]
+        if not ranked:
+            raise ValueError(f"nothing was timed for {figure.value!r}")
+        middle, values = statistics.median(ranked), sorted(values or ranked)
+        cut = len(values) // 4
+        low, high = min(values[cut], middle), max(values[-1 - cut], middle)
+        peak, per = target.peaks.get(figure.peak), _RATES.get(figure.unit)
+        found[name] = Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
+    return found
 
 
 def note(probe: Probe, evaluation: Evaluation, target: Target) -> Note:
@@ -109,27 +127,6 @@ def _quantities(text: str, probe: Probe) -> Iterator[tuple[float, str]]:
     for words, number, prefix, unit in _QUANTITY.findall(text):
         if unit in bases:
             yield float(number.replace(",", "")) * _PREFIXES[prefix], words
-
-
-def _reading(probe: Probe, figure: Figure, evaluation: Evaluation, target: Target) -> Reading:
-    timings = {timing.case: timing for timing in evaluation.timings}
-    shown = outputs(evaluation)
-    ranked, values = [], []
-    for case, numbers in probe.measured(figure):
-        names = numbers | {f"y{i}": y for i, y in enumerate(shown.get(case, ())[:VALUES])}
-        if not figure.timed:
-            ranked.append(figure.calculated(names))
-        elif case in timings:
-            timing = timings[case]
-            ranked.append(figure.calculated({**names, "us": timing.us}))
-            values += [figure.calculated({**names, "us": us}) for us in timing.samples_us]
-    if not ranked:
-        raise ValueError(f"nothing was timed for {figure.value!r}")
-    middle, values = statistics.median(ranked), sorted(values or ranked)
-    cut = len(values) // 4
-    peak, per = target.peaks.get(figure.peak), _RATES.get(figure.unit)
-    low, high = min(values[cut], middle), max(values[-1 - cut], middle)
-    return Reading(figure.unit, middle, low, high, peak / per if peak and per else None)
 
 
 def _digits(value: float) -> str:

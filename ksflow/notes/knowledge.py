@@ -20,19 +20,18 @@ beside the lineage; a note there replaces the shipped one of the same title and 
 notes (that is a digester or a probe), rank them (that is a prompt's affair) or look into their sources (`sources`).
 """
 
-import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from ksflow import home
-from ksflow.errors import ConfigError
-from ksflow.records import Note, Status, Target
+from ksflow.errors import ConfigError, one_line
+from ksflow.records import Note, Status, Target, digest
 
 LINEAGE = "runs/lineage.git"
 INDEX = "index.md"
@@ -58,14 +57,6 @@ class StoredNote:
     shipped: bool = False
 
 
-class StoredNotes(NamedTuple):
-    """What the folders hold."""
-
-    entries: tuple[StoredNote, ...]
-    broken: tuple[str, ...]
-    """A line for each file that is no note."""
-
-
 def user_folder(lineage: str | Path) -> Path:
     """The user's folder of notes: beside the lineage."""
     return Path(lineage).expanduser().parent / "knowledge"
@@ -85,8 +76,11 @@ def initial_notes(
     return tuple({note.title: note for note in notes}.values())
 
 
-def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> StoredNotes:
-    """Every note on disk; those of the user's that replace shipped ones stand in their places."""
+def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> tuple[tuple[StoredNote, ...], tuple[str, ...]]:
+    """Every note on disk, a user's in place of the shipped one that it replaces, and a line for each file that is none.
+
+    `folder`: instead of what ships. `lineage`: the user's own notes are beside it. ConfigError without such a folder.
+    """
     root = Path(folder).expanduser() if folder else home.shipped("knowledge")
     if not root.is_dir():
         raise ConfigError(f"no knowledge folder {root}; name one with knowledge.folder=FOLDER")
@@ -95,7 +89,7 @@ def stored_notes(folder: str | None = None, lineage: str = LINEAGE) -> StoredNot
     for entry in (*_entries(root, broken, ships=True), *_entries(user_folder(lineage), broken)):
         assert entry.file is not None
         found[entry.file.parent.name, entry.note.title] = entry
-    return StoredNotes(tuple(found.values()), tuple(broken))
+    return tuple(found.values()), tuple(broken)
 
 
 def fits(note: Note, target: Target, problem: str = "") -> bool:
@@ -249,7 +243,7 @@ def _file(title: str, folder: Path) -> Path:
         if entry.note.title == title and entry.file:
             return entry.file
     file = folder / f"{_slug(title)}.md"
-    return folder / f"{_slug(title)}-{_digest(title)}.md" if file.exists() else file
+    return folder / f"{_slug(title)}-{digest(title, digits=8)}.md" if file.exists() else file
 
 
 def _write_index(folder: Path) -> None:
@@ -261,17 +255,12 @@ def _write_index(folder: Path) -> None:
         note = entry.note
         title = re.sub(r"[\[\]]", "", " ".join(note.title.split()))
         trust = f"{note.status.value}{', challenged' if note.challenge else ''}"
-        first = re.split(r"(?<=[.!?])\s", " ".join(note.text.split()), maxsplit=1)[0]
-        shown = first if len(first) <= 140 else f"{first[:137]}..."
-        lines.append(f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {shown}")
+        first = one_line(re.split(r"(?<=[.!?])\s", note.text.strip(), maxsplit=1)[0], 140)
+        lines.append(f"- [{title}]({entry.file.name if entry.file else ''}) ({trust}): {first}")
     home.write(index, "\n".join([prose.rstrip(), "", _MARK, "", *lines, ""]))
 
 
 def _slug(title: str) -> str:
     """A title as a file's name, without its ending."""
     plain = re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-")
-    return plain if plain and plain != "index" else f"note-{_digest(title)}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:8]
+    return plain if plain and plain != "index" else f"note-{digest(title, digits=8)}"

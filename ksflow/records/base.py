@@ -1,5 +1,6 @@
 """What every record has."""
 
+import hashlib
 import math
 import statistics
 from collections.abc import Iterable
@@ -18,6 +19,11 @@ class Record:
         "ser_json_inf_nan": "constants",
         "strict": True,
     }
+
+
+def digest(*texts: str, digits: int = 16) -> str:
+    """So many hexadecimal digits that name these texts."""
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:digits]
 
 
 def geomean(values: Iterable[float]) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ksflow.errors import printable
+from ksflow.errors import one_line, printable
 from ksflow.records import Explanation, Presence
 
 _NAME = 24
@@ -23,8 +23,7 @@ def _lines(explanation: Explanation, known: bool) -> Iterator[str]:
     for feature in explanation.features:
         if known and feature.state is Presence.UNKNOWN:
             continue
-        cited = "; ".join(" ".join(item.split()) for item in feature.evidence)
-        cut = cited if len(cited) <= _MOST else f"{cited[: _MOST - 3]}..."
+        cut = one_line("; ".join(feature.evidence), _MOST)
         yield f"{feature.name:{_NAME}} {feature.state.value:8} {cut}".rstrip()
     if explanation.by:
         yield ""
