@@ -75,20 +75,16 @@ class Files:
         """Write the card. Its licence is the rows' where they all have the same one."""
         licence = on_the_hub(self.told["licence"])
         made = [name for name in COLUMNS if any(self.rows[name, split] for split in SPLITS)]
+        files = {
+            name: [{"split": split, "path": f"{name}/{split}.jsonl"} for split in SPLITS if self.rows[name, split]]
+            for name in made
+        }
         front = {
             **({"license": licence} if licence else {"license": "other", "license_name": "see-card"}),
             "pretty_name": "Kernels and the questions that led to them",
             "task_categories": ["text-generation"],
             "tags": ["code", MARK],
-            "configs": [
-                {
-                    "config_name": name,
-                    "data_files": [
-                        {"split": split, "path": f"{name}/{split}.jsonl"} for split in SPLITS if self.rows[name, split]
-                    ],
-                }
-                for name in made
-            ],
+            "configs": [{"config_name": name, "data_files": files[name]} for name in made],
             "dataset_info": [{"config_name": name, "features": features(name)} for name in made],
         }
         head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
@@ -110,15 +106,16 @@ class Files:
 
 
 def features(configuration: str) -> list[dict[str, Any]]:
-    """A configuration's columns as a card declares them: no reader has to guess from the first rows."""
-    return [_feature(name, kind) for name, kind in COLUMNS[configuration].items()]
+    """A configuration's columns as a card declares them: no reader has to guess from the first rows.
 
-
-def _feature(name: str, kind: str) -> dict[str, Any]:
-    """Made anew each time: YAML would write a second mention as a reference, which the readers do not follow."""
-    if kind != "messages":
-        return {"name": name, "dtype": kind}
-    return {"name": name, "list": [{"name": part, "dtype": "string"} for part in ("role", "content")]}
+    Every part is an object of its own: YAML would write a second mention as a reference, which readers do not follow.
+    """
+    return [
+        {"name": name, "list": [{"name": part, "dtype": "string"} for part in ("role", "content")]}
+        if kind == "messages"
+        else {"name": name, "dtype": kind}
+        for name, kind in COLUMNS[configuration].items()
+    ]
 
 
 def _counted(what: str, counts: Mapping[str, int]) -> str:

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar
 
-from ksflow.dataset.record import RecordedCall, digest
+from ksflow.dataset.record import RecordedCall
 from ksflow.dataset.reward import CHEATS, better, comparable
-from ksflow.dataset.rows import Row, Source
-from ksflow.records import Trial, Verdict
+from ksflow.dataset.rows import Message, Row, Source
+from ksflow.records import Trial, Verdict, digest
 
 T = TypeVar("T")
 
@@ -64,8 +64,7 @@ def _answers(source: Source) -> Iterator[Row]:
 
 
 def _prefers(source: Source, one: RecordedCall, other: RecordedCall) -> bool:
-    ours, theirs = source.worth(one), source.worth(other)
-    first, second = source.decisive(one), source.decisive(other)
+    (ours, first), (theirs, second) = source.rated(one), source.rated(other)
     if not (ours and theirs and first and second):
         return False
     if one.stage == "writer":
@@ -74,30 +73,15 @@ def _prefers(source: Source, one: RecordedCall, other: RecordedCall) -> bool:
 
 
 def _pair(source: Source, kind: str, one: RecordedCall, other: RecordedCall) -> Iterator[Row]:
-    rated, less = source.worth(one), source.worth(other)
-    if not (rated and less and rated.reward > less.reward and source.seen.add(*_names(source, kind, one, other))):
-        return
-    prompt, rejected = source.prompt_and_answer(other.commit)
-    theirs = source.shared_columns(other, less)
-    yield {
-        "prompt": prompt,
-        "chosen": source.prompt_and_answer(one.commit)[1],
-        "rejected": rejected,
-        "margin": round(rated.reward - less.reward, 4),
-        **_rejected(theirs),
-        **source.shared_columns(one, rated),
-        "kind": kind,
-        "licence": source.licence_of(source.decisive(one), source.decisive(other)),
-    }
-
-
-def _names(source: Source, kind: str, one: RecordedCall, other: RecordedCall) -> Iterator[Hashable]:
-    """By what a pair is known again: its answers, and its kernels' forms where both led to one."""
-    yield kind, one.answer, other.answer
-    if one.stage == "writer" and not other.malformed:
-        first, second = source.decisive(one), source.decisive(other)
-        if first and second and first.form and second.form:
-            yield kind, one.prompt, first.form, second.form
+    (rated, first), (less, second) = source.rated(one), source.rated(other)
+    names: list[Hashable] = [(kind, one.answer, other.answer)]  # by what a pair is known again
+    if one.stage == "writer" and first and second and first.form and second.form:
+        names.append((kind, one.prompt, first.form, second.form))
+    if rated and less and rated.reward > less.reward and source.seen.add(*names):
+        prompt, rejected = source.prompt_and_answer(other.commit)
+        chosen = source.prompt_and_answer(one.commit)[1]
+        more = {"kind": kind, "licence": source.licence_of(first, second)}
+        yield _row(prompt, chosen, rejected, source.shared_columns(one) | more, source.shared_columns(other))
 
 
 def _kernels(source: Source) -> Iterator[Row]:
@@ -120,20 +104,22 @@ def _of_kernels(source: Source, base: Trial, one: Trial, other: Trial, models: d
         source.columns_of("writer", models.get(trial.id, "none"), trial.id, trial, source.rate(trial))
         for trial in (one, other)
     )
+    prompt = [{"role": "user", "content": _question(source, base)}]
+    chosen, rejected = ([{"role": "assistant", "content": _files(source, trial)[1]}] for trial in (one, other))
+    more = {"kind": "kernels", "licence": source.licence_of(one, other)}
+    return _row(prompt, chosen, rejected, ours | more, theirs)
+
+
+def _row(prompt: list[Message], chosen: list[Message], rejected: list[Message], ours: Row, theirs: Row) -> Row:
+    """One pair; `ours` and `theirs` are the columns that all rows have, of the better and of the other."""
     return {
-        "prompt": [{"role": "user", "content": _question(source, base)}],
-        "chosen": [{"role": "assistant", "content": _files(source, one)[1]}],
-        "rejected": [{"role": "assistant", "content": _files(source, other)[1]}],
+        "prompt": prompt,
+        "chosen": chosen,
+        "rejected": rejected,
         "margin": round(ours["reward"] - theirs["reward"], 4),
-        **_rejected(theirs),
+        **{f"rejected_{name}": theirs[name] for name in ("model", "about", "verdict")},
         **ours,
-        "kind": "kernels",
-        "licence": source.licence_of(one, other),
     }
-
-
-def _rejected(facts: Row) -> Row:
-    return {f"rejected_{name}": facts[name] for name in ("model", "about", "verdict")}
 
 
 def _question(source: Source, base: Trial) -> str:

@@ -4,7 +4,6 @@ An index without texts: prompts, answers and kernels are read again when a row i
 long lineage takes is some hundred bytes for each call and trial. What it does not do: say what an outcome is worth.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from functools import cached_property, lru_cache
 from ksflow.dataset.licences import joined, named
 from ksflow.lineage.history import Commit, Kind, Order, RoundSnapshot, RunReader
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Evidence, Key, Origin, Timing, Trial, base_of, schema
+from ksflow.records import Call, Evidence, Key, Origin, Timing, Trial, base_of, digest, schema
 
 Clean = Callable[[str], str]
 _NEEDLE = 80
@@ -115,11 +114,6 @@ class RunIndex:
         return found
 
 
-def digest(*texts: str) -> str:
-    """Twenty-four hexadecimal digits that name these texts."""
-    return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:24]
-
-
 class IndexReader:
     """Reads one run of a repository. `clean` strikes out what must not leave the machine."""
 
@@ -174,24 +168,27 @@ class IndexReader:
         """The calls in their order."""
         calls: list[RecordedCall] = []
         questions: dict[tuple[str, str], tuple[int, str, str]] = {}
+        """Of each call and stage: the last message's length, the digest of all messages, and the first commit."""
         last: dict[tuple[str, str], int] = {}
         learnt = self._reader.commits(Kind.NOTES)
         for commit in self._calls:
             call = self.call(commit.name)
             stage = call.stage.partition("=")[0]
             group = (call.about, stage)
-            again = group in questions and _asks_again(call, *questions[group][:2])
+            *before, newest = (message["content"] for message in call.messages)
+            length, question, first = questions.get(group, (len(newest), "", ""))
+            again = len(newest) > length and digest(*before, newest[:length]) == question  # with something added
             if group in last:  # an answer that had to be asked for again is bad, or lost
                 calls[last[group]] = replace(calls[last[group]], malformed=again, used=False)
             if not again:
-                questions[group] = (*_question(call), commit.name)
+                length, question, first = len(newest), digest(*before, newest), commit.name
+                questions[group] = length, question, first
             answer = "" if call.error or call.cut or not call.answer else digest(call.answer)
             used = bool(answer) and self._was_used(run, stage, call, commit.order, learnt)
             last[group] = len(calls)
             prompt = digest(*(text for message in call.messages for text in message.values()))
-            question = questions[group][1:]
             calls.append(
-                RecordedCall(commit.name, stage, call.model, call.about, prompt, answer, *question, False, used)
+                RecordedCall(commit.name, stage, call.model, call.about, prompt, answer, question, first, False, used)
             )
             step()
         for (about, _), number in last.items():
@@ -210,18 +207,6 @@ class IndexReader:
             notes = schema.load("notes", self.store.read(f"{after}:notes.json"), tuple) if after else ()
             return any(_says(call.answer, note.title) for note in notes)
         return bool(found and (found.selected if stage == "selector" else found.trials))
-
-
-def _question(call: Call) -> tuple[int, str]:
-    """The length of the last message, and a digest of all of them."""
-    *before, last = (message["content"] for message in call.messages)
-    return len(last), digest(*before, last)
-
-
-def _asks_again(call: Call, length: int, question: str) -> bool:
-    """Whether it is that question with something added."""
-    *before, last = (message["content"] for message in call.messages)
-    return len(last) > length and digest(*before, last[:length]) == question
 
 
 def _says(answer: str, text: str) -> bool:

@@ -7,7 +7,6 @@ the harness' own errors, repeats of earlier code, and kernels that were measured
 """
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ksflow.records import Speedup, Trial, Verdict, ratios, speedup
@@ -59,29 +58,14 @@ def ratio(one: Trial, other: Trial) -> Speedup | None:
 
 def worth(trial: Trial, beside: Trial | None) -> Worth | None:
     """Of a kernel, measured against another; None where the record cannot tell."""
-    said = trial.evaluation
-    if said is None or not holds(trial):
-        return None
-    if not said.accepted:
-        return Worth(REJECTED[said.verdict], False)
     found = ratio(trial, beside) if beside else None
-    return Worth(_of(found.ratio), _beats(trial, beside, found)) if found and beside else None
+    return _rated(trial, Worth(_of(found.ratio), _beats(trial, beside, found)) if found and beside else None)
 
 
 def beside_incumbent(trial: Trial) -> Worth | None:
-    """Of a kernel, measured against the best there was when it was judged."""
-    said = trial.evaluation
-    if said is None or not holds(trial):
-        return None
-    if not said.accepted:
-        return Worth(REJECTED[said.verdict], False)
-    claim = said.claim
-    return Worth(_of(claim.speedup), claim.low > 1 and claim.faster) if claim else None
-
-
-def best(found: Iterable[Worth | None]) -> Worth | None:
-    """Of a round: its best experiment's; None where nothing was measured."""
-    return max((one for one in found if one), default=None)
+    """Of a kernel, measured against the best there was when it was judged; None where the record cannot tell."""
+    claim = trial.evaluation.claim if trial.evaluation else None
+    return _rated(trial, Worth(_of(claim.speedup), claim.low > 1 and claim.faster) if claim else None)
 
 
 def better(one: Trial, other: Trial) -> bool:
@@ -93,6 +77,14 @@ def better(one: Trial, other: Trial) -> bool:
 
 
 # -- inside ----------------------------------------------------------------------------------------
+
+
+def _rated(trial: Trial, right: Worth | None) -> Worth | None:
+    """`right` for a kernel that is, what its verdict is worth for another; None where the verdict does not count."""
+    said = trial.evaluation
+    if said is None or not holds(trial):
+        return None
+    return right if said.accepted else Worth(REJECTED[said.verdict], False)
 
 
 def _of(speedup: float) -> float:

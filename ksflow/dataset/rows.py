@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow.dataset.licences import UNKNOWN, joined
 from ksflow.dataset.record import IndexReader, RecordedCall, RunIndex
-from ksflow.dataset.reward import Worth, beside_incumbent, best, comparable, holds, key, worth
+from ksflow.dataset.reward import Worth, beside_incumbent, comparable, holds, key, worth
 from ksflow.records import Origin, Problem, Trial, Verdict
 
 Row = dict[str, Any]
@@ -21,39 +21,21 @@ Message = dict[str, str]
 STAGES = ("writer", "designer", "selector", "digester")
 FORMATS = {"chat": ("chat",), "preference": ("preference",), "rl": ("rl", "prompts"), "prompts": ("prompts",)}
 """What is asked for -> the configurations that it makes."""
-_OF_ALL = {
-    "stage": "string",
-    "kind": "string",
-    "model": "string",
-    "problem": "string",
-    "run": "string",
-    "about": "string",
-    "target": "string",
-    "judge": "string",
-    "verdict": "string",
-    "reward": "float64",
-    "licence": "string",
-}
+_TEXTS = ("stage", "kind", "model", "problem", "run", "about", "target", "judge", "verdict")
+_OF_ALL = {**dict.fromkeys(_TEXTS, "string"), "reward": "float64", "licence": "string"}
 COLUMNS = {
     "chat": {"messages": "messages", **_OF_ALL},
     "preference": {
-        "prompt": "messages",
-        "chosen": "messages",
-        "rejected": "messages",
+        **dict.fromkeys(("prompt", "chosen", "rejected"), "messages"),
         "margin": "float64",
-        "rejected_model": "string",
-        "rejected_about": "string",
-        "rejected_verdict": "string",
+        **dict.fromkeys(("rejected_model", "rejected_about", "rejected_verdict"), "string"),
         **_OF_ALL,
     },
     "rl": {"prompt": "messages", "completion": "messages", "label": "bool", **_OF_ALL},
     "prompts": {
         "prompt": "messages",
-        "base": "string",
-        "base_commit": "string",
-        "base_us": "float64",
-        "baseline_us": "float64",
-        "score_us": "float64",
+        **dict.fromkeys(("base", "base_commit"), "string"),
+        **dict.fromkeys(("base_us", "baseline_us", "score_us"), "float64"),
         **_OF_ALL,
     },
 }
@@ -97,32 +79,26 @@ class Source:
         """The calls of the wanted stages that were answered."""
         return (call for call in self.run.calls if call.answer and call.stage in self.stages)
 
-    def worth(self, call: RecordedCall) -> Worth | None:
-        """What an answer led to; None where that is not known."""
-        if call.malformed:
-            return Worth(0.0, False)
-        if not call.used:
-            return None
-        trials = self.run.outcomes(call.about)
-        if call.stage in ("selector", "digester"):
-            return best(map(beside_incumbent, trials))
-        return best(map(self.rate, trials))
+    def rated(self, call: RecordedCall) -> tuple[Worth | None, Trial | None]:
+        """What an answer led to, and the trial that shows it: the writer's own, or a round's first of the best.
 
-    def decisive(self, call: RecordedCall) -> Trial | None:
-        """The trial that an answer's worth comes from: the writer's own, or a round's first of the best."""
+        None for what is not known.
+        """
         if call.malformed:
-            return None
+            return Worth(0.0, False), None
         rate = beside_incumbent if call.stage in ("selector", "digester") else self.rate
-        found = [(rated, trial) for trial in self.run.outcomes(call.about) if (rated := rate(trial))]
-        return max(found, key=lambda pair: pair[0], default=(None, None))[1]
+        trials = self.run.outcomes(call.about) if call.used else ()
+        found = [(worth, trial) for trial in trials if (worth := rate(trial))]
+        return max(found, key=lambda pair: pair[0], default=(None, None))
 
     def rate(self, trial: Trial) -> Worth | None:
         """Of a kernel, measured against the one it was made from."""
         return worth(trial, self.run.base(trial))
 
-    def shared_columns(self, call: RecordedCall, rated: Worth | None) -> Row:
-        """The columns that all rows have."""
-        row = self.columns_of(call.stage, call.model, call.about, self.decisive(call), rated)
+    def shared_columns(self, call: RecordedCall) -> Row:
+        """The columns that all rows have, of a call."""
+        rated, trial = self.rated(call)
+        row = self.columns_of(call.stage, call.model, call.about, trial, rated)
         return row | ({"verdict": Verdict.MALFORMED.value} if call.malformed else {})
 
     def columns_of(self, stage: str, model: str, about: str, trial: Trial | None, rated: Worth | None) -> Row:
@@ -150,7 +126,7 @@ class Source:
     def new(self, configuration: str, call: RecordedCall) -> bool:
         """Whether neither this answer to this prompt nor a kernel of this form was written before."""
         names: list[Hashable] = [(configuration, call.prompt, call.answer)]
-        trial = self.decisive(call) if call.stage == "writer" else None
+        trial = self.rated(call)[1] if call.stage == "writer" else None
         if trial and trial.form and trial.evaluation:
             names.append((configuration, self.run.problem, trial.evaluation.target, trial.form))
         return self.seen.add(*names)
@@ -168,32 +144,31 @@ class Source:
 def chat(source: Source) -> Iterator[Row]:
     """Good answers: what gained beyond noise, and notes that were kept."""
     for call in source.calls():
-        rated = source.worth(call)
+        rated, _ = source.rated(call)
         kept = call.stage == "digester" and call.used and not call.malformed
         if (kept or (rated and rated.good)) and source.new("chat", call):
             prompt, answer = source.prompt_and_answer(call.commit)
-            yield {"messages": prompt + answer, **source.shared_columns(call, rated)}
+            yield {"messages": prompt + answer, **source.shared_columns(call)}
 
 
 def rl(source: Source) -> Iterator[Row]:
     """Every answer whose worth is known."""
     for call in source.calls():
-        rated = source.worth(call)
+        rated, _ = source.rated(call)
         if rated and source.new("rl", call):
             prompt, answer = source.prompt_and_answer(call.commit)
-            facts = source.shared_columns(call, rated)
-            yield {"prompt": prompt, "completion": answer, "label": rated.good, **facts}
+            yield {"prompt": prompt, "completion": answer, "label": rated.good, **source.shared_columns(call)}
 
 
 def prompts(source: Source) -> Iterator[Row]:
     """The writer's questions; without the stage of the writer there are none."""
     baselines = _baselines(source.run)
     for call in source.calls():
-        trial = source.decisive(call) if call.used and call.stage == "writer" else None
+        trial = source.rated(call)[1] if call.stage == "writer" else None
         base = source.run.base(trial) if trial else None
-        if trial and base and base.score_us and comparable(trial, base):
-            if not source.seen.add(("prompts", call.question)):
-                continue
+        if not (trial and base and base.score_us and comparable(trial, base)):
+            continue
+        if source.seen.add(("prompts", call.question)):
             yield {
                 "prompt": source.prompt_and_answer(call.first)[0],
                 "base": base.id,
@@ -201,7 +176,7 @@ def prompts(source: Source) -> Iterator[Row]:
                 "base_us": base.score_us,
                 "baseline_us": baselines.get(key(base), base.score_us),
                 "score_us": trial.score_us or 0.0,
-                **source.shared_columns(call, source.worth(call)),
+                **source.shared_columns(call),
             }
 
 

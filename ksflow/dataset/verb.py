@@ -35,12 +35,7 @@ from ksflow.lineage.store import Store
 from ksflow.lineage.transcript import Transcript
 from ksflow.records import Problem, family
 
-_MAKERS: dict[str, Callable[[Source], Iterator[Row]]] = {
-    "chat": chat,
-    "preference": preference,
-    "rl": rl,
-    "prompts": prompts,
-}
+_MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
 _OPTIONS = {
     "format": "all",
     "out": "runs/export",
@@ -66,14 +61,18 @@ def export(words: list[str], overrides: list[str]) -> int:
     problem: Problem | None = compose.build(cfg.problem) if chosen else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name if problem else "any", run="any", create=False)
     try:
-        found = _runs(lineage.store, problem.name if problem else "", given["run"])
+        everything = runs(lineage.store)
+        found = [(p, r) for p, r in everything if (not problem or problem.name == p) and given["run"] in ("", r)]
+        if not found:
+            known = ", ".join("/".join(place) for place in everything) or "none"
+            raise ConfigError(f"no such run in {lineage.store.path}; its runs: {known}")
         splits = _splits({name for name, _ in found}, given["test_problems"])
         clean = _cleaner(Transcript(lineage).redact, lineage.store.path)
         console = report.console(stderr=True)
         with _replacing(Path(given["out"]).expanduser()) as folder, Files(folder) as files:
-            sources = _Sources(lineage.store, clean, stages, given["licence"], problem)
+            reader = _RunReader(lineage.store, clean, stages, given["licence"], problem, console)
             for name, run in found:
-                for configuration, row in _rows(console, sources, name, run, kinds):
+                for configuration, row in reader.rows(name, run, kinds):
                     files.write(configuration, splits[row["problem"]], row)
             if not files.rows:
                 raise ConfigError(
@@ -88,9 +87,8 @@ def export(words: list[str], overrides: list[str]) -> int:
     for (configuration, split), count in sorted(files.rows.items()):
         file = f"{given['out']}/{configuration}/{split}.jsonl"
         console.print(f"{file}  {counted(count, 'row')}", markup=False, soft_wrap=True)
-    console.print(
-        f"{given['out']}/README.md  the card: licences and providers' terms are yours to settle", soft_wrap=True
-    )
+    card = f"{given['out']}/README.md  the card: licences and providers' terms are yours to settle"
+    console.print(card, markup=False, soft_wrap=True)
     return 0
 
 
@@ -114,15 +112,6 @@ def _listed(key: str, value: str, valid: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _runs(store: Store, problem: str, run: str) -> list[tuple[str, str]]:
-    everything = runs(store)
-    found = [(p, r) for p, r in everything if problem in ("", p) and run in ("", r)]
-    if not found:
-        known = ", ".join("/".join(place) for place in everything) or "none"
-        raise ConfigError(f"no such run in {store.path}; its runs: {known}")
-    return found
-
-
 def _splits(problems: set[str], named: str) -> dict[str, str]:
     """Problem -> train or test: as named, or by the name's digest, where that leaves any to train on. One problem in
     several precisions is one problem: all of them are in the same split.
@@ -137,23 +126,32 @@ def _splits(problems: set[str], named: str) -> dict[str, str]:
 
 
 @dataclass
-class _Sources:
-    """Reads runs into what rows are made of. What was seen is seen for all runs."""
+class _RunReader:
+    """Makes rows of runs. What was seen is seen for all runs."""
 
     store: Store
     clean: Callable[[str], str]
     stages: tuple[str, ...]
     licence: str
     given: Problem | None
+    console: Console
     seen: Seen = field(default_factory=Seen)
 
-    def read(self, name: str, run: str, progress: Progress) -> Source:
-        """One run's. Raises LineageError."""
-        reader = IndexReader(self.store, name, run, self.clean)
-        bar = progress.add_task(f"reading {name}/{run}", total=len(reader))
-        index, problem = reader.index(lambda: progress.advance(bar)), self._problem(name)
-        reference = of_problem(problem) if problem else UNKNOWN
-        return Source(index, reader, self.stages, self.seen, self.licence or SEE_CARD, problem, reference)
+    def rows(self, name: str, run: str, kinds: Sequence[str]) -> Iterator[tuple[str, Row]]:
+        """(configuration, row) of one run, with its progress shown. Raises LineageError."""
+        with Progress(console=self.console, transient=True, disable=not self.console.is_terminal) as progress:
+            reader = IndexReader(self.store, name, run, self.clean)
+            reading = progress.add_task(f"reading {name}/{run}", total=len(reader))
+            index, problem = reader.index(lambda: progress.advance(reading)), self._problem(name)
+            reference = of_problem(problem) if problem else UNKNOWN
+            source = Source(index, reader, self.stages, self.seen, self.licence or SEE_CARD, problem, reference)
+            writing = progress.add_task(f"writing {name}/{run}", total=None)
+            for configuration in dict.fromkeys(made for kind in kinds for made in FORMATS[kind]):
+                for row in _MAKERS[configuration](source):
+                    yield configuration, row
+                    progress.advance(writing)
+        calls, trials = counted(len(index.calls), "model call"), counted(len(index.results), "trial")
+        self.console.print(f"{name}/{run}: {calls}, {trials}", markup=False, soft_wrap=True)
 
     def _problem(self, name: str) -> Problem | None:
         """The problem where it is at hand: the one that was named, or one that ships."""
@@ -163,19 +161,6 @@ class _Sources:
             made: Problem = compose.build(compose.compose([f"problem={name}"]).problem)
             return made
         return None
-
-
-def _rows(console: Console, sources: _Sources, name: str, run: str, kinds: Sequence[str]) -> Iterator[tuple[str, Row]]:
-    """(configuration, row) of one run, with its progress shown."""
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        source = sources.read(name, run, progress)
-        writing = progress.add_task(f"writing {name}/{run}", total=None)
-        for configuration in dict.fromkeys(made for kind in kinds for made in FORMATS[kind]):
-            for row in _MAKERS[configuration](source):
-                yield configuration, row
-                progress.advance(writing)
-    calls, trials = counted(len(source.run.calls), "model call"), counted(len(source.run.results), "trial")
-    console.print(f"{name}/{run}: {calls}, {trials}", markup=False, soft_wrap=True)
 
 
 def _cleaner(redact: Callable[[str], str], lineage: Path) -> Callable[[str], str]:
