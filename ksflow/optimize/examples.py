@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from ksflow.lineage.history import RoundSnapshot, RunHistory
@@ -41,10 +41,7 @@ class Source:
                 material = Material((), snapshot.known, snapshot.before)
                 yield partial(ask, problem, material), lambda history, shown: metrics.digester(shown)
         elif choice and self.name == "selector":
-            yield (
-                partial(ask, problem, snapshot.known),
-                lambda history, shown: metrics.selector(history, snapshot),
-            )
+            yield partial(ask, problem, snapshot.known), lambda history, shown: metrics.selector(history, snapshot)
         elif choice and self.name == "designer":
             yield (
                 partial(ask, problem, snapshot.known, choice, notes),
@@ -77,45 +74,29 @@ class Parts(NamedTuple):
     """The round of each question that is held out."""
 
 
-@dataclass
-class _DeferredGrader:
-    """Grades one question, once it is known in which part its round is."""
-
-    history: RunHistory
-    snapshot: RoundSnapshot
-    make: Callable[[RunHistory, str], Grader]
-    split: HeldOutSplit | None = None
-    shown: str = ""
-
-    def hear(self, shown: str) -> Grader:
-        """Take what the model is shown; the grader."""
-        self.shown = shown
-        return lambda made, refused: self._grader(made, refused)
-
-    @cached_property
-    def _grader(self) -> Grader:
-        assert self.split is not None
-        return self.make(self.split.visible(self.history, self.snapshot), self.shown)
-
-
 def gather(source: Source, school: Any, histories: Sequence[RunHistory], most: int, seed: int) -> Parts:
     """Have the school hear every question, and split them by rounds. ConfigError where there are too few."""
     cases: dict[str, list[int]] = {}
-    graders: list[_DeferredGrader] = []
     asked: dict[str, RoundSnapshot] = {}
     seen: set[str] = set()
+    splits: list[HeldOutSplit] = []  # the one there will be: until then nothing is graded
+
+    def deferred(
+        history: RunHistory, snapshot: RoundSnapshot, make: Callable[[RunHistory, str], Grader], shown: str
+    ) -> Grader:
+        grader = cache(lambda: make(splits[0].visible(history, snapshot), shown))
+        return lambda made, refused: grader()(made, refused)
+
     for history in histories:
         for snapshot in history.rounds:
             for call, make in source.questions(history.problem, snapshot):
-                graders.append(grader := _DeferredGrader(history, snapshot, make))
-                case = school.hear(call, grader.hear)
+                case = school.hear(call, partial(deferred, history, snapshot, make))
                 if case is not None and (text := school.shown(case)) not in seen:
                     seen.add(text)
                     cases.setdefault(snapshot.name, []).append(case)
                     asked[snapshot.name] = snapshot
     split = split_rounds(asked.values(), seed, source.name)
-    for grader in graders:
-        grader.split = split
+    splits.append(split)
     return _parts(split, cases, most, seed)
 
 

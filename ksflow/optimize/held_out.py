@@ -8,6 +8,7 @@ of a later part began (`HeldOutSplit.visible`).
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,10 +63,8 @@ def split_rounds(snapshots: Iterable[RoundSnapshot], seed: int, what: str) -> He
         )
     rest, held, last = _set_apart(ordered, PARTS["held out"] * total, 2 * _LEAST, seed)
     train, checked, middle = _set_apart(rest, PARTS["validation"] * total, _LEAST, seed)
-    parts = {
-        name: frozenset(one.name for one in part) for name, part in zip(PARTS, (train, checked, held), strict=True)
-    }
-    return HeldOutSplit(parts, f"held out {last}; validation {middle}")
+    names = [frozenset(one.name for one in part) for part in (train, checked, held)]
+    return HeldOutSplit(dict(zip(PARTS, names, strict=True)), f"held out {last}; validation {middle}")
 
 
 def _set_apart(
@@ -76,8 +75,8 @@ def _set_apart(
         names = list(dict.fromkeys(map(of, snapshots)))  # in the order in which they began
         if unit == "problem":
             random.Random(f"{seed} {unit}").shuffle(names)
-        counts = [(name, sum(of(one) == name for one in snapshots)) for name in names]
-        if chosen := _nearest_groups(counts, wanted, left):
+        sizes = Counter(map(of, snapshots))
+        if chosen := _nearest_groups([(name, sizes[name]) for name in names], wanted, left):
             apart = [one for one in snapshots if of(one) in chosen]
             rest = [one for one in snapshots if of(one) not in chosen]
             return rest, apart, f"by {unit} ({', '.join(sorted(chosen))})"

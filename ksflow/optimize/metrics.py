@@ -8,6 +8,7 @@
 No model is asked for its opinion. What nobody measured is said to be unknown, and counts as the mean of what is known.
 """
 
+import itertools
 import math
 import re
 import statistics
@@ -135,14 +136,14 @@ def designer(snapshot: RoundSnapshot, attempt: Attempt) -> Grader:
         found = [(one, attempt(snapshot, snapshot.choice, one)) for one in tried]
         known = [(one, measured) for one, measured in found if measured]
         words = [_words(experiment.description) for experiment in plan.experiments]
-        shared = [_shared(one, other) for index, one in enumerate(words) for other in words[:index]]
+        shared = list(itertools.starmap(_shared, itertools.combinations(words, 2)))
         apart = 1 - statistics.fmean(shared) if shared else 0.0
         right = statistics.fmean([_calibrated(*pair) for pair in known]) if known else _NEUTRAL
         gains = [0.0 if of.gain_percent is None else graded(of.gain_percent) for _, of in known]
         best = max(gains, default=_NEUTRAL)
         said = f"Of 1: difference between the experiments {apart:.2f}, predictions {right:.2f}, best gain {best:.2f}."
         score = 0.2 + 0.15 * apart + 0.25 * right + 0.4 * best
-        return score, "\n".join([said, *(_compared(one, measured) for one, measured in found)])
+        return score, "\n".join([said, *itertools.starmap(_compared, found)])
 
     return grade
 
@@ -274,9 +275,8 @@ def digester(read: str) -> Grader:
 
 def _stands_in(claim: str, read: str) -> bool:
     """Whether a text has a figure or a quote as a word of its own: 50 is neither in 00050, nor in 50.5 or 1.50."""
-    if re.fullmatch(r"[\d.]+", claim):
-        return re.search(rf"(?<![\w.]){re.escape(claim)}(?![\w]|\.\d)", read) is not None
-    return re.search(rf"(?<!\w){re.escape(claim)}(?!\w)", read) is not None
+    before, after = (r"[\w.]", r"\w|\.\d") if re.fullmatch(r"[\d.]+", claim) else (r"\w", r"\w")
+    return re.search(rf"(?<!{before}){re.escape(claim)}(?!{after})", read) is not None
 
 
 def _claims(note: Note) -> list[str]:

@@ -4,7 +4,6 @@ Interrupted or killed, the same command goes on: answers come from the model's c
 what is drawn comes from the seed.
 """
 
-import hashlib
 import io
 import itertools
 import json
@@ -12,8 +11,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from ksflow.optimize import metrics
 from ksflow.optimize.card import Comparison, card, spent
 from ksflow.optimize.task import Task, prepare
 from ksflow.protocols import calling
+from ksflow.records import digest
 from ksflow.session.budget import Meter
 
 _EVERY = 10
@@ -73,11 +73,12 @@ class _Optimization:
         self._check_destination()
         folder.mkdir(parents=True, exist_ok=True)
         school, parts = self.school, self.parts
-        keeps = "answers are kept, the same command goes on"
-        keeps_not = "with model.cache=false answers are asked and paid for again where it is interrupted"
+        kept = "answers are kept, the same command goes on"
+        if not school.keeps:
+            kept = "with model.cache=false answers are asked and paid for again where it is interrupted"
         self._say(
             f"{self.stage}: {counted(len(parts.train), 'example')} to learn from, {len(parts.validation)} to choose "
-            f"by, {len(parts.held_out)} held out; {keeps if school.keeps else keeps_not}"
+            f"by, {len(parts.held_out)} held out; {kept}"
         )
         school.watch = self._progress
         with self._metered():
@@ -107,9 +108,9 @@ class _Optimization:
         remark = "the start is perfect"
         if self.start < metrics.PERFECT:
             options = {name: getattr(settings, name) for name in ("rollouts", "demos", "seed")}
-            log = _printed_to(folder / "optimizer.log", self.transcript.redact)
+            log = _RedactedLog(folder / "optimizer.log", self.transcript.redact)  # bars and whole prompts
             try:
-                with self._metered(_KEPT), log:
+                with self._metered(_KEPT), log, redirect_stdout(log), redirect_stderr(log):
                     made, remark = school.compile(
                         self.optimizer, parts.train, parts.validation, start=self.start, **options
                     )
@@ -146,8 +147,8 @@ class _Optimization:
         judge = self.task.source.judge
         said_by = getattr(judge.evaluate, "judge", "") if judge else ""
         named = [self.optimizer, metrics.VERSION, said_by, self.school.named, settings, self.parts, shown]
-        digest = hashlib.sha256(json.dumps(named, default=str).encode("utf-8", "replace")).hexdigest()[:16]
-        return Path("runs", "optimize", self.task.histories[0].problem.name, self.stage, digest)
+        name = digest(json.dumps(named, default=str))
+        return Path("runs", "optimize", self.task.histories[0].problem.name, self.stage, name)
 
     def _check_destination(self) -> None:
         """ConfigError where the prompt could not be written. A name is given once: runs on record go by it."""
@@ -222,10 +223,3 @@ class _RedactedLog(io.TextIOBase):
         """Close the file and this stream."""
         self._file.close()
         super().close()
-
-
-@contextmanager
-def _printed_to(path: Path, redact: Callable[[str], str]) -> Iterator[None]:
-    """Meanwhile what is printed goes into a file: optimisers print bars and whole prompts."""
-    with _RedactedLog(path, redact) as log, redirect_stdout(log), redirect_stderr(log):
-        yield
