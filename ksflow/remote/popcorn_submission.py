@@ -6,7 +6,6 @@ again until the deadline.
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import secrets
 import time
@@ -19,11 +18,11 @@ import structlog
 
 from ksflow.errors import ConfigError
 from ksflow.home import write
+from ksflow.records import digest
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service
 from ksflow.remote.popcorn_results import Answer
 
-_LOOK_S = 0.5
 _LONGEST_PAUSE_S = 300.0
 _TRIES = 6
 """Of one question, while the service says neither yes nor when."""
@@ -57,17 +56,12 @@ class SubmissionLog:
     def turn(self) -> Iterator[None]:
         """The one submission in flight. Waits while another process has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        told = False
         with (self.folder / "lock").open("a") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if not told:
-                        structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
-                    told = True
-                    time.sleep(_LOOK_S)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def pace(self) -> None:
@@ -80,7 +74,7 @@ class SubmissionLog:
 
     def submission(self, *about: str) -> Submission:
         """The open submission of a submission, or a new one, safe on disk."""
-        key = hashlib.sha256("\0".join(about).encode()).hexdigest()[:24]
+        key = digest(*about, digits=24)
         try:
             found = json.loads(self._file(key).read_text())
             return Submission(key, str(found["name"]), found["id"] if type(found["id"]) is int else None, True)
@@ -126,12 +120,12 @@ class Submitter:
     def __init__(self, service: Service, log: SubmissionLog, poll_s: float, pause_s: float) -> None:
         self.service, self.log, self.poll_s, self.pause_s = service, log, poll_s, pause_s
 
-    def __call__(self, work: Work, digest: str) -> Answer:
+    def __call__(self, work: Work, kernel: str) -> Answer:
         """The end of a submission: of one that was under way when the program ended, else of a new one.
 
-        digest: names the text. Raises Refused, ConfigError; Busy or Lost where the deadline comes before an answer.
+        kernel: names the text. Raises Refused, ConfigError; Busy or Lost where the deadline comes before an answer.
         """
-        submission = self.log.submission(self.service.url, work.path, digest)
+        submission = self.log.submission(self.service.url, work.path, kernel)
         answer = None
         try:
             for _ in range(_STEPS):

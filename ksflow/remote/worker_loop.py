@@ -4,7 +4,6 @@ It runs the references of the problems in the jobs, as `evaluator=local` does: w
 """
 
 import contextlib
-import hashlib
 import itertools
 import math
 import os
@@ -20,7 +19,7 @@ from ksflow.errors import ConfigError, KsflowError, StageError, boundary
 from ksflow.hardware.target import default_target, detect, fits, single_gpu_environment, visible_gpus
 from ksflow.judge import VERSION
 from ksflow.judge.evaluator import LocalJudge
-from ksflow.records import Evaluation, Target, Verdict
+from ksflow.records import Evaluation, Target, Verdict, digest
 from ksflow.remote import job_locks, worker_payload
 from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, read, write
 
@@ -161,7 +160,7 @@ class Worker:
 
     def _answered(self, name: str, job: Job, references: Path) -> bool:
         started = time.monotonic()
-        folder = references / hashlib.sha256(job.problem.reference.encode()).hexdigest()[:16]
+        folder = references / digest(job.problem.reference)
         if not folder.is_dir():
             folder.mkdir()
             (folder / "reference.py").write_text(job.problem.reference)
