@@ -65,8 +65,13 @@ def _tested(note: Note, known: Population, commits: Mapping[str, str], at: Calla
         except LineageError:  # a person may have rewritten the branch
             continue
     for name, was in then.items():
-        history = _history(was, then, known)
-        if history and (said := history.contradiction()):
+        now = known.by_id.get(name)
+        if now is None or now.evaluation is None or was.evaluation is None:
+            continue
+        base = base_of(now, known.by_id)
+        base_was, base_now = (then.get(base.id, base).evaluation, base.evaluation) if base else (None, None)
+        history = _History(name, base.id if base else "", was.evaluation, now.evaluation, base_was, base_now)
+        if said := history.contradiction():
             judged = history.id if history.was != history.now else history.base
             sentence = f"Contradicted: {said[0]} ({name}@{cites[name]}); {said[1]} ({_cite(judged, commits)})."
             return replace(note, text=f"{note.text.rstrip()}\n\n{sentence}", status=Status.REFUTED)
@@ -112,17 +117,6 @@ class _History:
             return None
         ratio, sign = _from_row(new) or (1.0, 0)
         return 1 / ratio, -sign
-
-
-def _history(was: Trial, then: Mapping[str, Trial], known: Population) -> _History | None:
-    now = known.by_id.get(was.id)
-    if now is None or now.evaluation is None or was.evaluation is None:
-        return None
-    base = base_of(now, known.by_id)
-    if base is None:
-        return _History(was.id, "", was.evaluation, now.evaluation, None, None)
-    earlier = then.get(base.id, base).evaluation
-    return _History(was.id, base.id, was.evaluation, now.evaluation, earlier, base.evaluation)
 
 
 def _wrong(evaluation: Evaluation) -> bool:

@@ -106,13 +106,7 @@ class LlmDesigner:
         self.avenues = avenues
         self.experiments = experiments
 
-    def __call__(
-        self,
-        problem: Problem,
-        population: Population,
-        choice: Choice,
-        notes: tuple[Note, ...],
-    ) -> Plan:
+    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         inquiry = self.question(problem, population, choice, notes)
         made: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
         return made
@@ -132,34 +126,29 @@ class LlmDesigner:
         }
 
         def accept(answer: dict[str, Any]) -> Plan:
-            self._check(choice, answer["avenues"], answer["experiments"])
             experiments: tuple[Experiment, ...] = answer["experiments"]
+            for name, least in (("avenues", self.avenues), ("experiments", self.experiments)):
+                if len(answer[name]) < least:
+                    raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
+            _check(experiments, choice)
             own = [made for made in predictions(population) if made.by == self.program.by]
             picked = portfolio(experiments) if self.pick == "paper" else calibrated(experiments, own)
             return Plan(answer["avenues"], experiments, picked, self.program.by)
 
         return Inquiry(inputs, accept)
 
-    def _check(self, choice: Choice, avenues: tuple[str, ...], experiments: tuple[Experiment, ...]) -> None:
-        for name, found, least in (
-            ("avenues", avenues, self.avenues),
-            ("experiments", experiments, self.experiments),
-        ):
-            if len(found) < least:
-                raise ValueError(f"{name}: {least} were asked for, {len(found)} given")
-        if len({experiment.description for experiment in experiments}) < len(experiments):
-            raise ValueError("experiments: two have the same description")
-        for index, experiment in enumerate(experiments):
-            _check(index, experiment, choice)
 
-
-def _check(index: int, experiment: Experiment, choice: Choice) -> None:
-    if not experiment.description.strip() or not experiment.rubric.strip():
-        raise ValueError(f"experiments.{index}: description and rubric must say something")
-    if len(experiment.description) + len(experiment.rubric) > _LONGEST:
-        raise ValueError(f"experiments.{index}: description and rubric are longer than {_LONGEST} characters")
-    if experiment.changes and choice.base.kernel is not None:
-        try:
-            assign(choice.base.kernel.main, experiment.changes)
-        except ValueError as error:
-            raise ValueError(f"experiments.{index}.changes: {error}") from error
+def _check(experiments: tuple[Experiment, ...], choice: Choice) -> None:
+    """ValueError says what is wrong with experiments on that base."""
+    if len({experiment.description for experiment in experiments}) < len(experiments):
+        raise ValueError("experiments: two have the same description")
+    for index, experiment in enumerate(experiments):
+        if not experiment.description.strip() or not experiment.rubric.strip():
+            raise ValueError(f"experiments.{index}: description and rubric must say something")
+        if len(experiment.description) + len(experiment.rubric) > _LONGEST:
+            raise ValueError(f"experiments.{index}: description and rubric are longer than {_LONGEST} characters")
+        if experiment.changes and choice.base.kernel is not None:
+            try:
+                assign(choice.base.kernel.main, experiment.changes)
+            except ValueError as error:
+                raise ValueError(f"experiments.{index}.changes: {error}") from error

@@ -4,7 +4,6 @@ Answers are checked against what was shown (`claims`). What the check cannot see
 makes of it.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,9 @@ from ksflow.lm.document_claims import Grounds, fits, validated_notes
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.relevance import ShownPassage, passages, question, tokens
 from ksflow.notes.documents import Progress, Unread
-from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial
+from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
 
+_OUTCOMES = 60  # the latest trials that are shown
 _TELL = 500  # characters of why an answer was refused
 _TOLD = 5  # wrong notes that the model is told of
 _MOST = 20  # notes of one answer
@@ -104,15 +104,13 @@ class LlmDigester:
         piece_kb: int = 60,
         tokens: int = 120_000,
         minutes: float | None = 30.0,
-        outcomes: int = 60,
         findings: int = 6_000,
         target: Target | None = None,
         seed: int = 0,
     ) -> None:
         """`tokens` bounds all that is sent in one digestion (answers not counted), `minutes` how long it takes: no
         piece is begun and nothing is asked again after that, and no call lasts longer. `piece_kb` bounds what one call
-        reads, `outcomes` how many trials it sees, `findings` the current notes, in tokens. `prompt`: see
-        `Program`.
+        reads, `findings` the current notes, in tokens. `prompt`: see `Program`.
         """
         for name, value in (("piece_kb", piece_kb), ("tokens", tokens), ("minutes", minutes)):
             if value is not None and not value > 0:
@@ -122,7 +120,7 @@ class LlmDigester:
         self.program = Program("digester=llm", Digest, lm, attempts, prompt, seed)
         self.places = Program("digester=llm", Places, lm, attempts, None, seed)
         self.room = ReadingBudget(tokens, 0, piece_kb * 1000)
-        self.minutes, self.outcomes, self.findings, self.target = minutes, outcomes, findings, target
+        self.minutes, self.findings, self.target = minutes, findings, target
         self.watch: Callable[[Progress | Unread], None] = lambda what: None
         self.done: Collection[str] = ()
 
@@ -135,8 +133,8 @@ class LlmDigester:
             self._left(planned.unread, f"digester.tokens={self.room.tokens}")
         for index, piece in enumerate(pieces):
             inputs = self._inputs(work, piece, newest if index == 0 else [])
-            why = self._over(work, inputs)
-            if why:
+            failed = f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
+            if why := self._limit(work, self._size(inputs)) or failed:
                 self._left([item for rest in pieces[index:] for item in rest], why)
                 break
             self.watch(self._piece(work, piece, inputs, (index + 1, len(pieces))))
@@ -159,7 +157,7 @@ class LlmDigester:
     def _newest(self, population: Population) -> list[Trial]:
         """The outcomes that are shown."""
         trials = [trial for trial in population.trials if trial.experiment and trial.id not in population.pruned]
-        return trials[-self.outcomes :]
+        return trials[-_OUTCOMES:]
 
     def _planned(self, work: _Work, shown: tuple[ShownPassage, ...], newest: list[Trial]) -> ReadingPlan:
         if not shown:
@@ -180,11 +178,6 @@ class LlmDigester:
     def _left(self, items: Iterable[ShownPassage], why: str) -> None:
         if sources := tuple(item.source for item in items):
             self.watch(Unread(sources, why))
-
-    def _over(self, work: _Work, inputs: dict[str, str]) -> str:
-        """The limit that another piece would go beyond."""
-        failed = f"{work.failed} pieces in a row gave no notes" if work.failed >= _IN_A_ROW else ""
-        return self._limit(work, self._size(inputs)) or failed
 
     def _limit(self, work: _Work, size: int) -> str:
         """The limit that a prompt of so many tokens would go beyond."""
@@ -250,9 +243,8 @@ class LlmDigester:
             held.append(kept)
             if not wrong:
                 return kept
-            raise ValueError(
-                "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more" if len(wrong) > _TOLD else "")
-            )
+            more = [f"and {len(wrong) - _TOLD} more"] if len(wrong) > _TOLD else []
+            raise ValueError("; ".join([*wrong[:_TOLD], *more]))
 
         return accept, held
 
@@ -286,7 +278,7 @@ class LlmDigester:
         """Names what is read, for what, and by whom; what was known before is no part of it."""
         parts = [self.program.model.identity, self.program.by, self.program.predict.signature.instructions]
         parts += [inputs[name] for name in ("task", "target", "documents", "outcomes")]
-        return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
+        return digest(*parts, digits=32)
 
 
 def _documents(piece: Iterable[ShownPassage]) -> tuple[Document, ...]:

@@ -67,7 +67,10 @@ class StaticEvaluator:
             evidence = replace(evidence, emulated=f"not emulated: {error}")
             return self._verdict(Verdict.UNTIMED, f"{self._summary(made, compiled)}; nothing was timed", evidence)
         if found.verdict is not Verdict.UNTIMED:
-            why = f"emulated on the CPU: {_emulators_word(found)}"
+            # what the emulator said last before it gave up stands in place of the signal that it gave up with
+            said = re.findall(r"^emulator: (.+)$", found.evidence.log, re.MULTILINE)
+            reason = found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason
+            why = f"emulated on the CPU: {reason}"
             log = made.log or found.evidence.log
             found = found.with_evidence(made=made.mode, compiler=compiled, log=log)
             return self._verdict(found.verdict, why, found.evidence)
@@ -108,9 +111,3 @@ class StaticEvaluator:
     def _verdict(self, verdict: Verdict, reason: str, evidence: Evidence = Evidence()) -> Evaluation:  # noqa: B008
         line = " ".join(reason.split())[:500]
         return Evaluation(verdict, line, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
-
-
-def _emulators_word(found: Evaluation) -> str:
-    """What the emulator said last before it gave up, where it did, in place of the signal that it gave up with."""
-    said = re.findall(r"^emulator: (.+)$", found.evidence.log, re.MULTILINE)
-    return found.reason.replace("killed by SIGABRT", said[-1]) if said else found.reason

@@ -4,7 +4,6 @@ What a model writes is parsed, bounded and run in the judge's boxes; the referen
 program puts out only numbers reach a note.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from ksflow.lm import Model, render
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes import probes
 from ksflow.notes.probes import Bench, Figure, Probe
-from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target
+from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
 from ksflow.source.contract import ENDINGS, contract
 from ksflow.stages.prober.ready import fitting
 
@@ -96,11 +95,7 @@ class LlmProber:
         self.findings = findings
 
     def __call__(
-        self,
-        problem: Problem,
-        notes: tuple[Note, ...],
-        claim: Note | None = None,
-        failed: Unanswered | None = None,
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
     ) -> Probe | None:
         if claim is not None and failed is None and (found := fitting(claim, self.bench)):
             return found
@@ -108,11 +103,7 @@ class LlmProber:
         return made
 
     def question(
-        self,
-        problem: Problem,
-        notes: tuple[Note, ...],
-        claim: Note | None = None,
-        failed: Unanswered | None = None,
+        self, problem: Problem, notes: tuple[Note, ...], claim: Note | None = None, failed: Unanswered | None = None
     ) -> Inquiry:
         """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
@@ -145,7 +136,9 @@ def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:
         raise ValueError(f"question: at most {_MOST_CASES} cases, and 1 to {_MOST_FIGURES} figures")
     for name, params in asked.cases.items():
         _bounded(name, params)
-    stem = _stem(asked.title)
+    # titles that begin alike, or have no Latin letter, keep programs of their own
+    plain = re.sub(r"[^a-z0-9]+", "-", asked.title.lower()).strip("-")[:40].strip("-")
+    stem = "-".join(part for part in ("asked", plain, digest(asked.title, digits=6)) if part)
     probe = Probe(
         name=stem,
         title=asked.title,
@@ -158,13 +151,6 @@ def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:
     )
     probes.check(probe)
     return probe
-
-
-def _stem(title: str) -> str:
-    """Of the program's file: titles that begin alike, or have no Latin letter, keep programs of their own."""
-    plain = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-")
-    digest = hashlib.sha256(title.encode("utf-8", "replace")).hexdigest()[:6]
-    return "-".join(part for part in ("asked", plain, digest) if part)
 
 
 def _bounded(name: str, params: Mapping[str, Scalar]) -> None:

@@ -43,12 +43,7 @@ class LlmSelector:
     """Shows the model a view of bounded size; refuses ids that are not in it."""
 
     def __init__(
-        self,
-        lm: Model | None = None,
-        attempts: int = 3,
-        prompt: str | None = None,
-        tokens: int = 6000,
-        seed: int = 0,
+        self, lm: Model | None = None, attempts: int = 3, prompt: str | None = None, tokens: int = 6000, seed: int = 0
     ) -> None:
         """`tokens` bounds what is shown of the population. `prompt`: see `Program`."""
         self.program = Program("selector=llm", Select, lm, attempts, prompt, seed)
