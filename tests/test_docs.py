@@ -116,8 +116,9 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 def masked(line: str) -> str:
-    """A line without what differs from run to run: numbers, hashes, how wide a table is, and whom the winner beats."""
-    without = re.sub(r"\b[0-9a-f]{7,}\b|\d[\d.e+-]*|\bnan\b", "#", re.sub(r"^(winner \d+:).*", r"\1", line))
+    """A line without what differs from run to run: numbers, hashes, how wide a table is, and how fast beside whom."""
+    line = re.sub(r"(^winner \d+:|\d{5} accept|accept:).*", r"\1", line)
+    without = re.sub(r"\b[0-9a-f]{7,}\b|\d[\d.e+-]*|\bnan\b", "#", line)
     return re.sub(r"\s+", " ", without).strip()
 
 
