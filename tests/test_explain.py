@@ -9,10 +9,12 @@ import pytest
 from conftest import accepted, draft, kernel, plant, rejected
 from test_cli import ksflow
 
+from ksflow.cli.explain import explain
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals, approve
 from ksflow.lineage.history import RunReader
-from ksflow.records import CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
+from ksflow.lineage.recorded_run import RecordedRun
+from ksflow.records import Call, CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
 from ksflow.report import explanation
 from ksflow.source import features
 
@@ -93,6 +95,8 @@ def test_the_compilers_report_decides_where_there_is_one() -> None:
     assert [told[name].state.value for name in ("matrix cores", "shared memory", "register spills")] == [
         *("absent", "absent", "present")
     ]
+    bulk = found('asm("cp.async.bulk.shared [%0], [%1];");', verdict=compiled(replace(plain, instructions={"STL": 1})))
+    assert bulk["asynchronous copies"].state is Presence.PRESENT  # the report does not count these
     assert found(WGMMA, verdict=compiled(plain))["shared memory"].state is Presence.PRESENT  # it is launched with some
     assert found("tl.dot(a, b)", "k.py", "triton", compiled(row, plain))["matrix cores"].state is Presence.PRESENT
 
@@ -174,6 +178,21 @@ def test_an_old_machines_explained_trial_does_not_become_the_newest_verdict(line
     later.close()
 
 
+def test_a_replay_finds_what_a_command_asked_a_model_and_no_step_is_an_explanation(lineage: Lineage) -> None:
+    lineage.open_session("arguments: []")
+    trial = plant(lineage, "int x;\n", 5.0)
+    later = Lineage(lineage.store.path, "toy", clock=lambda: 1_700_000_999)
+    later.record(Call("explainer=llm", "a model", ({"role": "user", "content": "?"},), "It adds."))
+    later.population()
+    later.explain(trial, facts(trial))
+    later.close()
+    past = RecordedRun(lambda: Lineage(lineage.store.path, "toy", create=False), "main")
+    assert [call.answer for call in past.calls()] == ["It adds."]
+    assert len(past.evaluations()) == 1
+    past.exactly(1)
+    assert past.calls() == ()
+
+
 def test_words_that_contradict_the_facts_are_marked_and_steer_no_terminal() -> None:
     said = Statement("It uses \x1b[31mtensor\ncores", ("k.cu:5-6",), "matrix cores", Presence.PRESENT)
     fact = Feature("matrix cores", Presence.ABSENT, ("nothing in the source asks for it",))
@@ -181,33 +200,51 @@ def test_words_that_contradict_the_facts_are_marked_and_steer_no_terminal() -> N
     assert text[-1] == "- It uses �[31mtensor cores [k.cu:5-6] CONTRADICTS THE FACTS: matrix cores is absent."
 
 
-def test_the_command_explains_the_winner_and_shows_what_is_kept(tmp_path: Path) -> None:
+def test_the_command_explains_the_winner_and_shows_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*words: str) -> str:
+        assert explain([*words], ["problem=softmax", *more]) == 0
+        return capsys.readouterr().out
+
     (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
     lineage = Lineage(tmp_path / "runs/lineage.git", "softmax")
     plant(lineage, "int x;\n", 5.0)
     best = plant(lineage, "#include <immintrin.h>\nauto v = _mm256_loadu_ps(x);\n", 1.0)
     commit = lineage.commit_of(best.id)
-    lineage.close()
-    told = ksflow(tmp_path, "explain", "problem=softmax")
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.startswith(f"softmax/main/{best.id}, cpp, accept\n")
-    assert "vector accesses          present  kernel.cpp:2: auto v = _mm256_loadu_ps(x);\n" in told.stdout
-    described = ksflow(tmp_path, "explain", "best", "problem=softmax", "llm=dummy")
-    assert described.returncode == 0, described.stderr
-    assert re.match(rf"softmax/main/{best.id}, cpp, accept; \d+ tokens, \$0.00\n", described.stdout)
-    assert "- Dummy: the kernel begins here. [kernel.cpp:1]\n" in described.stdout
-    again = ksflow(tmp_path, "explain", best.id, "problem=softmax").stdout  # what was paid for, whoever asks
+    more: tuple[str, ...] = ()
+    plain = told()
+    assert plain.startswith(f"softmax/main/{best.id}, cpp, accept\n")
+    assert "vector accesses          present  kernel.cpp:2: auto v = _mm256_loadu_ps(x);\n" in plain
+    more = ("llm=dummy",)
+    described = told("best")
+    assert re.match(rf"softmax/main/{best.id}, cpp, accept; \d+ tokens, \$0.00\n", described)
+    assert "- Dummy: the kernel begins here. [kernel.cpp:1]\n" in described
+    more = ()
+    again = told(best.id)  # what was paid for, whoever asks
     assert again.split("\n", 1)[0].endswith("as kept before")
-    assert again.split("\n")[1:] == described.stdout.split("\n")[1:]
-    shown = ksflow(tmp_path, "lineage", "show", "2", "problem=softmax").stdout
+    assert again.split("\n")[1:] == described.split("\n")[1:]
+    lineage.population()
+    first, second = lineage.store.since(lineage.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[::-1]
+    assert lineage.store.header(first)[0] == (commit,)
+    assert lineage.store.header(second)[1].startswith(f"{best.id} explained: ")
+    assert (lineage.spent().calls, lineage.commit_of(best.id)) == (1, commit)
+    lineage.close()
+
+
+def test_what_a_model_may_cost_is_the_runs_budget_and_a_mistake_is_one_line(tmp_path: Path) -> None:
+    lineage = Lineage(tmp_path / "runs/lineage.git", "softmax")
+    seed = plant(lineage, "int x;\n", 5.0)
+    lineage.close()
+    refused = ksflow(tmp_path, "explain", "problem=softmax", "llm=dummy", "loop.tokens=10")
+    assert refused.returncode == 2
+    assert "matrix cores             absent" in refused.stdout  # facts cost nothing
+    assert (
+        refused.stderr.count("\n"),
+        "tokens=10 used up, so a model's words are missing; raise it" in refused.stderr,
+    ) == (1, True), refused.stderr
+    shown = ksflow(tmp_path, "lineage", "show", seed.id, "problem=softmax").stdout
     assert "\nexplanation\n  matrix cores             absent" in shown
-    reopened = Lineage(tmp_path / "runs/lineage.git", "softmax")
-    first, second = reopened.store.since(reopened.store.ref(f"refs/heads/softmax/main/{best.id}") or "", commit)[::-1]
-    assert reopened.store.header(first)[0] == (commit,)
-    assert reopened.store.header(second)[1].startswith(f"{best.id} explained: ")
-    reopened.population()
-    assert (reopened.spent().calls, reopened.commit_of(best.id)) == (1, commit)
-    reopened.close()
-    for words in (["99"], ["again=maybe"]):
-        failed = ksflow(tmp_path, "explain", *words, "problem=softmax")
-        assert (failed.returncode, failed.stderr.count("\n")) == (2, 1), words
+    wrong = ksflow(tmp_path, "explain", "99", "problem=softmax")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)

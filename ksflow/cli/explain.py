@@ -10,11 +10,11 @@ from dataclasses import replace
 from ksflow import report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, StageError, boundary, expect_type
+from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boundary, expect_type
 from ksflow.lineage import Lineage
 from ksflow.lineage.locate import locate
 from ksflow.lineage.transcript import Transcript
-from ksflow.protocols import Explainer
+from ksflow.protocols import Explainer, calling
 from ksflow.records import Explanation, Problem, Trial
 from ksflow.source import features
 
@@ -37,16 +37,25 @@ def explain(words: list[str], overrides: list[str]) -> int:
         told = features.features(trial.kernel, trial.evaluation)
         facts = Explanation(trial.kernel.digest, features.reader(), told)
         kept = lineage.explanation(trial.id)
-        found, failed, cost = facts, None, ""
+        found, cost = facts, ""
+        failed: KsflowError | None = None
         if kept and kept.kernel == facts.kernel:  # a model's words on this source last, whatever else is found out
             found = replace(facts, by=kept.by, summary=kept.summary, statements=kept.statements)
         if explainer.by and (again == "true" or kept != found or kept.by != explainer.by):
             try:
-                with recorded_task(cfg, problem, f"explain {trial.id}") as transcript, boundary("explainer"):
+                with (
+                    recorded_task(cfg, problem, f"explain {trial.id}") as transcript,
+                    calling(sample_index=_explained(lineage, trial) if again == "true" else 0),
+                    boundary("explainer"),
+                ):
                     found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
                 found = _redacted(found, transcript)
                 cost = f"; {transcript.total.tokens} tokens, ${transcript.total.usd:.2f}"
-            except (StageError, BudgetError) as error:
+            except BudgetError as error:
+                failed = BudgetError(
+                    f"{error}, so a model's words are missing; raise it and give the same command again"
+                )
+            except StageError as error:
                 failed = error
         if found != kept:
             lineage.explain(trial, found)
@@ -61,6 +70,12 @@ def explain(words: list[str], overrides: list[str]) -> int:
     if failed:
         raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0
+
+
+def _explained(lineage: Lineage, trial: Trial) -> int:
+    """How often it was explained since its verdict: another answer than those is wanted."""
+    tip = lineage.store.ref(f"refs/heads/{lineage.branch_of(trial.id)}")
+    return len(lineage.store.since(tip, lineage.commit_of(trial.id))) if tip else 0
 
 
 def _redacted(found: Explanation, transcript: Transcript) -> Explanation:
