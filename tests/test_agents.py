@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ import pytest
 from dspy.lm15 import Message, Request
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.lm.agents import Agent
+from ksflow.lm.agents import _ENVELOPES, Agent
 from ksflow.lm.sections import split
 from ksflow.protocols import Workspace, calling
 from ksflow.records import Evaluation, Kernel, Origin, Timing, Trial, Verdict
@@ -57,7 +59,7 @@ def judge(kernel: Kernel) -> Trial:
 def left(folder: Path, script: str, envelope: str = "text", **settings: Any) -> tuple[dict[str, str], Agent, Any]:
     """What one agent leaves of the kernel it was given, section by section; the engine and its response."""
     program = agent(folder, script)
-    engine = Agent([str(program)], envelope, readable=[str(program.parent)], **settings)
+    engine = Agent([str(program)], envelope, **settings)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
     with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START), check=judge):
         response = engine.complete(request)
@@ -75,11 +77,10 @@ def search(folder: Path, script: str, *more: str, envelope: str = "text", rounds
             "writer=agent",
             "agent=command",
             f"loop.rounds={rounds}",
-            "designer=random",
             "run=agents",
             "loop.repeats=skip",
         ),
-        *(f"writer.lm.command=[{program}]", f"writer.lm.readable=[{program.parent}]", f"writer.lm.envelope={envelope}"),
+        *(f"writer.lm.command=[{program}]", f"writer.lm.envelope={envelope}"),
         *more,
     )
     done = subprocess.run(
@@ -157,6 +158,100 @@ def test_it_sees_its_folder_and_neither_other_files_nor_other_keys(
     assert not (tmp_path / "outside").exists()
 
 
+def test_what_it_did_until_its_time_was_over_counts(tmp_path: Path) -> None:
+    found, engine, response = left(tmp_path, f"{EDIT}\n./check\nsleep 60", minutes=0.03)
+    assert "by an agent" in found["code"]
+    assert "Check 1: accepted" in found["checks"]
+    assert "did not end within 0.03 minutes" in found["report"]
+    assert "estimated" in engine.paid(response)[1]
+
+
+def test_one_that_fails_after_it_was_paid_for_is_on_record_with_what_it_cost(tmp_path: Path) -> None:
+    failed = json.dumps({**CLAUDE, "is_error": True, "result": "Credit balance is too low"})
+    found, engine, response = left(tmp_path, f"echo '{failed}'; exit 1", "claude")
+    assert "Credit balance is too low" in found["report"]
+    assert engine.paid(response)[0] == 0.25
+
+
+def test_one_that_fills_the_disk_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="folder was over 1024 MB or 50000 files"):
+        left(tmp_path, "i=0; while :; do i=$((i+1)); fallocate -l 100M big.$i || sleep 1; done", minutes=0.5)
+
+
+def test_nothing_that_it_builds_in_its_folder_stays(tmp_path: Path) -> None:
+    deep = "import os\nfor _ in range(1200):\n os.mkdir('d')\n os.chdir('d')"
+    python = f"{sys.base_prefix}/bin/python3"
+    found, *_ = left(tmp_path, f'{EDIT}\nmkdir shut; : > shut/x; pwd\n{python} -c "{deep}"', readable=[sys.base_prefix])
+    folder = Path(found["report"].splitlines()[0])
+    assert "ksflow" in folder.name
+    assert not folder.exists()
+
+
+def test_it_reaches_no_service_of_the_machine(tmp_path: Path) -> None:
+    python = f"{sys.base_prefix}/bin/python3"
+    local, loopback = socket.socket(socket.AF_UNIX), socket.create_server(("127.0.0.1", 0))
+    local.bind(str(tmp_path / "service.sock"))
+    local.listen()
+    reach = f"""import os, socket
+for family, address in ((1, {str(tmp_path / "service.sock")!r}), (2, ("127.0.0.1", {loopback.getsockname()[1]}))):
+    try:
+        socket.socket(family).connect(address)
+        print("REACHED", family)
+    except OSError as error:
+        print("refused", family)
+print(sorted(name for name in os.listdir("/proc") if name.isdigit()), sorted(os.environ))
+"""
+    (tmp_path / "reach.py").write_text(reach)
+    seen = [sys.base_prefix, str(tmp_path / "reach.py")]
+    found, *_ = left(tmp_path, f"{EDIT}\n{python} {tmp_path}/reach.py 2>&1", readable=seen)
+    local.close()
+    loopback.close()
+    assert "REACHED" not in found["report"]
+    assert found["report"].count("refused") == 2
+    assert "PYTHONPATH" not in found["report"]
+    assert str(os.getpid()) not in re.findall(r"\d+", found["report"])
+
+
+def test_it_gets_copies_of_its_settings_and_renews_its_credentials_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".tool").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("settings", "token", "other", "link"):
+        (home / ".tool" / f"{name}.json").write_text('{"key": "old"}')
+    script = f"""{EDIT}
+        cat ~/.tool/settings.json; ls {home} && echo SAW-HOME
+        for f in settings token; do echo '{{"key": "new"}}' > ~/.tool/$f.json; done
+        echo '{{"key": "new", "hook": "rm"}}' > ~/.tool/other.json
+        rm ~/.tool/link.json; ln -s ../../TASK.md ~/.tool/link.json"""
+    credentials = [f"~/.tool/{name}.json" for name in ("token", "other", "link")]
+    found, *_ = left(tmp_path, script, settings=["~/.tool/settings.json"], credentials=credentials)
+    assert '{"key": "old"}' in found["report"]
+    assert "SAW-HOME" not in found["report"]
+    texts = {file.stem: json.loads(file.read_text())["key"] for file in (home / ".tool").iterdir()}
+    assert texts == {"settings": "old", "token": "new", "other": "old", "link": "old"}
+
+
+@pytest.mark.parametrize("cost", ["NaN", "-5", "1e300", '"7"', "true", "null", "9" * 5000])
+def test_a_price_that_cannot_be_is_none(cost: str) -> None:
+    output = json.dumps(CLAUDE).replace("0.25", cost)
+    said = _ENVELOPES["claude"](output)
+    assert said.usd is None
+    assert said.text or len(cost) > 4000
+
+
+def test_an_envelope_after_other_words_is_found_and_half_characters_can_be_kept(tmp_path: Path) -> None:
+    envelope = json.dumps({**CLAUDE, "result": "\ud800 Larger \x1b[2J tiles."}, indent=1)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "said.json").write_text(f"a warning\n{envelope}\n")
+    file = str(tmp_path / "bin" / "said.json")
+    found, engine, response = left(tmp_path, f"{EDIT}\ncat {file}", "claude", readable=[file])
+    assert engine.paid(response)[0] == 0.25
+    assert found["report"].encode().decode().isprintable()
+    assert "Larger" in found["report"]
+
+
 def test_one_that_hangs_or_forks_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     mark = f"9{time.time_ns() % 10**8}"
     with pytest.raises(StageError, match="did not end within"):
@@ -187,6 +282,19 @@ def test_its_questions_and_its_flood_harm_nobody(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
 
 
+def test_a_flood_of_questions_costs_no_more_than_it_may_ask(tmp_path: Path) -> None:
+    asked: list[Kernel] = []
+    program = agent(
+        tmp_path, f"{EDIT}\nfor i in $(seq 1000); do : > .checks/$i.ask; done\nmkdir .checks/d.ask\n./check"
+    )
+    engine = Agent([str(program)], checks=2)
+    request = Request(model="agent", messages=(Message.user("Make it faster."),))
+    with calling(stage="w", workspace=Workspace({}, START), check=lambda kernel: asked.append(kernel) or judge(kernel)):
+        text = engine.complete(request).message.parts[0].text
+    assert len(asked) == 2
+    assert "asked 2 times, which is all" in text
+
+
 def test_questions_to_the_judge_are_counted(tmp_path: Path) -> None:
     found, *_ = left(tmp_path, f"{EDIT}\n./check; ./check; ./check", checks=2)
     assert "Check 2" in found["checks"]
@@ -202,17 +310,45 @@ def test_a_program_that_is_not_there_or_fails_is_said_in_one_line(tmp_path: Path
         Agent(["no-such-agent"]).complete(Request(model="agent", messages=(Message.user("x"),)))
 
 
+DESIGN = """[[ ## avenues ## ]]
+["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]
+[[ ## experiments ## ]]
+%s
+[[ ## completed ## ]]"""
+
+
 @pytest.mark.slow
-def test_a_run_whose_kernels_an_agent_writes_and_its_replay_without_the_agent(tmp_path: Path) -> None:
-    said = search(tmp_path, f"{EDIT}\n./check\necho '{json.dumps(CLAUDE)}'", envelope="claude")
+def test_a_run_whose_kernels_an_agent_designs_and_writes_and_its_replay_without_the_agent(tmp_path: Path) -> None:
+    ideas = [
+        {"description": f"an agent's idea {at}", "rubric": "there", "gain_percent": [at, 9 * at], "innovation": 90 - at}
+        for at in range(5)
+    ]
+    said = {**CLAUDE, "result": DESIGN % json.dumps(ideas)}
+    (tmp_path / "bin").mkdir()
+    for name, text in (("design", said), ("write", CLAUDE)):
+        (tmp_path / "bin" / name).write_text(json.dumps(text))
+    file = tmp_path / "bin"
+    # without ./check it is asked to design
+    script = f"{EDIT.replace('$f;', '$f 2>/dev/null;')}\nif ./check; then cat {file}/write; else cat {file}/design; fi"
+    more = ("designer=agent", f"designer.lm.command=[{file}/agent]", "designer.lm.envelope=claude")
+    shown = [f"{stage}.lm.readable=[{file}]" for stage in ("designer", "writer")]
+    said_by_run = search(tmp_path, script, *more, *shown, envelope="claude")
     found = calls(tmp_path)
-    assert len(found) == 3
+    assert sorted(call["stage"] for call in found) == ["designer=llm", *["writer=agent"] * 3]
     for call in found:
         assert call["cost"]["usd"] == 0.25
-        assert "Check 1: accepted" in str(call["answer"])
-    assert "$0.75" in said
+        assert call["messages"]
+    assert all("Check 1: accepted" in str(call["answer"]) for call in found if "writer" in call["stage"])
+    assert "$1.00" in said_by_run
+    lineage = subprocess.run(
+        [sys.executable, "-m", "ksflow", "lineage", "recipe=dry_run", "run=agents"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "an agent's idea" in lineage.stdout
     (tmp_path / "bin" / "agent").unlink()
-    replay = ("llm=replay", "recorded.run=agents", "writer=agent", "agent=replay", "designer=random", "run=again")
+    replay = ("llm=replay", "recorded.run=agents", "writer=agent", "agent=replay", "designer=agent", "run=again")
     done = subprocess.run(
         [sys.executable, "-m", "ksflow", *replay, "selector=fastest", "digester=rules", "loop.rounds=1"],
         cwd=tmp_path,

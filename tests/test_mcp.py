@@ -16,8 +16,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from ksflow.cli.inbox import Inbox
 from ksflow.cli.mcp import _Tools
-from ksflow.home import shipped
+from ksflow.errors import ConfigError
+from ksflow.home import PACKAGE, shipped
+from ksflow.session.scheduler import map_parallel
 
 Ask = Callable[..., Awaitable[str]]
 
@@ -156,6 +159,107 @@ def test_what_a_client_must_not_do_is_refused_in_one_line(tmp_path: Path) -> Non
     served(tmp_path, work, "recipe=dry_run")
 
 
+NOISY = """
+import ctypes, os, time
+from ksflow.stages.evaluator.fake import FakeEvaluator
+print("imported")
+class Noisy(FakeEvaluator):
+    def __call__(self, *given):
+        print("judging", flush=True)
+        os.write(1, b"raw\\n")
+        os.system("echo by a child")
+        while os.path.exists("hold"):
+            time.sleep(0.02)
+        return super().__call__(*given)
+"""
+
+
+def test_what_a_stage_prints_does_not_spoil_the_protocol_and_neither_does_a_broken_request(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    ask = {"name": "lineage_best", "arguments": {}}
+    lines = [
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
+        json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        "\x00 no request",
+        "[" * 50_000,
+        json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 99}}),
+        json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": ask}),
+    ]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "ksflow", "mcp", "recipe=dry_run", "evaluator._target_=noisy.Noisy"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdin
+    assert server.stdout
+    server.stdin.write("\n".join(lines) + "\n")
+    server.stdin.flush()
+    answers = []
+    while not answers or answers[-1].get("id") != 2:
+        answers.append(json.loads(server.stdout.readline()))
+    rest, errors = server.communicate()
+    assert not rest
+    assert "Kernel 0" in json.dumps(answers[-1])
+    assert "by a child" in errors
+    assert "imported" in errors
+
+
+@pytest.mark.slow
+def test_a_kernel_whose_server_was_killed_is_judged_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    given = ("recipe=dry_run", "evaluator._target_=noisy.Noisy")
+
+    async def first(ask: Ask) -> str:
+        (name, *_) = await plan(ask, await ready(ask))
+        (tmp_path / "hold").touch()
+        await ask("submit", trial=name, language="cpp", files=tiles(6))
+        children = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "ksflow mcp"], capture_output=True, text=True)
+        for pid in children.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        return name
+
+    async def second(ask: Ask) -> str:
+        (tmp_path / "hold").unlink()
+        await ready(ask)
+        while "not been judged" in (text := await ask("lineage_trial", trial=left)):
+            await asyncio.sleep(0.1)
+        return text
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(tmp_path)
+    try:
+        left = served(tmp_path, first, *given)
+        assert f"Kernel {left}, score" in served(tmp_path, second, *given)
+    finally:
+        os.environ.pop("PYTHONPATH")
+        os.environ |= {"PYTHONPATH": before} if before else {}
+
+
+def test_an_answer_in_parts_is_whole_and_nothing_outside_the_inbox_is_read(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path)
+    (tmp_path / "writer-1.md").write_text("the question")
+    (tmp_path / "link.md").symlink_to("/etc/passwd")
+    assert inbox.waiting() == ["writer-1.md"]
+    with pytest.raises(ConfigError, match=r"no question 'link\.md' waits"):
+        inbox.read("link.md")
+    with pytest.raises(ConfigError, match="empty answer"):
+        inbox.answer("writer-1.md", " ")
+    map_parallel(lambda part: inbox.answer("writer-1.md", part, complete=False), ["a" * 100] * 8)
+    inbox.answer("writer-1.md", "!")
+    assert (tmp_path / "writer-1.answer.md").read_text() == "a" * 800 + "!"
+    (tmp_path / "writer-1.answer.md").unlink()
+    stale = tmp_path / "writer-1.part.md"
+    stale.write_text("of another time")
+    os.utime(stale, (1, 1))
+    inbox.answer("writer-1.md", "new")
+    assert (tmp_path / "writer-1.answer.md").read_text() == "new"
+
+
 @pytest.mark.slow
 def test_the_budget_is_the_servers(tmp_path: Path) -> None:
     async def work(ask: Ask) -> None:
@@ -239,6 +343,10 @@ def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) 
         wrong = await judged(ask, await ask("evaluate", language="cpp", files=cosine))
         assert "reject-incorrect" in wrong
         assert not [word for word in ("expected", "seed", "/judge", str(shipped())) if word in wrong]
+        raises = {"k.py": "import sys\nprint(sys.path)\ndef custom_kernel(data):\n    raise ValueError"}
+        failed = await judged(ask, await ask("evaluate", language="python", files=raises))
+        assert "ValueError" in failed
+        assert not [word for word in (str(shipped()), str(PACKAGE), sys.prefix, str(Path.home())) if word in failed]
         again = {"k.cpp": f"// once more\n{rows}\nstatic int unused_here = 1;\n"}
         right = await judged(ask, await ask("submit", trial=ids[1], language="cpp", files=again))
         assert "verdict accept" in right

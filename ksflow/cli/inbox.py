@@ -1,6 +1,9 @@
 """The folder of questions that a run with `llm=inbox` leaves, as a tool sees it: list, read, answer."""
 
+import contextlib
 import re
+import stat
+import threading
 from pathlib import Path
 
 from ksflow import home
@@ -15,30 +18,45 @@ class Inbox:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock = threading.Lock()
 
     def waiting(self) -> list[str]:
         """The names of the questions without an answer, oldest first."""
-        found = [file for file in self.folder.glob("*.md") if not file.name.endswith((".answer.md", ".part.md"))]
-        open_ones = [file for file in found if not self._answer_of(file).exists()]
-        return [file.name for file in sorted(open_ones, key=lambda file: (file.stat().st_mtime, file.name))]
+        found: list[tuple[float, str]] = []
+        for file in self.folder.glob("*.md"):
+            if file.name.endswith((".answer.md", ".part.md")) or self._answer_of(file).exists():
+                continue
+            with contextlib.suppress(FileNotFoundError):  # it was answered meanwhile
+                if stat.S_ISREG((status := file.lstat()).st_mode):
+                    found.append((status.st_mtime, file.name))
+        return [name for _, name in sorted(found)]
 
     def read(self, question: str) -> str:
         """The question's text. Raises ConfigError where there is none of that name."""
-        return self._file(question).read_text(errors="replace")[:_LARGEST]
+        try:
+            return self._file(question).read_text(errors="replace")[:_LARGEST]
+        except FileNotFoundError:
+            raise ConfigError(f"the question {question} was answered meanwhile") from None
 
     def answer(self, question: str, text: str, complete: bool = True) -> str:
         """Keep a part of an answer, or with the last part give it all. Raises ConfigError."""
         file = self._file(question)
         parts = file.with_name(f"{file.stem}.part.md")
-        whole = (parts.read_text() if parts.exists() else "") + text
-        if len(whole) > _LARGEST:
-            raise ConfigError(f"the answer would be longer than {_LARGEST} characters")
-        if not complete:
-            home.write(parts, whole)
-            return f"{len(whole)} characters are kept; the last part is to be sent with complete=true"
-        home.write(self._answer_of(file), whole)
-        parts.unlink(missing_ok=True)
-        return f"answered with {len(whole)} characters"
+        with self._lock:
+            if parts.exists() and parts.stat().st_mtime < file.stat().st_mtime:
+                parts.unlink()  # of the same question when it was asked before
+            before = parts.read_text() if parts.exists() else ""
+            whole = before + text
+            if len(whole) > _LARGEST:
+                raise ConfigError(f"the answer would be longer than {_LARGEST} characters")
+            if not complete:
+                home.write(parts, whole)
+                return f"{len(whole)} characters are kept; the last part is to be sent with complete=true"
+            if not whole.strip():
+                raise ConfigError("an empty answer would be waited for as if there were none: write one")
+            home.write(self._answer_of(file), whole)
+            parts.unlink(missing_ok=True)
+            return f"answered with {len(whole)} characters"
 
     def _file(self, question: str) -> Path:
         if not _NAME.fullmatch(question) or question not in self.waiting():

@@ -6,9 +6,14 @@ and no tool takes a path.
 """
 
 import json
+import os
+import signal
+import sys
 import textwrap
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +28,7 @@ from ksflow.export.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.lm import render
+from ksflow.lm.failures import without_answers, without_paths
 from ksflow.lm.findings import findings
 from ksflow.loop import Lab
 from ksflow.protocols import Evaluator
@@ -31,7 +37,7 @@ from ksflow.report import headline
 from ksflow.report.page import as_html, as_markdown, run_facts
 from ksflow.session.schedule import Schedule
 from ksflow.session.startup import no_other, place
-from ksflow.session.workbench import Ticket, Workbench, without_answers
+from ksflow.session.workbench import Ticket, Workbench
 from ksflow.source.contract import contract
 
 _SKILL = Path(__file__).parent / "assistant" / "SKILL.md"
@@ -65,10 +71,36 @@ def mcp(words: list[str], overrides: list[str]) -> int:
     """`mcp`: serve until the client closes its end; 0, or ConfigError."""
     if words:
         raise ConfigError(f"mcp takes key=value arguments, not {words[0]!r}")
+    with _protocol_alone() as give_back:
+        return _serve(overrides, give_back)
+
+
+@contextmanager
+def _protocol_alone() -> Iterator[Callable[[], int]]:
+    """Meanwhile nothing but the protocol reaches stdout: what a problem or a stage prints goes to stderr.
+
+    What is yielded puts stdout back, for the protocol's own transport, which takes it over at once.
+    """
+    sys.stdout.flush()
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield partial(os.dup2, wire, 1)
+    finally:
+        os.close(wire)
+
+
+def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     try:
         from mcp.server import MCPServer
     except ImportError as error:
         raise ConfigError("the package mcp is not installed: pip install 'mcp>=2'") from error
+
+    @asynccontextmanager
+    async def begun(_: Any) -> AsyncIterator[None]:
+        workbench.begin()  # by now what a stage prints goes to stderr
+        yield
+
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
     evaluate: Evaluator = compose.build(cfg.evaluator)
@@ -96,10 +128,13 @@ def mcp(words: list[str], overrides: list[str]) -> int:
     try:
         no_other(problem, lineage.run, lineage.settings)
         workbench.open(workbench.lab.transcript.redact(compose.settings(cfg, place(problem))))
-        server = MCPServer("ksflow", instructions=_SKILL.read_text().partition("---\n\n")[2])
+        skill = _SKILL.read_text().partition("---\n\n")[2]
+        server = MCPServer("ksflow", instructions=skill, lifespan=begun, log_level="WARNING")
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         for tool in _Tools(workbench, inbox, partial(opened, create=False), folder, target).all():
-            server.tool()(tool)
+            server.tool(structured_output=False)(tool)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once, as SIGTERM does: everything is on record
+        give_back()
         server.run("stdio")
     finally:
         workbench.close()
@@ -140,6 +175,10 @@ class _Tools:
                     return _bounded(tool(*args, **kwargs))
                 except KsflowError as error:
                     raise ToolError(" ".join(str(error).split())) from error
+                except Exception as error:  # noqa: BLE001 - its words may name files, and are no client's business
+                    traceback.print_exc()
+                    name = type(error).__name__
+                    raise ToolError(f"an error of ksflow's own, {name}: the server's log has it") from None
 
             return call
 
@@ -159,7 +198,7 @@ class _Tools:
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
         rest = [trial for trial in reversed(known.trials) if trial not in rows]
         lines = [json.dumps(_row(trial)) for trial in [*rows, *rest][:limit]]
-        waiting = f"{len(self._bench.waiting())} experiments wait for a kernel: {', '.join(self._bench.waiting())}"
+        waiting = f"experiments that wait for a kernel: {', '.join(self._bench.waiting()) or 'none'}"
         best = f"best: {known.best.id}" if known.best else "no kernel is accepted yet"
         budget = "no limit" if self._bench.most is None else f"{self._bench.most - self._bench.asked} left"
         return "\n".join([f"{len(known.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
@@ -289,13 +328,13 @@ class _Tools:
         if not ticket.over.is_set():
             return f"{ticket.about}: {ticket.state} for {time.monotonic() - ticket.asked:.0f} s; ask again"
         if ticket.state == "failed" or ticket.trial is None:
-            return f"{ticket.about}: the judge failed: {ticket.error or 'nothing was judged'}"
+            return f"{ticket.about}: the judge failed: {without_paths(ticket.error) or 'nothing was judged'}"
         trial = ticket.trial
         if ticket.about == "the winner once more":
             return self._won(trial)
         said = self._bench.account(trial)
         if trial.evaluation and (page := trial.evaluation.evidence.profile):
-            said += f"\n\n{page.page}"
+            said += f"\n\n{without_paths(page.page)}"
         claim = trial.evaluation.claim if trial.evaluation else None
         beside = f"\nBeside the best so far, {claim.id}: {claim}" if claim else ""
         return f"{ticket.about}, after {ticket.ended - ticket.asked:.0f} s: verdict {trial.verdict}{beside}\n{said}"
@@ -330,7 +369,7 @@ def _row(trial: Trial) -> dict[str, Any]:
         "score_us": trial.score_us,
     }
     if trial.evaluation and not trial.evaluation.accepted:
-        row["why"] = textwrap.shorten(without_answers(trial.evaluation).reason, 200)
+        row["why"] = textwrap.shorten(without_paths(without_answers(trial.evaluation).reason), 200)
     return {**row, "what": textwrap.shorten(what, 200), "seed": trial.origin is Origin.SEED}
 
 

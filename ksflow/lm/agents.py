@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from ksflow.errors import ConfigError, StageError
 from ksflow.home import PACKAGE
 from ksflow.lm.engines import as_response
-from ksflow.lm.failures import failure
+from ksflow.lm.failures import told, without_paths
 from ksflow.lm.model import Model
 from ksflow.lm.render import analysis
 from ksflow.lm.sections import COMPLETED
@@ -34,6 +34,7 @@ from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population, Trial
 from ksflow.sandbox import agent as keeping
 from ksflow.sandbox import landlock
+from ksflow.sandbox.confine import PREFIX
 
 if TYPE_CHECKING:
     from dspy.lm15 import Request, Response
@@ -130,8 +131,8 @@ class Agent:
         prompt = "\n\n".join(message.text or "" for message in request.messages)
         prompt = f"{request.system}\n\n{prompt}" if isinstance(request.system, str) else prompt
         work = call_context().workspace
-        with tempfile.TemporaryDirectory(prefix="ksflow-agent-", ignore_cleanup_errors=True) as folder:
-            run = _Run(self, Path(folder), prompt, work)
+        with _thrown_away() as folder:
+            run = _Run(self, folder, prompt, work)
             try:
                 said = run.finish()
                 text = run.answer(said)
@@ -149,6 +150,18 @@ class Agent:
     def paid(self, response: "Response") -> tuple[float, str]:
         """Dollars that an answer cost, and who says so."""
         return self._costs.get(response.id or "", (0.0, "unknown"))
+
+
+@contextlib.contextmanager
+def _thrown_away() -> Iterator[Path]:
+    """A folder that is removed afterwards, whatever was built in it: of any depth, closed to its owner."""
+    folder = tempfile.mkdtemp(prefix=f"{PREFIX}agent-")
+    try:
+        yield Path(folder)
+    finally:
+        for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            if os.path.exists(folder):
+                subprocess.run([*command, "--", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 class _Run:
@@ -354,8 +367,8 @@ def agent_model(  # noqa: PLR0913 - a setting each
 def _verdict(found: Trial) -> str:
     """What a writer is told of a kernel that was judged."""
     if found.evaluation and found.evaluation.accepted:
-        return f"accepted\n{analysis(found, Population(()).step(found))}"
-    return failure(found)
+        return without_paths(f"accepted\n{analysis(found, Population(()).step(found))}")
+    return told(found)
 
 
 def _tail(file: Any) -> str:

@@ -1,8 +1,14 @@
 """Failed attempts as prompt text: the verdict, the reason, and of the judge's evidence what bears on that verdict."""
 
 import json
+import re
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
+from ksflow.home import PACKAGE
 from ksflow.lm.hardware import hardware
 from ksflow.lm.render import short, us
 from ksflow.records import Evaluation, Evidence, Json, Trial, Verdict
@@ -10,6 +16,8 @@ from ksflow.records import Evaluation, Evidence, Json, Trial, Verdict
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
 _ROWS = 12  # of a table in the evidence
+_HIDDEN = ("expected", "seed")  # of the first wrong element, from whoever could be after them
+_EXPECTED = re.compile(r", expected \S+ within \S+")
 
 
 def failure(failed: Trial | None) -> str:
@@ -27,6 +35,34 @@ def failure(failed: Trial | None) -> str:
     if rest := _rest(found.evidence):
         lines.append(f"Besides: {_cut(json.dumps(rest, default=str, ensure_ascii=False), _REST)}")
     return "\n".join(lines)
+
+
+def told(failed: Trial) -> str:
+    """The same for an author who may be after the judge: nothing expected, no seeds, no paths of the judge's."""
+    found = failed.evaluation
+    return without_paths(failure(failed if found is None else replace(failed, evaluation=without_answers(found))))
+
+
+def without_answers(found: Evaluation) -> Evaluation:
+    """A verdict without what the first wrong element should have been, and of which contents it was."""
+    shown = {key: value for key, value in found.evidence.failed.items() if key not in _HIDDEN}
+    return replace(found, reason=_EXPECTED.sub("", found.reason)).with_evidence(failed=shown)
+
+
+def without_paths(text: str) -> str:
+    """Text without the folders of ksflow, of its interpreter and of the user, which tracebacks name."""
+    for path, name in _folders():
+        text = text.replace(path, name)
+    return text
+
+
+@cache
+def _folders() -> list[tuple[str, str]]:
+    """Folder -> what stands for it, the longest first."""
+    named = {str(Path.home()): "~", str(Path.cwd()): "."}
+    named |= dict.fromkeys((sys.prefix, sys.base_prefix, *(path for path in sys.path if path)), "(python)")
+    named |= dict.fromkeys((str(PACKAGE), str(PACKAGE.resolve()), str(PACKAGE.parent)), "(ksflow)")
+    return sorted(((path, name) for path, name in named.items() if len(path) > 1), key=lambda row: -len(row[0]))
 
 
 def _rest(evidence: Evidence) -> Json:

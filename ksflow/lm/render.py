@@ -10,7 +10,19 @@ from ksflow.lm.findings import CHARACTERS as CHARACTERS
 from ksflow.lm.findings import FINDINGS as FINDINGS
 from ksflow.lm.findings import findings as findings
 from ksflow.lm.hardware import hardware
-from ksflow.records import Evaluation, Experiment, Kernel, Population, Problem, Step, TimedCase, Trial, base_of, speedup
+from ksflow.records import (
+    Evaluation,
+    Experiment,
+    Kernel,
+    Origin,
+    Population,
+    Problem,
+    Step,
+    TimedCase,
+    Trial,
+    base_of,
+    speedup,
+)
 from ksflow.source.contract import ENDINGS, contract, short_contract
 
 _REPORT = 4_000  # characters of a writer's report
@@ -96,7 +108,7 @@ def analysis(trial: Trial, step: Step) -> str:
     """The one-step analysis: what was tried to get this kernel, and what that did per shape."""
     head = [f"Kernel {trial.id}, score {us(trial.score_us)}."]
     if step.experiment is None:
-        head.append("A seed: it is not the outcome of an experiment.")
+        head += ["A seed: it is not the outcome of an experiment."] if trial.origin is Origin.SEED else []
     else:
         head += [f"Made from {step.parent} by this experiment:", experiment(step.experiment)]
     if step.report:

@@ -33,7 +33,7 @@ FOLDER_MB, FOLDER_FILES = 1024, 50_000
 """What its folder may hold, with files that are open and have no name any more."""
 _LARGEST_FILE = 256 << 20
 _TEMPORARY_MB = 512
-_PROCESSES = 1024
+_PROCESSES = 512
 _DEEPEST = 3_000
 """Characters of a path."""
 _LOOK_S, _MEASURE_S = 0.05, 0.25

@@ -6,7 +6,6 @@ kernel's author must not know: no contents of inputs, no expected outputs, no se
 """
 
 import itertools
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,19 +15,16 @@ from ksflow import evaluation as judging
 from ksflow import loop
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.lm import render
-from ksflow.lm.failures import failure
+from ksflow.lm.failures import told, without_paths
 from ksflow.loop import Control, Lab
 from ksflow.protocols import Evaluator
-from ksflow.records import Choice, Evaluation, Experiment, Kernel, Origin, Plan, Seed, Trial, portfolio
+from ksflow.records import Choice, Experiment, Kernel, Origin, Plan, Seed, Trial, portfolio
 from ksflow.session import confirm, startup
 from ksflow.session.scheduler import DeviceQueue, Job
 from ksflow.source import fingerprint
 
 _MOST_WAITING = 32
 """Questions to the judge that may be unanswered at a time."""
-_HIDDEN = ("expected", "seed")
-"""What is not told of the first wrong element."""
-_EXPECTED = re.compile(r", expected \S+ within \S+")
 
 
 @dataclass
@@ -76,10 +72,18 @@ class Workbench:
         self._started: Job | None = None
 
     def open(self, settings: str) -> None:
-        """Open the session, and have the seeds judged meanwhile. Raises ConfigError, LineageError."""
+        """Open the session. Raises ConfigError, LineageError."""
         self.lab.lineage.open_session(settings, self.lab.initial_notes)
         self.lab = replace(self.lab, initial_notes=self.lab.lineage.initial_notes)
-        self._started = Job(lambda: startup.start(self.lab, self.seeds, self._stop.is_set))
+
+    def begin(self) -> None:
+        """Have the seeds judged meanwhile, and then what an earlier call of the run left."""
+
+        def start() -> None:
+            startup.start(self.lab, self.seeds, self._stop.is_set)
+            self.waiting()
+
+        self._started = Job(start)
 
     def close(self) -> None:
         """Take no more questions, and wait for what the judge is at work on; the next call of the run goes on."""
@@ -133,15 +137,15 @@ class Workbench:
                 raise ConfigError(f"no experiment {trial[:40]!r} waits for a kernel; waiting: {waiting}")
             self._count()
             draft = self._planned.pop(trial)
-        written = self.lab.lineage.write(replace(draft, kernel=kernel, form=fingerprint.source_fingerprint(kernel)))
+        try:
+            written = self.lab.lineage.write(replace(draft, kernel=kernel, form=fingerprint.source_fingerprint(kernel)))
+        except BaseException:
+            with self._lock:  # it waits for a kernel still
+                self._planned[trial] = draft
+                self.asked -= 1
+            raise
 
-        def judge(ticket: Ticket) -> None:
-            try:
-                ticket.trial = loop.judge(self.lab, written)
-            finally:
-                self.lab.lineage.release(written)
-
-        return self._ask(written.id, f"kernel {written.id}", judge)
+        return self._judge(written)
 
     def evaluate(self, kernel: Kernel) -> Ticket:
         """Have a kernel judged beside the best so far, which leaves no record. Raises ConfigError."""
@@ -190,10 +194,8 @@ class Workbench:
         if trial.evaluation is None and not trial.failure:
             return f"Trial {trial.id} is {trial.verdict}; it has not been judged."
         if trial.evaluation and trial.evaluation.accepted:
-            return render.analysis(trial, self.lab.lineage.known.step(trial))
-        return failure(
-            trial if trial.evaluation is None else replace(trial, evaluation=without_answers(trial.evaluation))
-        )
+            return without_paths(render.analysis(trial, self.lab.lineage.known.step(trial)))
+        return told(trial)
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -205,11 +207,24 @@ class Workbench:
         return self.lab.lineage.known.choose(picks[0].id, picks[1].id, rationale)
 
     def _waiting_for_kernels(self) -> dict[str, Trial]:
-        """The experiments without a kernel: planned here, or left by an earlier call of the run."""
+        """The experiments without a kernel: planned here, or left by an earlier call of the run. A kernel that such a
+        call left is judged.
+        """
         for trial in self.lab.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
             if trial.kernel is None:
                 self._planned[trial.id] = trial
+            elif not self._stop.is_set():
+                self._judge(trial)
         return self._planned
+
+    def _judge(self, written: Trial) -> Ticket:
+        def judge(ticket: Ticket) -> None:
+            try:
+                ticket.trial = loop.judge(self.lab, written)
+            finally:
+                self.lab.lineage.release(written)
+
+        return self._ask(written.id, f"kernel {written.id}", judge)
 
     def _check_language(self, kernel: Kernel) -> None:
         valid = self.lab.problem.languages
@@ -248,6 +263,9 @@ class Workbench:
                 ticket.state = "done"
             except KsflowError as error:
                 ticket.state, ticket.error = "failed", str(error)
+            except Exception as error:
+                ticket.state, ticket.error = "failed", f"an error of ksflow's own, {type(error).__name__}"
+                raise
             finally:
                 ticket.ended = time.monotonic()
                 ticket.over.set()
@@ -261,9 +279,3 @@ class Workbench:
         with self.device:
             found = judging.verdict(self.lab.problem, evaluate, kernel, (best,) if best else ())
         ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=found)
-
-
-def without_answers(found: Evaluation) -> Evaluation:
-    """A verdict without what the first wrong element should have been, and of which contents it was."""
-    shown = {key: value for key, value in found.evidence.failed.items() if key not in _HIDDEN}
-    return replace(found, reason=_EXPECTED.sub("", found.reason)).with_evidence(failed=shown)
