@@ -52,9 +52,7 @@ def explain(words: list[str], overrides: list[str]) -> int:
                 found = _redacted(found, transcript)
                 cost = f"; {transcript.total.tokens} tokens, ${transcript.total.usd:.2f}"
             except BudgetError as error:
-                failed = BudgetError(
-                    f"{error}, so a model's words are missing; raise it and give the same command again"
-                )
+                failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
             except StageError as error:
                 failed = error
         if found != kept:
