@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,10 +16,13 @@ import pytest
 import warm
 
 from ksflow.cli import usage, verbs
+from ksflow.config import compose
 from ksflow.home import PACKAGE, expanded, shipped
 
 AT_START = {"PATH", "PYTHONPATH"}
 """What a process takes from its environment before anything else."""
+OWN_OPTIONS = {"out", "details", "note", "sign", "force", "again", "format", "port", "stages", "run", "test_problems"}
+"""Keys that a command knows by itself."""
 DRY = ["recipe=dry_run", "problem=softmax"]
 
 
@@ -34,7 +38,7 @@ def ksflow(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
 def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "ksflow", "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    for word in ("designer   agent llm mix", "problem.path=", "lineage show ID", "doctor", "-m designer="):
+    for word in ("designer   agent llm mix", "problem.path=", "lineage show ID", "ksflow doctor", "-m designer="):
         assert word in done.stdout
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "ksflow.errors" in loaded
@@ -388,9 +392,86 @@ def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: 
     pages = {name: ksflow(tmp_path, name, "--help").stdout for name in usage.COMMANDS}
     assert len(set(pages.values())) == len(pages)
     for name, page in pages.items():
-        assert "python -m ksflow" in page.splitlines()[0]
-        assert name == "run" or all(f"ksflow {name}" in line for line in page.splitlines() if "python -m" in line)
+        assert page.startswith("  ksflow ")
+        assert max(map(len, page.splitlines())) <= 80, page
+        typed = usage.examples(name)
+        assert len(typed) == 2
+        assert all(line.startswith("ksflow " if name == "run" else f"ksflow {name}") for line in typed)
     assert set(usage.COMMANDS) == {*verbs.COMMANDS, "worker"}
+
+
+def test_each_example_of_a_page_fits_the_configuration() -> None:
+    for name in usage.COMMANDS:
+        for line in usage.examples(name):
+            words = shlex.split(line)[1:]
+            given = [word for word in words if "=" in word and word.partition("=")[0] not in OWN_OPTIONS]
+            if name not in ("doctor", "skill", "init", "worker", "optimize", "suite"):
+                compose.compose([word for word in given if not word.startswith("problem=softmax,")])
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["linage"], "no command 'linage'; did you mean lineage?"),
+        (["doctr", "--help"], "no command 'doctr'; did you mean doctor?"),
+        (["lineage", "shwo", "5"], "no command 'lineage shwo'; did you mean lineage show?"),
+        (["problem", "chek"], "no command 'problem chek'; did you mean problem check?"),
+        (["init", "problm", "x"], "no command 'init problm'; did you mean init problem?"),
+        (["init", "stage", "desiner", "x"], "no stage 'desiner'; did you mean designer?"),
+        (["init", "stage", "selector", "random"], "selector=random ships with ksflow"),
+        (["init", "stage", "writer", "calendar"], "a module calendar is there already"),
+        (["init", "problem", "softmax"], "problem=softmax ships with ksflow"),
+        (["llm", "check"], "add llm=NAME; valid: anthropic,"),
+        (["llm", "check", "llm=gemini"], "set the environment variable GEMINI_API_KEY"),
+        (["runs"], "no lineage at runs/lineage.git"),
+    ],
+)
+def test_a_word_that_is_none_is_one_line_with_what_may_be_meant(tmp_path: Path, typed: list[str], meant: str) -> None:
+    done = ksflow(tmp_path, *typed, GEMINI_API_KEY="")
+    assert done.returncode == 2
+    assert meant in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_stages_that_init_writes_run_at_once(tmp_path: Path) -> None:
+    kinds = ("selector", "designer", "writer", "evaluator", "digester")
+    for kind in kinds:
+        made = ksflow(tmp_path, "init", "stage", kind, f"my_{kind}")
+        assert made.returncode == 0, made.stderr
+        assert f"ksflow --config-dir=conf {kind}=my_{kind} " in made.stdout
+        again = ksflow(tmp_path, "init", "stage", kind, f"my_{kind}")
+        assert again.returncode == 2
+        assert "nothing is overwritten" in again.stderr
+    fake = "{_target_: ksflow.stages.evaluator.fake.FakeEvaluator}"
+    yaml = tmp_path / "conf/evaluator/my_evaluator.yaml"
+    yaml.write_text(f"{yaml.read_text().partition('inner:')[0]}inner: {fake}\n")
+    words = [f"{kind}=my_{kind}" for kind in kinds]
+    done = ksflow(tmp_path, "--config-dir=conf", *words, "problem=softmax", "loop.evaluations=6", "loop.digest_every=5")
+    assert done.returncode == 0, done.stderr
+    assert "\n6 experiments in " in done.stderr
+    assert "no plan" not in done.stderr
+    assert "no notes" not in done.stderr
+    assert "designer=my_designer" in done.stderr
+    listed = ksflow(tmp_path, "runs")
+    assert re.search(r"softmax/main +6 .* at rest", listed.stdout), listed.stdout + listed.stderr
+    assert ksflow(tmp_path, "runs", "problem=fp8_gemm").returncode == 2
+
+
+def test_a_problem_that_init_writes_is_understood_at_once(tmp_path: Path) -> None:
+    made = ksflow(tmp_path, "init", "problem", "my_sums")
+    assert made.returncode == 0, made.stderr
+    shown = ksflow(tmp_path, "problem", "show", "problem=my_sums")
+    assert shown.stdout.startswith("my_sums: Column sums"), shown.stderr
+    assert ksflow(tmp_path, "problem", "show", "problem=./my_sums").stdout == shown.stdout
+    assert "# Shapes: every kernel must be right" in (tmp_path / "my_sums/problem.yaml").read_text()
+
+
+@pytest.mark.slow
+def test_a_problem_that_init_writes_passes_its_check(tmp_path: Path) -> None:
+    assert ksflow(tmp_path, "init", "problem", "my_sums").returncode == 0
+    done = ksflow(tmp_path, "problem", "check", "problem=my_sums")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "my_sums: every check holds" in done.stdout
 
 
 def test_a_folder_can_be_named_as_the_problem(tmp_path: Path) -> None:

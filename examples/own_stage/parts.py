@@ -12,7 +12,7 @@ class OneAtATime:
         self.most = most
 
     def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
-        text = choice.base.kernel.main
+        text = choice.base.kernel.main if choice.base.kernel else ""
         tried = [values(trial.kernel.main) for trial in population.trials if trial.kernel]
         experiments = tuple(
             Experiment(f"{one.name} = {value}", "the rest is as it was", (-50.0, 50.0), 10.0, {one.name: value})

@@ -181,6 +181,12 @@ class Lineage:
         return bool(self._index.undone()) or any(self._claims.held_elsewhere(trial.id) for trial in self.known.stale)
 
     @_locked
+    def undone(self) -> tuple[int, bool]:
+        """How many trials are not finished, and whether another process is at work on one of them."""
+        left = self._index.undone()
+        return len(left), any(map(self._claims.held_elsewhere, left))
+
+    @_locked
     def earlier_with_same_code(self, trial: Trial) -> tuple[str, ...]:
         """The trials of the same form that were written before this one."""
         names = self._index.same.get(trial.form, [])

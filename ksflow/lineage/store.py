@@ -151,6 +151,11 @@ class Store:
         pairs = (line.split(" ", 1) for line in out.splitlines())
         return {name: commit for commit, name in pairs}
 
+    def newest(self, prefix: str) -> int:
+        """When the newest commit of the refs below a prefix was made, in seconds since 1970; 0 where there is none."""
+        when = self._git("for-each-ref", "--sort=-committerdate", "--count=1", "--format=%(committerdate:unix)", prefix)
+        return int(when.strip() or 0)
+
     def ref_files(self, *prefixes: str) -> RefFiles:
         """The same, to be asked again and again for what has changed."""
         return RefFiles(self.path, prefixes, self.refs, self._mended)

@@ -196,4 +196,8 @@ _MAKERS: dict[tuple[str, ...], Callable[[Sections], Made]] = {
     ("places",): lambda given: {"places": [int(n) for n in re.findall(r"(?m)^(\d+)\. ", given["outline"])[:_NOTES]]},
     ("question", "code"): _ask,
     ("summary", "statements"): _explain,
+    ("numbers", "greeting"): lambda given: {
+        "numbers": [*map(int, re.findall(r"\d+", given["text"]))],
+        "greeting": "ready",
+    },
 }

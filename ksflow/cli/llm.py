@@ -1,0 +1,60 @@
+"""The verb `llm`: does the configured model answer, how fast, for how much, and in the form that stages need?"""
+
+import importlib
+
+from ksflow import report
+from ksflow.cli import usage
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, StageError
+from ksflow.records import Call
+
+_NOBODY = {
+    "Inbox": "a person answers, so there is nothing to check",
+    "Replay": "answers come from a recorded run, so there is nothing to check",
+}
+"""Engine -> why it is not asked."""
+
+
+def llm(words: list[str], overrides: list[str]) -> int:
+    """`llm check llm=NAME`: 0; 1 where an answer came that cannot be read; ConfigError where none came."""
+    usage.expect_word("llm", words, ("check",))
+    if len(words) != 1:
+        raise ConfigError("the command is: llm check llm=NAME")
+    cfg = compose.compose(overrides)
+    models = compose.models(cfg)
+    if not models:
+        valid = ", ".join(name for name in keys.options("llm") if name != "offline")
+        raise ConfigError(f"no stage asks a model: add llm=NAME; valid: {valid}")
+    probe_call = importlib.import_module("ksflow.lm.probe_call")  # brings DSPy
+    console, code = report.console(), 0
+    for model in models:
+        if why := _NOBODY.get(type(model.engine).__name__):
+            console.print(f"{model.model}: {why}", markup=False, soft_wrap=True)
+            continue
+        try:
+            found = probe_call.ask(model)
+        except StageError as error:
+            raise ConfigError(f"{model.redact(error.reason)}; `ksflow doctor` says which keys are set") from error
+        for line in (*_told(found.call), _form(found.trouble)):
+            console.print(line, markup=False, soft_wrap=True)
+        code = 1 if found.trouble else code
+    return code
+
+
+def _told(call: Call) -> tuple[str, ...]:
+    """Who answered, how fast, for how much."""
+    provider, _, name = call.model.partition("/")
+    tokens = f"{call.cost.tokens_in} of prompt, {call.cost.tokens_out} of answer"
+    cost = f"${call.cost.usd:.6f} ({call.price_source})" if call.price_source else "no price is known for it"
+    return (
+        f"provider: {provider}",
+        f"model: {name}",
+        f"answer: in {call.cost.wall_s:.1f} s; tokens: {tokens}",
+        f"cost: {cost}",
+    )
+
+
+def _form(trouble: str) -> str:
+    if not trouble:
+        return "form: right: stages can read its answers"
+    return f"form: wrong: {trouble}; another model, or a larger model.max_tokens, may do better"

@@ -1,0 +1,123 @@
+"""The verb `runs`: every run that a lineage has, a line each."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ksflow import report
+from ksflow.config import compose
+from ksflow.errors import ConfigError
+from ksflow.lineage import Lineage
+from ksflow.records import Origin, Population
+from ksflow.report import headline
+from ksflow.report.words import fits, us
+
+_DISPENSABLE = ("cost", "winner", "trials", "beside", "touched")
+"""Columns that a narrow window does without, the first of them first."""
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def runs(words: list[str], overrides: list[str]) -> int:
+    """`runs [problem=NAME]`: the table; 0, or ConfigError where there is no run."""
+    if words:
+        raise ConfigError(f"runs takes key=value, such as problem=softmax, not {words[0]!r}")
+    cfg = compose.compose(overrides)
+    opened: Callable[..., Lineage] = compose.build(cfg.lineage)
+    wanted = next((word.partition("=")[2] for word in overrides if word.startswith("problem=")), "").strip("/")
+    names = [name for name in _names(opened) if wanted.rpartition("/")[2] in ("", name[0])]
+    if not names:
+        raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
+    rows = sorted((_row(opened, *name) for name in names), key=lambda row: row.when, reverse=True)
+    console = report.console()
+    console.print(_table(console, rows))
+    console.print(
+        "Any of them goes on with the command that it was begun with: python -m ksflow problem=NAME run=NAME",
+        soft_wrap=True,
+    )
+    return 0
+
+
+@dataclass(frozen=True)
+class _Row:
+    cells: dict[str, str]
+    when: int
+
+
+def _names(opened: Callable[..., Lineage]) -> list[tuple[str, str]]:
+    """(problem, run) of each."""
+    lineage = opened(problem="any", run="main", create=False)
+    try:
+        branches = [name.removeprefix("refs/heads/").split("/") for name in lineage.store.refs("refs/heads/")]
+    finally:
+        lineage.close()
+    return sorted({(parts[0], parts[1]) for parts in branches if len(parts) == 3})
+
+
+def _row(opened: Callable[..., Lineage], problem: str, run: str) -> _Row:
+    lineage = opened(problem=problem, run=run, create=False)
+    try:
+        lineage.expect_as_recorded()
+        known, total = lineage.population(), lineage.spent()
+        left, working = lineage.undone()
+        when = max(map(lineage.store.newest, lineage.prefixes))
+    finally:
+        lineage.close()
+    best = known.best
+    everything = (*known.stale, *known.trials)
+    cells = {
+        "run": f"{problem}/{run}",
+        "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
+        "best µs": us(best.score_us) if best and best.score_us else "-",
+        "winner": best.id if best else "",
+        "beside": _beside(known),
+        "cost": f"${total.usd:.2f}" if total.calls else "",
+        "touched": _ago(time.time() - when),
+        "state": "running" if working else f"{left} unfinished" if left else "at rest",
+    }
+    return _Row(cells, when)
+
+
+def _beside(known: Population) -> str:
+    """The winner over the seed that it beats by least, of those that it was timed beside."""
+    seeds = [trial for trial in known.ranked if trial.origin is Origin.SEED]
+    found = headline.beside(known.best, seeds) if known.best else []
+    return f"x{found[0][1].speedup:.3g} over {headline.called(found[0][0])}" if found else ""
+
+
+def _ago(seconds: float) -> str:
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return "just now"
+
+
+def _table(console: Console, rows: list[_Row]) -> Table:
+    names = [name for name in rows[0].cells if any(row.cells[name] for row in rows)]
+    table = _columns(names, rows)
+    for name in _DISPENSABLE:
+        if not fits(console, table) and name in names:
+            names.remove(name)
+            table = _columns(names, rows)
+    return table
+
+
+def _columns(names: list[str], rows: list[_Row]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    for name in names:
+        folded = name == "run"
+        right = name in ("trials", "best µs", "cost")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=not folded,
+            overflow="fold",
+            min_width=12 if folded else None,
+        )
+    for row in rows:
+        table.add_row(*(Text(row.cells[name]) for name in names))
+    return table
