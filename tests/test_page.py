@@ -1,10 +1,14 @@
 """A run as a page: every figure is the lineage's, hostile words stay words, and a browser can be led through it."""
 
+import difflib
 import html
 import json
+import os
 import re
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +20,11 @@ from conftest import until
 from test_cli import DRY, ksflow
 from test_session import Run
 
+from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Explanation, Feature, Presence, Statement
-from ksflow.report.page import as_html, as_markdown, run_facts
+from ksflow.records import Explanation, Feature, Origin, Presence, Statement, base_of, speedup
+from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, run_facts
+from ksflow.report.page.facts import _diff
 from ksflow.report.page.lanes import lanes
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
@@ -48,6 +54,35 @@ def test_every_figure_is_the_lineages(run: Lineage) -> None:
     assert facts["spent"]["usd"] == run.spent().usd
     assert facts["winner_commit"] == run.commit_of(known.best.id)
     json.dumps(facts, allow_nan=False)
+
+
+def test_what_does_not_change_is_worked_out_once_and_what_does_is_seen(run: Lineage) -> None:
+    facts = RunFacts(run)
+    before = facts.read()
+    assert facts.read() == before
+    assert all(facts.read()["details"][name] is details for name, details in before["details"].items())
+    changed = max((t for t in run.all_trials() if t.experiment), key=lambda trial: trial.id)
+    assert changed.evaluation
+    run.evaluate(replace(changed, evaluation=replace(changed.evaluation, score_us=0.25)))
+    after = facts.read()
+    assert after["trials"][-1]["us"] == 0.25
+    assert after == run_facts(Lineage(run.store.path, run.problem, run.run, create=False))
+    kept = [name for name in before["details"] if after["details"][name] is before["details"][name]]
+    assert len(kept) == len(before["details"]) - 1
+
+
+def test_a_change_is_shown_as_difflib_has_it() -> None:
+    old = [f"{number}\n" for number in range(40)]
+    for new in (
+        [*old[:20], "x\n", *old[20:]],
+        old[:3] + old[30:],
+        ["x\n", *old],
+        [*old, "x\n"],
+        old[1:],
+        [],
+        old[::-1],
+    ):
+        assert list(_diff(old, new, "a", "b")) == list(difflib.unified_diff(old, new, "a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +150,59 @@ def test_commands_write_it_and_name_what_is_wrong(dry: Path) -> None:
     both = ksflow(dry, "report", *DRY, "run=dry,dry", "format=md", "out=page.md")
     assert both.returncode == 0, both.stderr
     assert (dry / "page.md").read_text().count("How it came about") == 2
-    for words, said in ((["format=pdf"], "valid: html, md"), (["run=nobody"], "no trial of"), (["now"], "key=value")):
+    for words, said in (
+        (["format=pdf"], "html, md, png"),
+        (["run=nobody"], "no trial of"),
+        (["now"], "key=value"),
+    ):
         wrong = ksflow(dry, "report", *DRY, *words)
         assert (wrong.returncode, said in wrong.stderr) == (2, True), wrong.stderr
+
+
+def test_a_picture_needs_a_browser_and_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"needs one of chromium, .*: apt install chromium, or take format=html"):
+        as_png("<p>")
+    said = tmp_path / "chromium"
+    said.write_text("#!/bin/sh\necho no display >&2\n")
+    said.chmod(0o700)
+    with pytest.raises(ConfigError, match="chromium drew nothing: no display; format=html needs none"):
+        as_png("<p>")
+
+
+def test_a_browser_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "chromium").write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\nwait\n")
+    (tmp_path / "chromium").chmod(0o700)
+    with pytest.raises(ConfigError, match="took longer than 1 s; format=html needs none"):
+        as_png("<p>", patience_s=1.0)
+    child = int((tmp_path / "child").read_text())
+    until(lambda: not _runs(child))
+
+
+def _runs(process: int) -> bool:
+    """Whether it is there and no zombie."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.slow
+def test_a_picture_is_the_first_screen(dry: Path) -> None:
+    if not Path("/usr/bin/chromium").exists():
+        pytest.skip("needs Debian's chromium")
+    done = ksflow(dry, "report", *DRY, "format=png")
+    assert done.returncode == 0, done.stderr
+    data = (dry / "runs/reports/softmax/dry.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", data[16:24]) == (2560, 2400)
+    chunks, at = b"", 8
+    while at < len(data):
+        (size,) = struct.unpack(">I", data[at : at + 4])
+        chunks += data[at + 8 : at + 8 + size] if data[at + 4 : at + 8] == b"IDAT" else b""
+        at += size + 12
+    assert len(set(zlib.decompress(chunks))) > 100  # a blank one has a handful
 
 
 @pytest.fixture
@@ -224,6 +309,55 @@ def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_pa
     assert "mine" not in browser.title
     assert not fetched(browser)
     assert not errors(browser)
+
+
+_SHOWN = """
+const all = (selector, of) => [...document.querySelectorAll(selector)].map(of);
+const words = id => all(`#${id} tbody tr`, row => [...row.cells].map(cell => cell.textContent));
+document.getElementById("all").open = true;
+listing();
+return {
+  headline: document.getElementById("headline").textContent,
+  cards: all(".card", card => [card.lastChild.textContent, card.firstChild.textContent]),
+  best: [...document.getElementById("progress").data.at(-1).y],
+  points: [...document.getElementById("graph").data.at(-1).customdata],
+  trials: words("trials"), cases: words("cases"), story: all("#story > li > .link", one => one.textContent),
+};"""
+"""What a person reads on a page."""
+
+
+@pytest.mark.slow
+def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(as_html([run_facts(run)]))
+    browser.get((tmp_path / "page.html").as_uri())
+    page, known = browser.execute_script(_SHOWN), run.population()
+    best, tried = known.best, [trial for trial in known.trials if trial.origin is not Origin.SEED]
+    assert best is not None
+    assert best.evaluation is not None
+    accepted = sum(trial.score_us is not None for trial in tried)
+    steps = [one.id for one in known.best_so_far if one]
+    dates = [run.store.commit_facts(run.commit_of(trial.id))[1] for trial in known.trials]
+    assert dict(page["cards"]) == {
+        f"experiments + {len(known.trials) - len(tried)} seeds": str(len(tried)),
+        "of them accepted": f"{100 * accepted / len(tried):.0f} %",
+        "improvements": str(len({name for name in steps if name in {trial.id for trial in tried}})),
+        "model calls": str(run.spent().calls),
+        "US dollars": f"{run.spent().usd:.2f}",
+        "minutes": f"{(max(dates) - min(dates)) / 60:.1f}".removesuffix(".0"),
+    }
+    assert page["headline"].startswith(f"winner {best.id}: ")
+    assert page["best"] == [one.score_us for one in known.best_so_far if one]
+    assert page["points"] == [trial.id for trial in known.trials]
+    assert page["story"][-1] == best.id
+    assert [row[0] for row in page["trials"]] == page["points"]
+    for row, trial in zip(page["trials"], known.trials, strict=True):
+        assert row[1] == trial.verdict
+        assert row[2] == (f"{trial.score_us:.4g}" if trial.score_us else "")
+        base = base_of(trial, known.by_id)
+        gain = speedup(trial, base) if base else None
+        assert row[3] == (f"{gain.gain_percent:+.4g} %" if gain else "")
+        assert row[5] == (trial.parents[0] if trial.parents else "")
+    assert [row[:2] for row in page["cases"]] == [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.records import Json, Problem
 from ksflow.report import console
-from ksflow.report.page import apart, as_html, as_markdown, run_facts
+from ksflow.report.page import RunFacts, apart, as_html, as_markdown, as_png
 
-_FORMATS = ("html", "md")
+_FORMATS = ("html", "md", "png")
 Opener = Callable[[], AbstractContextManager[tuple[list[Lineage], Problem]]]
 
 
@@ -28,14 +28,14 @@ def report(words: list[str], overrides: list[str]) -> int:
     if kind not in _FORMATS:
         raise ConfigError(f"format={kind}; valid: {', '.join(_FORMATS)}")
     with runs() as (lineages, problem):
-        facts = [run_facts(lineage, problem) for lineage in lineages]
+        facts = [RunFacts(lineage, problem).read(details=kind == "html") for lineage in lineages]
         name = "+".join(one.run for one in lineages)
         default = lineages[0].store.path.parent / "reports" / lineages[0].problem / f"{name}.{kind}"
-    text = as_html(facts) if kind == "html" else "\n".join(map(as_markdown, facts))
+    data = "\n".join(map(as_markdown, facts)) if kind == "md" else as_html(facts)
     path = Path(own["out"]).expanduser() if "out" in own else default
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        home.write(path, text)
+        home.write(path, as_png(data) if kind == "png" else data)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another place with out=FILE") from error
     console().print(f"written to {path}", markup=False, soft_wrap=True)
@@ -85,7 +85,7 @@ class _Follower:
 
     def __init__(self, lineages: Sequence[Lineage], problem: Problem) -> None:
         self._lineages = lineages
-        self._problem = problem
+        self._runs = [RunFacts(lineage, problem) for lineage in lineages]
         self._lock = threading.Lock()
         self._refs: object = None
         self._facts: list[Json] = []
@@ -96,9 +96,7 @@ class _Follower:
         with self._lock:
             refs = [one.store.refs(*one.prefixes) for one in self._lineages]
             if refs != self._refs:
-                for one in self._lineages:
-                    one.population()
-                self._facts = [run_facts(one, self._problem) for one in self._lineages]
+                self._facts = [run.read() for run in self._runs]
                 self._refs, self._stamp = refs, self._stamp + 1
             return self._stamp, self._facts
 
@@ -111,10 +109,12 @@ def _server(port: int, follower: _Follower) -> Iterator[ThreadingHTTPServer]:
                 self.send_error(HTTPStatus.FORBIDDEN)  # a page of elsewhere that has its name point here
             elif self.path == "/":
                 self._answer("text/html; charset=utf-8", as_html(follower.newest()[1], live=True))
-            elif self.path == "/facts.json":
+            elif self.path.partition("?")[0] == "/facts.json":
                 stamp, facts = follower.newest()
-                runs, details = apart(facts)
-                found = {"stamp": stamp, "runs": runs, "details": details}
+                found: Json = {"stamp": stamp}
+                if not self.path.endswith(f"?known={stamp}"):
+                    runs, details = apart(facts)
+                    found |= {"runs": runs, "details": details}
                 self._answer("application/json", json.dumps(found, allow_nan=False))
             else:
                 self.send_error(HTTPStatus.NOT_FOUND)

@@ -182,6 +182,7 @@ predictions, lessons, costs.
   problem=NAME              whose runs
   out=FILE                  instead of runs/reports/...
   format=md                 for a pull request
+  format=png                its first screen, for a talk (needs a browser)
 ---
   ksflow report problem=softmax
   ksflow report problem=softmax format=md out=softmax.md

@@ -135,10 +135,10 @@ def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Conso
 
 def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, lab: Lab, summary: Json) -> None:
     """Hand over the run's figures, its page as Markdown, and the winner's files."""
-    from ksflow.report.page import as_markdown, run_facts
+    from ksflow.report.page import RunFacts, as_markdown
 
     page = folder / "report.md"
-    home.write(page, as_markdown(run_facts(lab.lineage, lab.problem)))
+    home.write(page, as_markdown(RunFacts(lab.lineage, lab.problem).read(details=False)))
     best = _best_folder(lab.lineage)
     files = [folder / "summary.json", page, *sorted(file for file in best.iterdir() if file.is_file())]
     figures = {name: str(value) for name, value in summary.items() if isinstance(value, str | int | float)}

@@ -18,7 +18,7 @@ import logging
 import re
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -112,8 +112,11 @@ class Lineage:
         self._commits = Commits(self.store, self._side, LiveOrder(clock), self._changed)
         self._index = TrialIndex(self.store, self._heads, f"{self._side}open/")
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
-        self._spent = "", NOTHING
-        """The newest model call that was read, and the cost of all of them."""
+        self._calls_read = ""
+        """The newest model call that was read."""
+        self._costs: defaultdict[tuple[str, str], Cost] = defaultdict(Cost)
+        self._dates: dict[str, int] = {}
+        """Commit of a verdict -> when it was made."""
         self.initial_notes: tuple[Note, ...] = ()
         """Notes that the session was made with."""
 
@@ -127,9 +130,13 @@ class Lineage:
     @_locked
     def expect_as_recorded(self) -> None:
         """From now on a verdict is stale that was made under another key than the newest commit's: for looking only."""
-        found = [trial for trial in self.all_trials() if trial.evaluation]
-        dated = [(self.store.commit_facts(self._index.at[trial.id])[1], trial.id, trial.evaluation) for trial in found]
-        if dated and (newest := max(dated, key=lambda row: row[:2])[2]):
+        found = [trial.id for trial in self.all_trials() if trial.evaluation]
+        if not found:
+            return
+        dates = self.judged_at(found)
+        name = max(found, key=lambda name: (dates[name], name))
+        newest = self.at(name, self._index.at[name]).evaluation
+        if newest:
             self.expect(Key(newest.problem, newest.judge, newest.target))
 
     @_locked
@@ -280,16 +287,30 @@ class Lineage:
 
         Every figure about the whole run comes from here. A call that cannot be read is left out, which is logged.
         """
+        return sum(self.costs().values(), NOTHING)
+
+    @_locked
+    def costs(self) -> dict[tuple[str, str], Cost]:
+        """The same by stage and model."""
         head = self.store.ref(f"{self._side}calls")
-        if head and head != self._spent[0]:
-            total = self._spent[1]
-            for commit in self.store.since(head, self._spent[0]):
+        if head and head != self._calls_read:
+            for commit in self.store.since(head, self._calls_read):
                 try:
-                    total += schema.load("call", self.store.read(f"{commit}:call.json"), Call).cost
+                    call: Call = schema.load("call", self.store.read(f"{commit}:call.json"), Call)
+                    self._costs[call.stage.partition("=")[0], call.model] += call.cost
                 except LineageError as error:
                     _LOG.warning("the cost of a model call is left out: %s", error)
-            self._spent = head, total
-        return self._spent[1]
+            self._calls_read = head
+        return dict(self._costs)
+
+    @_locked
+    def judged_at(self, trials: Iterable[str]) -> dict[str, int]:
+        """When the newest verdict of each trial, or its kernel, was committed, in seconds since 1970."""
+        heads = {name: self._index.at[name] for name in trials}
+        new = [head for head in heads.values() if head not in self._dates]
+        with self.store.read_ahead(new):
+            self._dates |= {head: self.store.commit_facts(head)[1] for head in new}
+        return {name: self._dates[head] for name, head in heads.items()}
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -1,13 +1,16 @@
 """What a process has read of a run's trials: every branch once, and again only when it has grown."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from ksflow.errors import LineageError
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.store import Store
 from ksflow.records import Key, Population, Trial, schema
 
+_AT_ONCE = 256
+"""Branches whose files are in memory at the same time, beside what is kept of them."""
 _LOG = logging.getLogger("ksflow.lineage")
 
 
@@ -23,6 +26,8 @@ class TrialIndex:
         self._newest = ""
         """The highest number that is a trial's id."""
         self._unfinished: dict[str, Trial] = {}
+        self._again: dict[str, str] = {}
+        """Trial -> the newest commit of its branch, of those that are to be read under another key."""
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
@@ -39,15 +44,17 @@ class TrialIndex:
         """A branch that is no trial, or an id without a readable experiment -> the commit that was found so."""
 
     def expect(self, key: Key) -> None:
-        """Forget what was read: from now on a verdict under another key is stale."""
+        """From now on a verdict under another key is stale. What that changes is forgotten, to be read again."""
         self.branches.key, self.known = key, None
-        for read in (self.trials, self.at, self.tips, self.same, self._unfinished):
-            read.clear()
-        self._refs.forget()
+        for name, trial in list(self.trials.items()):
+            if trial.stale or (trial.evaluation and key.changed(trial.evaluation)):
+                self._again[name] = self.tips[name]
+                self._forget(name)
 
     def refresh(self) -> None:
         """Read what is new, other processes' trials and pushed ones included."""
         cut = len(self._heads)
+        new, self._again = self._again, {}
         for ref, commit in self._refs.changes().items():
             name = ref[cut:]
             if not ref.startswith(self._heads):
@@ -55,9 +62,24 @@ class TrialIndex:
                 self.open |= {name: commit} if commit else {}
             elif not commit:
                 self.unread.pop(name, "")
+                new.pop(name, "")
                 self._forget(name)
             elif commit not in (self.tips.get(name), self.unread.get(name)):
-                self._read(name, commit)
+                new[name] = commit
+        names = sorted(new)
+        for at in range(0, len(names), _AT_ONCE):
+            self._read_together({name: new[name] for name in names[at : at + _AT_ONCE]})
+
+    def _read_together(self, heads: Mapping[str, str]) -> None:
+        """Keep the trials of some branches, whose files are asked for in one go."""
+        with self._store.read_ahead([f"{commit}^{{tree}}" for commit in heads.values()]):
+            blobs: set[str] = set()
+            for commit in heads.values():
+                with suppress(LineageError):
+                    blobs.update(self._store.entries(commit).values())
+            with self._store.read_ahead(sorted(blobs)):
+                for name, commit in heads.items():
+                    self._read(name, commit)
 
     def _forget(self, name: str) -> None:
         if name in self.at:
@@ -95,8 +117,8 @@ class TrialIndex:
             self.known = None
         elif self.known and finished(trial):
             self.known = self.known.plus(trial)
-        if trial.form and before is None:
-            self.same.setdefault(trial.form, []).append(trial.id)
+        if trial.form and trial.id not in (alike := self.same.setdefault(trial.form, [])):
+            alike.append(trial.id)
         self.trials[trial.id], self.at[trial.id], self.tips[trial.id] = trial, commit, commit
         self._unfinished.pop(trial.id, None)
         if not finished(trial):

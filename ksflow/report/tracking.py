@@ -20,7 +20,7 @@ from ksflow.report import headline
 from ksflow.session.scheduler import Job
 from ksflow.session.session import Session
 
-_AT_THE_END_S = 30.0
+_AT_THE_END_S = 60.0
 _SOON_S = 1.0
 _WHY = 200
 _PASSWORD = re.compile(r"(?<=//)[^/\s@]+@")

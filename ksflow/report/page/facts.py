@@ -2,19 +2,18 @@
 
 import difflib
 import io
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
-from ksflow.lineage.history import Kind, RunReader
 from ksflow.notes import calibration
 from ksflow.records import (
-    Call,
-    Cost,
+    Evaluation,
     Explanation,
     Json,
     Origin,
@@ -23,7 +22,6 @@ from ksflow.records import (
     Trial,
     base_of,
     plain,
-    schema,
     speedup,
 )
 from ksflow.report import evidence, explanation, headline, spending
@@ -32,62 +30,85 @@ from ksflow.report.words import known_baselines, recorded
 
 _WIDTH = 110
 """Columns of the evidence as text."""
+_CONTEXT = 3
+"""Lines around a change, as difflib has them."""
+_Source = tuple[str, str, Explanation | None]
+"""What the details of a trial are made of: its commit, its base's, its explanation."""
+_PLACE = re.compile(r"([-+])(\d+)")
 
 
 def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
-    """The facts of a run whose verdicts are taken as they are on record.
+    """The facts of a run, see `RunFacts`."""
+    return RunFacts(lineage, problem).read()
 
-    problem: its baselines are those that speed-ups are told over; without it none is told. Raises LineageError where
-    the repository cannot be read.
+
+class RunFacts:
+    """The facts of a run whose verdicts are taken as they are on record. What does not change is worked out once.
+
+    problem: its baselines are those that speed-ups are told over; without it none is told.
     """
-    lineage.expect_as_recorded()
-    everything = lineage.all_trials()
-    population = lineage.known
-    baselines = known_baselines(population, problem) if problem else ()
-    reader = RunReader(lineage.store, lineage.problem, lineage.run)
-    best = population.best
-    spent = lineage.spent()
-    by_id = {trial.id: trial for trial in everything}
-    explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
-    return {
-        "problem": lineage.problem,
-        "run": lineage.run,
-        "headline": headline.headline(best, baselines) if best else "no kernel was accepted",
-        "winner": best.id if best else "",
-        "winner_commit": lineage.commit_of(best.id) if best else "",
-        "repository": str(lineage.store.path),
-        "trust": _trust(best),
-        "trials": _trials(everything, population, _dates(reader)),
-        "details": {
-            trial.id: _details(trial, by_id.get((*trial.parents, "")[0]), explained.get(trial.id))
-            for trial in everything
-        },
-        "baselines": {one.id: headline.called(one) for one in baselines},
-        "cases": _cases(best, baselines),
-        "story": [
-            step | {"features": explanation.present(explained[step["id"]]) if step["id"] in explained else ""}
-            for step in _story(best, population)
-        ],
-        "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
-        "predictions": _predictions(population),
-        "calibration": [asdict(row) for row in calibration.calibrations(population)],
-        "improvements": [
-            {"id": row.trial.id, "gain_percent": row.gain_percent, "trials": row.trials, "usd": row.cost.usd}
-            for row in spending.improvements(population)
-        ],
-        "notes": [
-            {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
-            for note in lineage.notes()
-        ],
-        "costs": _costs(reader),
-        "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
-        "approved": {name: str(approval) for name, approval in approvals(lineage).items()},
-    }
 
+    def __init__(self, lineage: Lineage, problem: Problem | None = None) -> None:
+        self._lineage, self._problem = lineage, problem
+        self._details: dict[str, tuple[_Source, Json]] = {}
 
-def _dates(reader: RunReader) -> dict[str, int]:
-    """Trial -> when its newest verdict was committed, in seconds since 1970."""
-    return {commit.trailer("Trial"): commit.date for commit in reader.commits(Kind.TRIALS)}
+    def read(self, details: bool = True) -> Json:
+        """The facts as they are now; without the details of each trial, where nobody needs them. LineageError."""
+        lineage = self._lineage
+        lineage.expect_as_recorded()
+        everything = lineage.all_trials()
+        population = lineage.known
+        baselines = known_baselines(population, self._problem) if self._problem else ()
+        best = population.best
+        spent = lineage.spent()
+        dates = lineage.judged_at(trial.id for trial in everything)
+        explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
+        return {
+            "problem": lineage.problem,
+            "run": lineage.run,
+            "headline": headline.headline(best, baselines) if best else "no kernel was accepted",
+            "winner": best.id if best else "",
+            "winner_commit": lineage.commit_of(best.id) if best else "",
+            "repository": str(lineage.store.path),
+            "trust": _trust(best),
+            "trials": _trials(everything, population, dates),
+            "details": self._all_details(everything, explained) if details else {},
+            "baselines": {one.id: headline.called(one) for one in baselines},
+            "cases": _cases(best, baselines),
+            "story": [
+                step | {"features": explanation.present(explained[step["id"]]) if step["id"] in explained else ""}
+                for step in _story(best, population)
+            ],
+            "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
+            "predictions": _predictions(population),
+            "calibration": [asdict(row) for row in calibration.calibrations(population)],
+            "improvements": [
+                {"id": row.trial.id, "gain_percent": row.gain_percent, "trials": row.trials, "usd": row.cost.usd}
+                for row in spending.improvements(population)
+            ],
+            "notes": [
+                {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
+                for note in lineage.notes()
+            ],
+            "costs": [
+                {"stage": stage, "model": model, "usd": cost.usd, "tokens": cost.tokens, "calls": cost.calls}
+                for (stage, model), cost in sorted(lineage.costs().items())
+            ],
+            "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
+            "approved": {name: str(approval) for name, approval in approvals(lineage).items()},
+        }
+
+    def _all_details(self, everything: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:
+        """What a click on each trial shows."""
+        by_id = {trial.id: trial for trial in everything}
+        found: dict[str, tuple[_Source, Json]] = {}
+        for trial in everything:
+            base, text = by_id.get((*trial.parents, "")[0]), explained.get(trial.id)
+            source = self._lineage.commit_of(trial.id), self._lineage.commit_of(base.id) if base else "", text
+            known = self._details.get(trial.id)
+            found[trial.id] = known if known and known[0] == source else (source, _details(trial, base, text))
+        self._details = found
+        return {name: details for name, (_, details) in found.items()}
 
 
 def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[str, int]) -> list[Json]:
@@ -137,13 +158,10 @@ def _gain(trial: Trial, population: Population) -> float | None:
 
 def _details(trial: Trial, base: Trial | None, explained: Explanation | None) -> Json:
     """What a click on a trial shows."""
-    text = Console(file=io.StringIO(), record=True, width=_WIDTH, markup=False)
-    if trial.evaluation:
-        evidence.show(text, trial.evaluation)
     before = base.kernel.files if base and base.kernel else {}
     after = trial.kernel.files if trial.kernel else {}
     return {
-        "evidence": text.export_text(),
+        "evidence": _evidence(trial.evaluation) if trial.evaluation else "",
         "explanation": "\n".join(explanation.lines(explained)) if explained else "",
         "rubric": trial.experiment.rubric if trial.experiment else "",
         "diff": "".join(_changes(before, after)) if after and before else "",
@@ -151,10 +169,31 @@ def _details(trial: Trial, base: Trial | None, explained: Explanation | None) ->
     }
 
 
+def _evidence(found: Evaluation) -> str:
+    """As the terminal shows it, without colours."""
+    text = io.StringIO()
+    plain_text: Mapping[str, Any] = {"markup": False, "highlight": False, "emoji": False, "color_system": None}
+    evidence.show(Console(file=text, width=_WIDTH, height=_WIDTH, _environ={}, **plain_text), found)
+    return text.getvalue()
+
+
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
     for name in sorted({*before, *after}):
         old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
-        yield from difflib.unified_diff(old, new, f"base/{name}", name)
+        if old != new:
+            yield from _diff(old, new, f"base/{name}", name)
+
+
+def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
+    """As `difflib.unified_diff` has it; what is the same at both ends is not searched, most of a kernel as a rule."""
+    same = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    start = max(same - _CONTEXT, 0)
+    rest = zip(reversed(old[same:]), reversed(new[same:]), strict=False)
+    tail = next((at for at, (a, b) in enumerate(rest) if a != b), min(len(old), len(new)) - same)
+    cut = max(tail - _CONTEXT, 0)
+    lines = difflib.unified_diff(old[start : len(old) - cut], new[start : len(new) - cut], old_name, new_name)
+    for line in lines:
+        yield _PLACE.sub(lambda found: f"{found[1]}{int(found[2]) + start}", line) if line.startswith("@@") else line
 
 
 def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
@@ -221,15 +260,3 @@ def _trust(best: Trial | None) -> Json:
         "control": plain(found.claim.control) if found.claim else None,
         "upstream": found.evidence.upstream or None,
     }
-
-
-def _costs(reader: RunReader) -> list[Json]:
-    """What each stage's questions to each model have cost."""
-    sums: dict[tuple[str, str], Cost] = defaultdict(Cost)
-    for commit in reader.commits(Kind.CALLS):
-        call: Call = schema.load("call", reader.store.read(f"{commit.name}:call.json"), Call)
-        sums[call.stage.partition("=")[0], call.model] += call.cost
-    return [
-        {"stage": stage, "model": model, "usd": cost.usd, "tokens": cost.tokens, "calls": cost.calls}
-        for (stage, model), cost in sorted(sums.items())
-    ]

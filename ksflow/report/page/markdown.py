@@ -1,5 +1,6 @@
 """A run in the words of a pull request: the claim, what it rests on, the cases, how it came about."""
 
+from ksflow.errors import counted
 from ksflow.records import Json
 
 
@@ -35,7 +36,8 @@ def as_markdown(run: Json) -> str:
     right = sum(row["verdict"] == "accept" for row in tried)
     lines += [
         "",
-        f"{len(tried)} trials, {right} accepted, ${run['spent']['usd']:.2f} in {run['spent']['calls']} model calls.",
+        f"{counted(len(tried), 'experiment')} after {counted(len(rows) - len(tried), 'seed')}: {right} accepted, "
+        f"${run['spent']['usd']:.2f} in {counted(run['spent']['calls'], 'model call')}.",
     ]
     return "\n".join(lines) + "\n"
 

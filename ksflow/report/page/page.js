@@ -53,14 +53,16 @@ function layout(more) {
   const c = colours();
   const line = { gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line };
   return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.ink, family: "system-ui, sans-serif" },
-    margin: { l: 64, r: 20, t: 14, b: 46 }, hovermode: "closest", showlegend: false, modebar: { bgcolor: "rgba(0,0,0,0)", color: c.quiet, activecolor: c.mark }, ...more,
+    margin: { l: 68, r: 20, t: 16, b: 52 }, hovermode: "closest", showlegend: false, modebar: { bgcolor: "rgba(0,0,0,0)", color: c.quiet, activecolor: c.mark }, ...more,
     xaxis: { ...line, ...more.xaxis }, yaxis: { ...line, ...more.yaxis } };
 }
-const plot = (id, traces, more) => Plotly.react(at(id), traces, layout(more), { displaylogo: false, responsive: true });
+const BUTTONS = [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]];  // seen while the pointer is there, see page.css
+const plot = (id, traces, more) => Plotly.react(at(id), traces, layout(more), { displaylogo: false, displayModeBar: true, modeBarButtons: BUTTONS, responsive: true });
+const ordinals = run => ({ range: [0, run.trials.length + 1], title: { text: "trials in the order of time, seeds included", standoff: 8 }, zeroline: false });
 
 const dates = run => run.trials.map(row => row.at).filter(Boolean);
 function along(run) {
-  const first = Math.min(...dates(run));
+  const first = dates(run).reduce((a, b) => Math.min(a, b), Infinity);
   return { usd: row => row.usd, minutes: row => (row.at ?? first) / 60 - first / 60, trials: (row, index) => index + 1 }[axis];
 }
 function progress() {
@@ -77,8 +79,9 @@ function progress() {
     traces.push({ type: "scatter", mode: "lines", line: { shape: "hv", width: number === shown ? 3 : 1.5, color: number === shown ? c.mark : c.quiet },
       x: steps.map(r => r[0]), y: steps.map(r => r[1].best_us), name: run.run, text: steps.map(r => r[1].best), hovertemplate: run.run + ": %{text}, %{y:.4g} µs<extra></extra>" });
   });
-  plot("progress", traces, { xaxis: { title: { text: { trials: "trials", minutes: "minutes", usd: "US dollars" }[axis] } },
-    yaxis: { title: { text: "score, µs (less is better)" }, type: "log", dtick: "D2", tickformat: ".4~r" } });
+  const longest = RUNS.reduce((most, run) => run.trials.length > most.trials.length ? run : most);
+  const across = axis === "trials" ? ordinals(longest) : { title: { text: { minutes: "minutes", usd: "US dollars" }[axis], standoff: 8 }, rangemode: "tozero", range: undefined };
+  plot("progress", traces, { xaxis: across, yaxis: { title: { text: "score, µs (less is better)", standoff: 8 }, type: "log", dtick: "D2", tickformat: ".4~r" } });
 }
 function graph() {
   const run = RUNS[shown], c = colours(), place = new Map(run.trials.map((row, index) => [row.id, index]));
@@ -87,19 +90,19 @@ function graph() {
     for (const [index, row] of run.trials.entries()) {
       const from = place.get(row.parents[which]);
       if (from === undefined) continue;
-      x.push(from, index, null); y.push(-run.trials[from].lane, -row.lane, null);
+      x.push(from + 1, index + 1, null); y.push(-run.trials[from].lane, -row.lane, null);
     }
     return { x, y };
   };
-  const fastest = Math.min(...run.trials.map(row => row.us || Infinity));
+  const fastest = run.trials.reduce((least, row) => Math.min(least, row.us || Infinity), Infinity);
   const size = row => row.us ? 7 + 13 * Math.sqrt(Math.max(0, fastest / row.us)) : 7;
   const rows = run.trials;
-  const trace = { type: points(run), mode: "markers", x: rows.map((_, i) => i), y: rows.map(r => -r.lane), customdata: rows.map(r => r.id),
+  const trace = { type: points(run), mode: "markers", x: rows.map((_, i) => i + 1), y: rows.map(r => -r.lane), customdata: rows.map(r => r.id),
     marker: { size: rows.map(size), color: rows.map(r => r.stale ? c.other : c[kindOf(r)]), opacity: .9,
       line: { width: rows.map(r => r.id === run.winner ? 3 : 0), color: c.mark } },
     text: rows.map(r => `${r.id} ${r.verdict}${r.us ? " " + figure(r.us) + " µs" : ""}`), hovertemplate: "%{text}<extra></extra>" };
-  const lines = (which, dash) => ({ type: points(run), mode: "lines", ...edges(which), opacity: .45, line: { color: c.quiet, width: 1, dash }, hoverinfo: "skip" });
-  plot("graph", [lines(0, "solid"), lines(1, "dot"), trace], { xaxis: { title: { text: "trials in the order of time" }, zeroline: false }, yaxis: { visible: false }, dragmode: "pan" });
+  const lines = (which, dash, opacity) => ({ type: points(run), mode: "lines", ...edges(which), opacity, line: { color: c.quiet, width: 1, dash }, hoverinfo: "skip" });
+  plot("graph", [lines(0, "solid", .45), lines(1, "dot", .22), trace], { xaxis: ordinals(run), yaxis: { visible: false }, dragmode: "pan" });
   at("graph").removeAllListeners?.("plotly_click");
   at("graph").on("plotly_click", event => { const id = event.points[0]?.customdata; if (id) show(shown, id); });
 }
@@ -154,9 +157,9 @@ function page() {
   at("trust").textContent = words.filter(Boolean).join(" · ");
   at("where").textContent = `${run.repository}, commit ${run.winner_commit}`;
   const right = judged.filter(row => row.verdict === "accept").length;
-  at("figures").replaceChildren(card("trials", figure(judged.length) || "0"), card("accepted", judged.length ? figure(100 * right / judged.length) + " %" : "–"),
+  at("figures").replaceChildren(card(`experiments + ${run.trials.length - judged.length} seeds`, figure(judged.length) || "0"), card("of them accepted", judged.length ? Math.round(100 * right / judged.length) + " %" : "–"),
     card("improvements", String(run.improvements.length)), card("model calls", figure(run.spent.calls) || "0"), card("US dollars", run.spent.usd.toFixed(2)),
-    card("minutes", times.length ? figure((Math.max(...times) - Math.min(...times)) / 60) || "0" : "–"));
+    card("minutes", times.length ? figure(+((times.reduce((a, b) => Math.max(a, b)) - times.reduce((a, b) => Math.min(a, b))) / 60).toFixed(1)) : "–"));
   progress(); graph();
   if (at("all").open) listing();
   const story = at("story"); story.replaceChildren();
@@ -195,7 +198,7 @@ function page() {
   at("paid").hidden = !run.costs.length;
   table(at("costs"), [["stage"], ["model"], ["calls", 1], ["tokens", 1], ["US dollars", 1]], run.costs.map(row => [row.stage, row.model, row.calls, figure(row.tokens), row.usd.toFixed(4)]));
   at("compare").hidden = RUNS.length < 2;
-  table(at("compared"), [["run"], ["headline"], ["best µs", 1], ["trials", 1], ["accepted", 1], ["US dollars", 1]], RUNS.map((one, number) => {
+  table(at("compared"), [["run"], ["headline"], ["best µs", 1], ["experiments", 1], ["accepted", 1], ["US dollars", 1]], RUNS.map((one, number) => {
     const tried = one.trials.filter(row => row.origin !== "seed"), name = make("button", one.run, "link");
     name.addEventListener("click", () => choose(number));
     return [name, one.headline, figure(one.trials.at(-1)?.best_us), tried.length, tried.filter(row => row.verdict === "accept").length, one.spent.usd.toFixed(2)];
@@ -217,11 +220,11 @@ addEventListener("beforeprint", listing);
 page();
 if (LIVE) setInterval(async () => {
   try {
-    const answer = await fetch("facts.json");
+    const answer = await fetch(`facts.json?known=${RUNS.stamp ?? ""}`);
     const found = await answer.json();
+    at("live").textContent = "live";
     if (found.stamp === RUNS.stamp) return;
     RUNS = found.runs; RUNS.stamp = found.stamp; DETAILS = found.details;
-    at("live").textContent = "live";
     page();
   } catch { at("live").textContent = "the run's server is gone; this is what it said last"; }
 }, 2000);

@@ -1,0 +1,73 @@
+"""A page's first screen as a PNG, drawn by a Chromium that is installed here."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from ksflow.errors import ConfigError
+from ksflow.processes.child_environment import base_environment
+
+_BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "msedge",
+    "microsoft-edge",
+)
+_WIDTH, _HEIGHT, _SCALE = 1280, 1200, 2
+_PATIENCE_S = 120.0
+_SAID = 200
+
+
+def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
+    """The top of an HTML page, 1280 x 1200 points with two pixels each. ConfigError where no browser can draw it."""
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        raise ConfigError(
+            f"format=png needs one of {', '.join(_BROWSERS)} on the PATH: apt install chromium, or take format=html"
+        )
+    with tempfile.TemporaryDirectory(prefix="ksflow-", ignore_cleanup_errors=True) as folder:
+        place, drawn = Path(folder, "page.html"), Path(folder, "page.png")
+        place.write_text(page)
+        options = {
+            "headless": "",
+            **({"no-sandbox": ""} if os.geteuid() == 0 else {}),  # the browser's own, which root cannot have
+            "user-data-dir": folder,
+            "hide-scrollbars": "",
+            "force-device-scale-factor": str(_SCALE),
+            "virtual-time-budget": "5000",
+            "window-size": f"{_WIDTH},{_HEIGHT}",
+            "screenshot": str(drawn),
+        }
+        words = [f"--{name}={value}" if value else f"--{name}" for name, value in options.items()]
+        said = _run([browser, *words, place.as_uri()], folder, patience_s)
+        if not drawn.exists():
+            raise ConfigError(f"{browser} drew nothing: {said[-_SAID:] or 'it said nothing'}; format=html needs none")
+        return drawn.read_bytes()
+
+
+def _run(command: list[str], home: str, patience_s: float) -> str:
+    """What it said. Its whole group ends with it, however it ends. ConfigError where it takes too long."""
+    environment = {**base_environment(), "HOME": home}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            said = process.communicate(timeout=patience_s)[1]
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(f"{command[0]} took longer than {patience_s:g} s; format=html needs none") from error
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return " ".join(said.decode(errors="replace").split())
