@@ -1,10 +1,10 @@
-# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format.
+# demo: set up and run the main job. test: set up and pass the tests. check: everything but the slow tests. fix: format. soak: the longest tests.
 VENV ?= .venv
 RUN = $(VENV)/bin/python -m
 ALONE = tests/stages/evaluator/timed
 SHARED = $(addprefix --ignore ,$(ALONE))
 
-.PHONY: demo test check fix slow
+.PHONY: demo test check fix slow soak
 
 demo:
 	@.ci/install $(VENV)
@@ -29,5 +29,8 @@ fix:
 	$(RUN) ruff format .
 
 slow:
-	$(RUN) pytest -q --durations 12 -m slow -n 2 --dist worksteal $(SHARED)
+	$(RUN) pytest -q --durations 12 -m 'slow and not soak' -n 3 --dist worksteal $(SHARED)
 	$(RUN) pytest -q --durations 12 -m slow $(ALONE)
+
+soak:
+	$(RUN) pytest -q --durations 12 -m soak -n 2 --dist worksteal

@@ -359,6 +359,7 @@ def test_the_rules_explore_the_matrix_product(tmp_path: Path) -> None:
     explores(tmp_path, "fp8_gemm", 3, "problem.seeds=[03_tiles.cpp]")
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_the_rules_explore_the_softmax_and_the_winner_can_be_taken_away(tmp_path: Path) -> None:
     explores(tmp_path, "softmax", 3, "problem.seeds=[02_rows.cpp]")

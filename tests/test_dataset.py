@@ -122,6 +122,7 @@ def test_every_row_is_what_the_card_declares(out: Path) -> None:
                 check(row[column], kind)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_datasets_and_trl_s_trainers_take_every_configuration(out: Path, tmp_path: Path) -> None:
     """`load_dataset` by the card alone, then a step of training with each trainer that the card names."""

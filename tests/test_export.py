@@ -119,6 +119,7 @@ def test_the_winner_is_compiled_when_it_is_first_called_by_the_compiler_that_is_
     assert "-march=x86-64 -O3 -std=c++20" in (tmp_path / "said").read_text()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_where_there_is_no_compiler_zigs_from_pypi_compiles_the_winner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

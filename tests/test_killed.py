@@ -212,6 +212,7 @@ def test_a_run_killed_at_random_goes_on(tmp_path: Path) -> None:
     done.close()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_suite_killed_at_random_keeps_its_budget(tmp_path: Path) -> None:
     prices = ["model.usd_per_mtok_in=10", "model.usd_per_mtok_out=10"]

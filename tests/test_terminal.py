@@ -100,6 +100,7 @@ def test_ctrl_c_at_a_terminal_ends_with_table_winner_and_module(tmp_path: Path) 
     interrupted_once(tmp_path, random.Random(1))
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_ctrl_c_loses_the_end_of_a_run_at_no_moment(tmp_path: Path) -> None:
     for number in range(4):
