@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import accepted, draft, kernel, plant, rejected
+from conftest import accepted, draft, kernel, plant, rejected, until
 
 from ksflow.errors import LineageError
 from ksflow.lineage import Lineage
-from ksflow.records import Origin, Trial
+from ksflow.records import Origin, Timing, Trial
+from ksflow.records.compact import CompressedTexts
 
 
 def git(path: Path, *arguments: str) -> str:
@@ -200,3 +201,52 @@ def test_what_was_logged_of_a_lineage_is_a_warning(lineage: Lineage, caplog: pyt
     push(lineage, "docs", README_md=b"no kernel")
     lineage.population()
     assert [record.levelno for record in caplog.records if record.name == "ksflow.lineage"] == [logging.WARNING]
+
+
+def test_what_others_do_to_refs_is_seen_packed_or_not(lineage: Lineage) -> None:
+    for number in (1, 2, 3):
+        plant(lineage, f"int a = {number};", 20.0)
+    path = lineage.store.path
+    lineage.store.maintain(force=True)
+    assert not (path / "refs/heads/toy/main/00001").exists()
+    assert [t.id for t in lineage.population().trials] == ["00001", "00002", "00003"]
+    git(path, "branch", "-D", "toy/main/00002")  # git writes what is packed anew
+    push(lineage, "idea", kernel_cpp=b"int mine;")
+    git(path, "symbolic-ref", "refs/heads/toy/main/also", "refs/heads/toy/main/idea")
+    assert [t.id for t in lineage.all_trials()] == ["00001", "00003", "also", "idea"]
+    git(path, "pack-refs", "--all")
+    push(lineage, "idea", kernel_cpp=b"int other;")
+    found = {t.id: t.kernel.main for t in lineage.all_trials() if t.kernel}
+    assert found == {"00001": "int a = 1;", "00003": "int a = 3;", "also": "int other;", "idea": "int other;"}
+    git(path, "update-ref", "-d", "refs/heads/toy/main/00003")
+    assert [t.id for t in lineage.all_trials()] == ["00001", "also", "idea"]
+
+
+def test_of_many_refs_a_change_by_others_is_seen_within_a_second(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ksflow.lineage.ref_files._MANY", 0)
+    plant(lineage, "int a;", 20.0)
+    assert lineage.unfinished() == ()
+    push(lineage, "00001", kernel_cpp=b"int mine;")
+    until(lambda: [t.kernel and t.kernel.main for t in lineage.unfinished()] == ["int mine;"])
+
+
+def test_what_is_held_compressed_is_what_was_written(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ksflow.lineage.trial_index._WHOLE", 2)
+    timings = (Timing("8x8", 20.0, (20.0, 20.5)),)
+    for number in range(5):
+        (seed,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel(f"int a = {number};"), name="seed.cpp")])
+        lineage.evaluate(replace(seed, evaluation=replace(accepted(20.0), timings=timings)))
+    fresh = again(lineage)
+    monkeypatch.undo()
+    whole = again(lineage)
+    assert lineage.population() == fresh.population() == whole.population()
+    first = lineage.known.by_id["00001"]
+    assert first.kernel
+    assert isinstance(first.kernel.files, CompressedTexts)
+    assert first.kernel.digest == whole.known.by_id["00001"].kernel.digest  # type: ignore[union-attr]
+    lineage.evaluate(replace(first, evaluation=first.evaluation))  # is written as it was
+    assert again(lineage).population() == whole.population()
+    for opened in (fresh, whole):
+        opened.close()

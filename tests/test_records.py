@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from ksflow.records import (
     Origin,
     Plan,
     Population,
+    Timing,
     Trial,
     Verdict,
     geomean,
@@ -137,6 +139,27 @@ def test_a_best_that_its_own_last_measurement_refutes_is_none() -> None:
     assert Population((first, older)).plus(again).best == older
     unsteady = judged("00002", 7.0, 0.90, of="00003", faster=False)  # it looked slower still, the other way round
     assert Population((first, unsteady, again)).best == again
+
+
+def test_a_population_that_grew_is_the_one_that_was_read() -> None:
+    dice, trials = random.Random(3), []
+    grown = Population(())
+    order = sorted(range(1200), key=lambda number: number + dice.uniform(0, 4))  # a few finish out of order
+    snapshots = []
+    for number in order:
+        score = dice.uniform(1, 100)
+        timed = Evaluation(Verdict.ACCEPT, score_us=score, timings=(Timing("a", score),))
+        trials.append(Trial(f"{number:05d}", Origin.SEED, kernel=None, evaluation=timed))
+        grown = grown.plus(trials[-1])
+        if number % 400 == 7:
+            snapshots.append((grown, Population(tuple(sorted(trials, key=lambda t: t.id)))))
+    assert len(snapshots) == 3
+    for one, read in snapshots:
+        assert one == read
+        assert (one.ranked, one.best, one.best_so_far) == (read.ranked, read.best, read.best_so_far)
+        assert dict(one.by_id) == read.by_id
+        assert one.trials[-3:] == read.trials[-3:]
+        assert "99999" not in one.by_id
 
 
 def test_a_record_from_before_keys_is_read_and_stale() -> None:

@@ -32,7 +32,7 @@ from ksflow.lineage.repository import opened
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
-_PACK_EVERY = 8000
+_PACK_EVERY = 10_000
 """Loose objects written before they are packed."""
 _MANY = 16
 """Objects from which on a process of its own reads them faster than question and answer."""

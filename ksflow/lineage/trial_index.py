@@ -1,17 +1,20 @@
 """What a process has read of a run's trials: every branch once, and again only when it has grown."""
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from ksflow.errors import LineageError
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.store import Store
-from ksflow.records import Key, Population, Trial, schema
+from ksflow.records import Key, Population, Trial, compact, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
 _LOG = logging.getLogger("ksflow.lineage")
+_WHOLE = 1000
+"""Trials that are kept as they came; those before them are held compressed."""
 
 
 class TrialIndex:
@@ -28,6 +31,7 @@ class TrialIndex:
         self._unfinished: dict[str, Trial] = {}
         self._again: dict[str, str] = {}
         """Trial -> the newest commit of its branch, of those that are to be read under another key."""
+        self._whole: deque[Trial] = deque()
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
@@ -51,11 +55,11 @@ class TrialIndex:
                 self._again[name] = self.tips[name]
                 self._forget(name)
 
-    def refresh(self) -> None:
-        """Read what is new, other processes' trials and pushed ones included."""
+    def refresh(self, closely: bool = True) -> None:
+        """Read what is new, other processes' trials and pushed ones included; `closely`: see `RefFiles.changes`."""
         cut = len(self._heads)
         new, self._again = self._again, {}
-        for ref, commit in self._refs.changes().items():
+        for ref, commit in self._refs.changes(closely).items():
             name = ref[cut:]
             if not ref.startswith(self._heads):
                 self.open.pop(name := ref.rpartition("/")[2], "")
@@ -121,8 +125,12 @@ class TrialIndex:
             alike.append(trial.id)
         self.trials[trial.id], self.at[trial.id], self.tips[trial.id] = trial, commit, commit
         self._unfinished.pop(trial.id, None)
-        if not finished(trial):
+        if finished(trial):
+            self._whole.append(trial)
+        else:
             self._unfinished[trial.id] = trial
+        if len(self._whole) > _WHOLE:
+            compact(self._whole.popleft())
         if trial.id.isdigit():
             self._newest = max(self._newest, trial.id, key=lambda name: int(name or 0))
 
@@ -140,7 +148,7 @@ class TrialIndex:
 
     def undone(self) -> dict[str, Trial]:
         """What is to be written or to be evaluated, as it stands now."""
-        self.refresh()
+        self.refresh(closely=False)
         undone: dict[str, Trial] = {}
         for name, commit in self.open.items():
             if name not in self.at and name not in self.unread:

@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     HARNESS = "harness-error"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Timing(Record):
     """One benchmark's time, per call."""
 
@@ -41,7 +41,7 @@ class Timing(Record):
             raise ValueError(f"a time must be finite and positive, not {self.us}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evaluation(Record):
     """The judge's word. It has timings and a score exactly when the verdict is `accept`."""
 

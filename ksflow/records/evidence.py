@@ -249,7 +249,7 @@ class Cached(EvidenceRecord):
     """When, in ISO 8601."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence(EvidenceRecord):
     """All that a verdict rests on. What does not apply to a kernel or a machine is empty."""
 

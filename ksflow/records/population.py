@@ -2,22 +2,26 @@
 
 import bisect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from ksflow.records.chunks import Chunks
 from ksflow.records.evidence import Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of
 from ksflow.records.trials import Choice, Step, Trial
+
+_UNRANKED = 64
+"""Trials that are ranked one by one, when they are; more are ranked at once."""
 
 
 @dataclass(frozen=True)
 class Population:
     """Every finished trial of a run whose verdict holds, in the order of their ids."""
 
-    trials: tuple[Trial, ...]
+    trials: Sequence[Trial]
     stale: tuple[Trial, ...] = ()
     """Trials whose verdict is from before something changed: known by their ids, and for nothing else."""
     pruned: frozenset[str] = frozenset()
@@ -30,6 +34,12 @@ class Population:
     @cached_property
     def ranked(self) -> tuple[Trial, ...]:
         """The accepted trials by score, repeats left out; of equals the earlier."""
+        if "_unranked" in self.__dict__:
+            ranked, added = self.__dict__["_unranked"]
+            rows = list(ranked)
+            for trial in added:
+                bisect.insort(rows, trial, key=_rank)
+            return tuple(rows)
         accepted = (trial for trial in self.trials if trial.score_us is not None and not trial.repeats)
         return tuple(sorted(accepted, key=_rank))
 
@@ -56,22 +66,30 @@ class Population:
         return next((trial for trial in known if duel(trial, incumbent).wins), None)
 
     @cached_property
-    def best_so_far(self) -> tuple["Trial | None", ...]:
+    def best_so_far(self) -> Sequence["Trial | None"]:
         """The best one after each trial."""
         return _incumbents(None, self.trials)
 
     def plus(self, trial: Trial) -> "Population":
-        """This population and another trial, without ranking everything again."""
-        at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
-        after = self.trials[at:]
-        grown = Population((*self.trials[:at], trial, *after), self.stale, self.pruned)
-        ranked = list(self.ranked)
+        """This population and another trial, at a cost that does not grow with it where that trial is among the newest.
+
+        Nothing is ranked before somebody asks for the ranking.
+        """
+        trials, incumbents = Chunks.of(self.trials), Chunks.of(self.best_so_far)
+        at = bisect.bisect(trials, trial.id, key=lambda other: other.id)
+        later = (trial, *trials[at:])
+        grown = Population(trials.then(at, later), self.stale, self.pruned)
+        ranked, added = self.__dict__.get("_unranked") or (self.ranked, ())
+        if "ranked" in self.__dict__ or len(added) > _UNRANKED:
+            ranked, added = self.ranked, ()
         if trial.score_us is not None and not trial.repeats:
-            bisect.insort(ranked, trial, key=_rank)
-        grown.__dict__["ranked"] = tuple(ranked)
-        grown.__dict__["by_id"] = {**self.by_id, trial.id: trial}
-        before = self.best_so_far[:at]
-        grown.__dict__["best_so_far"] = before + _incumbents(before[-1] if before else None, (trial, *after))
+            added = (*added, trial)
+        grown.__dict__["_unranked"] = ranked, added
+        known = self.by_id
+        stale = known.stale if isinstance(known, _ById) else {trial.id: trial for trial in self.stale}
+        grown.__dict__["by_id"] = _ById(grown.trials, stale)
+        before = incumbents[at - 1] if at else None
+        grown.__dict__["best_so_far"] = incumbents.then(at, _incumbents(before, later))
         return grown
 
     def pruned_by(self, notes: Iterable[Note]) -> "Population":
@@ -80,7 +98,7 @@ class Population:
         if pruned == self.pruned:
             return self
         closed = Population(self.trials, self.stale, pruned)
-        known = {"by_id", "ranked", "best_so_far"} & self.__dict__.keys()
+        known = {"by_id", "ranked", "best_so_far", "_unranked"} & self.__dict__.keys()
         closed.__dict__.update({name: self.__dict__[name] for name in known})
         return closed
 
@@ -94,6 +112,25 @@ class Population:
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
         return Step(trial.experiment, report, parent.id if parent else "", _times(parent), _times(trial))
+
+
+class _ById(Mapping[str, Trial]):
+    """Trials in the order of their ids, and stale ones, by id: no table that grows with them."""
+
+    def __init__(self, trials: Sequence[Trial], stale: Mapping[str, Trial]) -> None:
+        self._trials, self.stale = trials, stale
+
+    def __getitem__(self, name: str) -> Trial:
+        at = bisect.bisect_left(self._trials, name, key=lambda trial: trial.id)
+        if at < len(self._trials) and self._trials[at].id == name:
+            return self._trials[at]
+        return self.stale[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.stale, **{trial.id: trial for trial in self._trials}})
+
+    def __len__(self) -> int:
+        return len(self._trials) + len(self.stale)
 
 
 def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:

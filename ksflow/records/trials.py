@@ -21,7 +21,7 @@ class Origin(StrEnum):
     """A person put a branch into the lineage."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cost(Record):
     """What something cost."""
 
@@ -58,7 +58,7 @@ class Cost(Record):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Experiment(Record):
     """One thing to try on the base kernel."""
 
@@ -107,7 +107,7 @@ def portfolio(experiments: tuple[Experiment, ...]) -> tuple[int, ...]:
     return tuple(picked)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial(Record):
     """One attempt: a kernel (or the reason there is none), where it came from, and what became of it."""
 

@@ -153,7 +153,8 @@ class Session:
     @property
     def baselines(self) -> tuple[Trial, ...]:
         """The accepted baselines, fastest first."""
-        return tuple(t for t in self.known.ranked if t.id in self._baselines)
+        known = self.known
+        return Population(tuple(known.by_id[id] for id in sorted(self._baselines) if id in known.by_id)).ranked
 
     @property
     def interrupted(self) -> bool:
