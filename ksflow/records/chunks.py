@@ -1,21 +1,24 @@
-"""A long sequence that is never changed, of which another one that differs near the end is made cheaply."""
+"""A long sequence that is never changed, of which others that differ in a place are made cheaply."""
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 _SIZE = 512
+_Parts = tuple[tuple[T, ...], ...]
 
 
 class Chunks(Sequence[T]):
-    """Equal to a tuple of the same items. `then` shares all parts before a place with what it comes from."""
+    """Equal to a tuple of the same items. What is made of it shares all parts with it but those that differ."""
 
-    def __init__(self, items: Iterable[T] = (), before: tuple[tuple[T, ...], ...] = ()) -> None:
-        """`before`: parts of `_SIZE` that come first."""
+    def __init__(self, items: Iterable[T] = (), before: _Parts[T] = (), after: _Parts[T] = ()) -> None:
+        """`before`, `after`: parts that come before the items, and after them."""
         rest = tuple(items)
-        self._parts = (*before, *(rest[at : at + _SIZE] for at in range(0, len(rest), _SIZE)))
-        self._length = _SIZE * len(before) + len(rest)
+        parts = (rest[at : at + _SIZE] for at in range(0, len(rest), _SIZE))
+        self._parts: _Parts[T] = (*before, *parts, *after)
+        self._starts = (*accumulate(map(len, self._parts), initial=0),)
 
     @classmethod
     def of(cls, items: Sequence[T]) -> "Chunks[T]":
@@ -24,9 +27,24 @@ class Chunks(Sequence[T]):
 
     def then(self, at: int, items: Iterable[T]) -> "Chunks[T]":
         """The first `at` items, then others."""
-        whole, more = divmod(at, _SIZE)
-        kept = self._parts[whole][:more] if more else ()
-        return Chunks((*kept, *items), self._parts[:whole])
+        number = self._number(at)
+        return Chunks((*self._part(number)[: at - self._starts[number]], *items), self._parts[:number])
+
+    def with_item(self, at: int, item: T) -> "Chunks[T]":
+        """All items, and another one as number `at`."""
+        number = self._number(at)
+        part, within = self._part(number), at - self._starts[number]
+        grown = (*part[:within], item, *part[within:])
+        cut = len(grown) if len(grown) <= _SIZE else _SIZE // 2
+        return Chunks(grown[cut:], (*self._parts[:number], grown[:cut]), self._parts[number + 1 :])
+
+    def _number(self, at: int) -> int:
+        """In which part an item is, or would be at the end: in the last one until that is full."""
+        number = bisect.bisect_right(self._starts, at) - 1
+        return number - 1 if number == len(self._parts) and number and len(self._parts[-1]) < _SIZE else number
+
+    def _part(self, number: int) -> tuple[T, ...]:
+        return self._parts[number] if number < len(self._parts) else ()
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -34,14 +52,16 @@ class Chunks(Sequence[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
-            return tuple(self[at] for at in range(*index.indices(self._length)))
-        at = index if index >= 0 else index + self._length
-        if not 0 <= at < self._length:
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        at = index if index >= 0 else index + len(self)
+        if not 0 <= at < len(self):
             raise IndexError(index)
-        return self._parts[at // _SIZE][at % _SIZE]
+        number = bisect.bisect_right(self._starts, at) - 1
+        found: T = self._parts[number][at - self._starts[number]]
+        return found
 
     def __len__(self) -> int:
-        return self._length
+        return self._starts[-1]
 
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self._parts)

@@ -13,9 +13,6 @@ from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of
 from ksflow.records.trials import Choice, Step, Trial
 
-_UNRANKED = 64
-"""Trials that are ranked one by one, when they are; more are ranked at once."""
-
 
 @dataclass(frozen=True)
 class Population:
@@ -32,14 +29,8 @@ class Population:
         return {trial.id: trial for trial in (*self.stale, *self.trials)}
 
     @cached_property
-    def ranked(self) -> tuple[Trial, ...]:
+    def ranked(self) -> Sequence[Trial]:
         """The accepted trials by score, repeats left out; of equals the earlier."""
-        if "_unranked" in self.__dict__:
-            ranked, added = self.__dict__["_unranked"]
-            rows = list(ranked)
-            for trial in added:
-                bisect.insort(rows, trial, key=_rank)
-            return tuple(rows)
         accepted = (trial for trial in self.trials if trial.score_us is not None and not trial.repeats)
         return tuple(sorted(accepted, key=_rank))
 
@@ -71,20 +62,15 @@ class Population:
         return _incumbents(None, self.trials)
 
     def plus(self, trial: Trial) -> "Population":
-        """This population and another trial, at a cost that does not grow with it where that trial is among the newest.
-
-        Nothing is ranked before somebody asks for the ranking.
-        """
+        """This population and another trial: next to nothing is done anew where that trial is among the newest."""
         trials, incumbents = Chunks.of(self.trials), Chunks.of(self.best_so_far)
         at = bisect.bisect(trials, trial.id, key=lambda other: other.id)
         later = (trial, *trials[at:])
         grown = Population(trials.then(at, later), self.stale, self.pruned)
-        ranked, added = self.__dict__.get("_unranked") or (self.ranked, ())
-        if "ranked" in self.__dict__ or len(added) > _UNRANKED:
-            ranked, added = self.ranked, ()
+        ranked = Chunks.of(self.ranked)
         if trial.score_us is not None and not trial.repeats:
-            added = (*added, trial)
-        grown.__dict__["_unranked"] = ranked, added
+            ranked = ranked.with_item(bisect.bisect(ranked, _rank(trial), key=_rank), trial)
+        grown.__dict__["ranked"] = ranked
         known = self.by_id
         stale = known.stale if isinstance(known, _ById) else {trial.id: trial for trial in self.stale}
         grown.__dict__["by_id"] = _ById(grown.trials, stale)
@@ -98,7 +84,7 @@ class Population:
         if pruned == self.pruned:
             return self
         closed = Population(self.trials, self.stale, pruned)
-        known = {"by_id", "ranked", "best_so_far", "_unranked"} & self.__dict__.keys()
+        known = {"by_id", "ranked", "best_so_far"} & self.__dict__.keys()
         closed.__dict__.update({name: self.__dict__[name] for name in known})
         return closed
 

@@ -154,7 +154,8 @@ class Session:
     def baselines(self) -> tuple[Trial, ...]:
         """The accepted baselines, fastest first."""
         known = self.known
-        return Population(tuple(known.by_id[id] for id in sorted(self._baselines) if id in known.by_id)).ranked
+        found = Population(tuple(known.by_id[id] for id in sorted(self._baselines) if id in known.by_id))
+        return tuple(found.ranked)
 
     @property
     def interrupted(self) -> bool:

@@ -5,6 +5,7 @@ untried values might still bring, so a slow seed with much to explore gets its t
 The optimism fades with every experiment that did not improve the family: in the end the fastest family wins.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,7 +45,7 @@ class _Family:
     members: tuple[Member, ...]
 
     @cached_property
-    def ranked(self) -> tuple[Trial, ...]:
+    def ranked(self) -> Sequence[Trial]:
         return Population(tuple(member.trial for member in self.members)).ranked
 
     @property
