@@ -254,9 +254,9 @@ def _scores(
     for trial in [*trials, *baselines]:
         timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
         rows = {one.id: row for one, row in headline.beside(trial, baselines)}
-        notes = [*(["winner"] if trial.id == best.id else []), *_notes(trial, approved.get(trial.id))]
+        name = " ".join(filter(None, (trial.id, trial.name, "winner" if trial.id == best.id else "")))
         table.add_row(
-            Text("\n".join([f"{trial.id} {trial.name}".strip(), *notes])),
+            Text("\n".join([name, *_notes(trial, approved.get(trial.id))])),
             us(trial.score_us) if trial.score_us else trial.verdict,
             *(_ratio(rows.get(one.id), intervals) for one in baselines),
             *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),

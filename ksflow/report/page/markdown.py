@@ -3,6 +3,8 @@
 from ksflow.errors import counted
 from ksflow.records import Json
 
+_MOMENTS = "Each kernel's times are of its own moment; the ratio of the claim was timed in turns, and is what counts."
+
 
 def as_markdown(run: Json) -> str:
     """One run's facts as Markdown. Text that models wrote is quoted, so that it formats nothing."""
@@ -21,7 +23,7 @@ def as_markdown(run: Json) -> str:
         for case in run["cases"]:
             times = [_us(case["us"]), *(_us(case["baselines"][one]) for one in names), _us(case["floor_us"])]
             lines.append(_row([case["case"], *times]))
-        lines.append("")
+        lines += ["", _MOMENTS, ""]
     lines.append("How it came about:")
     for step in run["story"]:
         row = rows[step["id"]]
