@@ -1,9 +1,10 @@
 """From a question to what a stage makes of a model's answer.
 
 In: a stage's signature and inputs, and a `Model` as it is configured. Out: parsed values, and a record of every call.
-`program` asks, `adapter` and `sections` lay questions out and parse answers, `call` is the model call on one page,
-`connection` reaches a provider; `engines`, `inbox` and `replay` stand in for one; `render`, `views`, `findings`,
-`failures` and `hardware` make prompt text; `teaching` and `optimisers` compile prompts.
+`program` asks, `adapter` and `sections` lay questions out and parse answers, `client` is a model as a `dspy.LM`, `call`
+the model call on one page, `connection` reaches a provider, `dspy_seams` has what DSPy does not document;
+`engines`, `inbox` and `replay` stand in for one; `render`, `views`, `findings`, `failures` and `hardware` make prompt
+text; `teaching` and `optimisers` compile prompts.
 
 The stages that ask models and `optimize` import it. It judges nothing and keeps nothing: where calls are recorded and
 by whom they are metered says the call context (`ksflow.protocols`). Importing this package does not import dspy.

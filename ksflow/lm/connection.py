@@ -4,13 +4,23 @@ An engine has `complete(dspy.lm15.Request) -> dspy.lm15.Response`: one try, whos
 """
 
 import importlib.util
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from dspy.clients.engines import LiteLLMEngine, LM15Engine
-from dspy.lm15 import Config, Reasoning, Request, Response, RouterConfig, Timeouts, materialize_response
+from dspy.lm15 import (
+    Config,
+    LMRouter,
+    Reasoning,
+    Request,
+    Response,
+    RouterConfig,
+    Timeouts,
+    materialize_response,
+)
 
 from ksflow.errors import ConfigError
+from ksflow.lm.dspy_seams import LiteLLMEngine
 from ksflow.lm.model import Model
 
 # Options that lm15 spells for each provider.
@@ -29,15 +39,29 @@ def connect(model: Model) -> tuple[Any, dict[str, Any]]:
     ConfigError, or an error of lm15's, when the model cannot be as configured.
     """
     engine = _engine(model)
-    if isinstance(engine, LM15Engine):
-        engine.resolve(model.model)
     return (_Streamed(engine) if model.stream and hasattr(engine, "stream") else engine), _generation(model)
 
 
 @lru_cache
-def resolved(model: str) -> Any:
-    """Provider and name as lm15 reads a model's name. Raises lm15's errors."""
-    return LM15Engine(RouterConfig(env={})).resolve(model)
+def resolved(model: str) -> tuple[str, str]:
+    """Provider and name as lm15 has them: openai/NAME is openai-chat and NAME. Raises lm15's errors."""
+    head, slash, name = model.partition("/")
+    named = bool(slash) and ":" not in head  # lm15 takes what is before a colon for its own provider: ollama/qwen:7b
+    found = LMRouter(RouterConfig(env={})).resolve_openai_chat(f"{head}/-" if named else model)
+    return found.provider, name if named else found.model
+
+
+class _Native:
+    """Has lm15 ask, over the wire. The model's name is DSPy's until here."""
+
+    def __init__(self, model: str, config: RouterConfig) -> None:
+        self._router, self._route = LMRouter(config), ":".join(resolved(model))
+
+    def complete(self, request: Request) -> Response:
+        return self._router.complete(replace(request, model=self._route))
+
+    def stream(self, request: Request) -> Any:
+        return self._router.stream(replace(request, model=self._route))
 
 
 class _Streamed:
@@ -62,14 +86,13 @@ def _engine(model: Model) -> Any:
         return LiteLLMEngine(**{name: value for name, value in own.items() if value is not None})
     if connection:
         raise ConfigError(f"{model.model}: the option {', '.join(connection)} needs engine=litellm")
-    provider, wait_s = resolved(model.model).provider, model.timeout_s
-    return LM15Engine(
-        RouterConfig(
-            api_keys={provider: key} if key else None,
-            base_urls={provider: model.api_base} if model.api_base else None,
-            timeouts=Timeouts(read=wait_s, write=wait_s, pool=wait_s) if wait_s else None,
-        )
+    (provider, _), wait_s = resolved(model.model), model.timeout_s
+    config = RouterConfig(
+        api_keys={provider: key} if key else None,
+        base_urls={provider: model.api_base} if model.api_base else None,
+        timeouts=Timeouts(read=wait_s, write=wait_s, pool=wait_s) if wait_s else None,
     )
+    return _Native(model.model, config)
 
 
 def _need_packages(model: Model) -> None:

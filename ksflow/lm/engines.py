@@ -52,6 +52,17 @@ class DummyEngine:
         return as_response(request, text, (len(prompt) // 4, len(text) // 4))
 
 
+class Given:
+    """Has its answer already."""
+
+    def __init__(self, answer: "Response | str") -> None:
+        self._answer = answer
+
+    def complete(self, request: "Request") -> "Response":
+        """It."""
+        return as_response(request, self._answer) if isinstance(self._answer, str) else self._answer
+
+
 def as_response(request: "Request", text: str, tokens: tuple[int, int] | None = None) -> "Response":
     """`text` as the answer to a request; `tokens` are those of the prompt and of the answer, where they are known."""
     from dspy.lm15 import Message, Response, TextPart, Usage

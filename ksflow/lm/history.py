@@ -6,12 +6,13 @@ DSPy keeps up to ten thousand calls, which would be gigabytes of kernels; here a
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import dspy
-from dspy.clients.base_lm import GLOBAL_HISTORY  # there is no documented way to forget the oldest
+
+from ksflow.lm.dspy_seams import GLOBAL_HISTORY
 
 KEPT = 32
 """Calls that are remembered, of all stages together."""
@@ -19,10 +20,10 @@ _ours: deque[dict[str, Any]] = deque()
 _lock = threading.Lock()
 
 
-def remember(lm: dspy.LM, sent: list[dict[str, Any]], text: str, redact: Callable[[str], str]) -> None:
+def remember(lm: dspy.LM, messages: Iterable[Mapping[str, str]], text: str) -> None:
     """Put a finished call into DSPy's histories, and forget the oldest of ours there; what others put there stays.
 
-    Does nothing where a person has switched histories off.
+    Texts come here without secrets. Does nothing where a person has switched histories off.
     """
     if dspy.settings.disable_history or not dspy.settings.max_history_size:
         return
@@ -30,8 +31,8 @@ def remember(lm: dspy.LM, sent: list[dict[str, Any]], text: str, redact: Callabl
         "timestamp": datetime.now().isoformat(),
         "uuid": str(uuid.uuid4()),
         "prompt": None,
-        "messages": [{**message, "content": redact(str(message["content"]))} for message in sent],
-        "outputs": [redact(text)],
+        "messages": [dict(message) for message in messages],
+        "outputs": [text],
         "kwargs": {},
         "usage": {},
         "cost": None,

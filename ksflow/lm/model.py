@@ -5,14 +5,16 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ksflow.errors import ConfigError
+from ksflow.protocols import SIGN_OF_LIFE
 from ksflow.records import SECRET_LETTERS, Scalar
 
 if TYPE_CHECKING:
-    from ksflow.lm.call import MeteredLM
+    from ksflow.lm.client import MeteredLM
 
 ENGINES = ("lm15", "litellm")
 """DSPy's own engines: over the wire without another package, and with litellm's many providers."""
@@ -139,7 +141,7 @@ class Model:
     @property
     def client(self) -> "MeteredLM":
         """DSPy's model of it, the same for all threads. ConfigError when it cannot be as configured."""
-        from ksflow.lm.call import MeteredLM
+        from ksflow.lm.client import MeteredLM
 
         with _connecting:
             if "_client" not in self.__dict__:
@@ -154,9 +156,11 @@ class Model:
         provider would answer (dummy, inbox, replay).
         """
         if isinstance(self.engine, str):
-            from ksflow.lm.call import greet
+            from ksflow.lm.refusals import Filtered
 
-            greet(replace(self, retries=min(self.retries, 1)))
+            asked = replace(self, retries=min(self.retries, 1)).client.copy(label=SIGN_OF_LIFE)
+            with suppress(Filtered):  # any answer will do
+                asked("Are you there? Answer with one word.", cache=False)
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import dspy
 
+from ksflow.lm.dspy_seams import InstructionProposer
 from ksflow.lm.teaching import CandidateProgram, OptimizerInputs
 
 _PERFECT = 0.999
@@ -23,7 +24,6 @@ Outcome = tuple[CandidateProgram, str]
 
 def gepa(course: OptimizerInputs) -> Outcome:
     """Instructions by reflection on graded answers. `remark` says so when no new one held."""
-    from dspy.teleprompt.gepa import InstructionProposer
     from gepa.utils import ScoreThresholdStopper
 
     adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)

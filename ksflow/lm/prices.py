@@ -9,12 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-# DSPy has no documented way to the prices before a call.
-from dspy.clients.call_result import usage_dict
-from dspy.clients.costs import estimate_cost
-from dspy.clients.model_metadata import model_info, source_info
-
 from ksflow.lm.connection import resolved
+from ksflow.lm.dspy_seams import estimate_cost, model_info, source_info, usage_dict
 from ksflow.lm.model import Model
 
 # The list that ships with DSPy; otherwise the first look fetches one from GitHub.
@@ -101,8 +97,7 @@ def _route(model: str, engine: str) -> tuple[str, str, tuple[str, ...] | None]:
     if engine == "litellm":
         provider, _, name = model.partition("/")
         return f"litellm {provider}", name, _NAMESPACES.get(provider, (provider,))
-    route = resolved(model)
-    return route.provider, route.model, None
+    return *resolved(model), None
 
 
 def _rate(info: dict[str, Any], key: str, tokens_in: int) -> float | None:

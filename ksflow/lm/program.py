@@ -11,7 +11,7 @@ from dspy import AdapterParseError
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import prompts
 from ksflow.lm.adapter import KernelAdapter, Malformed
-from ksflow.lm.call import MeteredLM
+from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay

@@ -6,11 +6,11 @@ word. The hash in the file's metadata refuses that; where a file has none, the n
 
 import hashlib
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.utils.saving import get_dependency_versions
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
@@ -47,8 +47,8 @@ def bare(state: State) -> State:
 
 def write(state: State, stage: str, signature: Signature, path: Path) -> None:
     """Write a program's state as DSPy does, and what `read` wants to know of it."""
-    ours = {"stage": stage, "signature": signature_hash(signature)}
-    metadata = {"dependency_versions": get_dependency_versions(), "ksflow": ours}
+    versions = {"python": ".".join(platform.python_version_tuple()[:2]), "dspy": dspy.__version__}
+    metadata = {"dependency_versions": versions, "ksflow": {"stage": stage, "signature": signature_hash(signature)}}
     path.parent.mkdir(parents=True, exist_ok=True)
     home.write(path, json.dumps({**state, "metadata": metadata}, indent=1, ensure_ascii=False) + "\n")
 

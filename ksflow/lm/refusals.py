@@ -1,5 +1,6 @@
 """Why there is no answer, in one sentence each."""
 
+from json import JSONDecodeError
 from typing import Any
 
 from dspy import (
@@ -15,7 +16,14 @@ from dspy import (
     LMUnsupportedFeatureError,
     LMUnsupportedModelError,
 )
-from dspy.lm15 import RefusalPart
+from dspy.lm15 import (
+    ProviderError,
+    RefusalPart,
+    ServerError,
+    StreamAssemblyError,
+    TimeoutError,
+    TransportError,
+)
 
 from ksflow.errors import ConfigError, KsflowError, StageError
 from ksflow.lm.model import Model
@@ -55,6 +63,19 @@ def failure(stage: str, error: str) -> KsflowError:
         return ConfigError(error.removeprefix(_CONFIG))
     kind = Filtered if error.startswith(FILTERED) else StageError
     return kind(stage, error)
+
+
+def meaning(error: Exception) -> tuple[Exception, bool]:
+    """What an engine's error is to DSPy and to retries, and whether nobody knows if the provider will charge for it."""
+    if isinstance(error, StreamAssemblyError | JSONDecodeError):
+        return TransportError(f"the answer broke off: {error}"), True
+    if isinstance(error, TransportError):
+        silent = caused_by(error, "ReadTimeout")
+        meant = TimeoutError("the connection was silent for longer than timeout_s") if silent else error
+        return meant, not caused_by(error, *NEVER_CONNECTED)
+    if isinstance(error, ProviderError) and type(error) is ProviderError and (error.status or 400) < 400:
+        return ServerError(error.message, status=error.status, provider=error.provider), True
+    return error, isinstance(error, TimeoutError)
 
 
 def refusal(error: LMError, stage: str, model: Model, tokens_in: int) -> KsflowError:

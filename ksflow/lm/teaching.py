@@ -21,7 +21,7 @@ from dspy import AdapterParseError
 
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
 from ksflow.lm.adapter import Malformed
-from ksflow.lm.call import MeteredLM
+from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.prompts import signature_hash

@@ -1,0 +1,104 @@
+"""A model as a `dspy.LM`: what DSPy's modules and optimisers ask. What happens to a question is in `call`."""
+
+import hashlib
+import os
+import threading
+from dataclasses import replace
+from typing import Any
+
+import dspy
+from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai_chat
+
+from ksflow import home
+from ksflow.errors import ConfigError
+from ksflow.lm.call import Messages, ModelCall, text_of
+from ksflow.lm.connection import connect
+from ksflow.lm.engines import Given
+from ksflow.lm.history import remember
+from ksflow.lm.model import Model
+from ksflow.lm.replay import Replay, replayed
+from ksflow.protocols import calling
+
+_IN_MEMORY = 64  # answers that DSPy keeps in memory; the disk has them all
+_configuring = threading.Lock()
+
+
+class MeteredLM(dspy.LM):  # type: ignore[misc]
+    """A `dspy.LM` whose every call is metered, kept to the model's deadline and rate limits, and recorded.
+
+    `label` is what its calls are recorded under: the stage and its variant. `copy(label=..., rollout_id=...)` makes
+    another one with the same connection. A call raises StageError, BudgetError or ConfigError, never LMError.
+    """
+
+    def __init__(self, owner: Model) -> None:
+        """`owner` is the configured model. Connects to nothing yet. ConfigError when it cannot be as configured."""
+        self.owner, self.label = owner, "dspy"
+        self.last: ModelCall | None = None
+        """The newest call; ask a copy of your own for it."""
+        if owner.cache and not isinstance(owner.engine, Replay):
+            path = os.environ.get("DSPY_CACHEDIR") or str(home.cache("dspy"))
+            with _configuring:
+                made = vars(dspy).get("cache")  # asking DSPy for one would first make its own in the home folder
+                if getattr(made, "disk_cache_dir", None) != path:
+                    dspy.configure_cache(disk_cache_dir=path, memory_max_entries=_IN_MEMORY, restrict_pickle=True)
+        settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
+        try:
+            self.provider_engine, self.config = connect(owner)
+            super().__init__(owner.model, num_retries=0, engine=_Refusing(), **settings)
+            if self.config.get("extensions"):  # DSPy looks at them when it is asked: so ask it for nothing
+                asked = self._request([{"role": "user", "content": "?"}], {})
+                dspy.LM(owner.model, engine=Given("-"), cache=False)(asked)
+        except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
+            said = " ".join(str(error).split())
+            raise ConfigError(owner.redact(f"{owner.model} cannot be used as configured: {said}")) from error
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
+        """One answer: a list with its text, or for a `dspy.lm15.Request` a Response, as `dspy.LM` gives it."""
+        if isinstance(prompt, Request):
+            system: Messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+            sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
+        else:
+            sent = list(messages) if messages else [{"role": "user", "content": str(prompt)}]
+        self.last = call = ModelCall(self.label, self.owner, sent, self.provider_engine)
+        with calling(stage=self.label):
+            if isinstance(self.owner.engine, Replay):
+                recorded = replayed(self.owner.engine, self.label, call.messages)
+                call.cut, text = recorded.cut, recorded.answer
+                response = Given(text).complete(Request(model=self.model, messages=(Message.user("-"),)))
+            else:
+                cached = settings.pop("cache", self.cache)
+                rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
+                request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
+                response = call.answered(request, rollout_id, cached)
+                text = text_of(response)
+        remember(self, call.messages, self.owner.redact(text))
+        return response if isinstance(prompt, Request) else [text]
+
+    def copy(self, **kwargs: Any) -> "MeteredLM":
+        """The same connection with other settings; a temperature only where the model takes one."""
+        if self.owner.temperature is None:
+            kwargs.pop("temperature", None)
+        made: MeteredLM = super().copy(**kwargs)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "MeteredLM":
+        """Itself: optimisers copy the programs that hold it, and a connection is shared."""
+        return self
+
+    def _request(self, sent: Messages, settings: dict[str, Any]) -> Request:
+        asked = {**self.kwargs, **settings, **({} if self.owner.temperature is not None else {"temperature": None})}
+        body = {name: value for name, value in asked.items() if name not in ("rollout_id", "n") and value is not None}
+        made = request_from_openai_chat({"model": self.model, "messages": sent, **body})
+        return replace(made, config=replace(made.config, **self.config)) if self.config else made
+
+    def _rollout(self, rollout_id: int | None) -> int:
+        """DSPy's cache key has neither the server nor the engine: this part of it stands for both."""
+        text = f"{self.owner.identity}\0{rollout_id or 0}"
+        return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")
+
+
+class _Refusing:
+    """The engine behind DSPy's other ways to a model (`forward`), where nobody meters and records."""
+
+    def complete(self, request: Request) -> Response:
+        raise ConfigError("this model is asked by calling it: other ways are neither metered nor recorded")

@@ -1,0 +1,21 @@
+"""What is used of DSPy beyond `dspy` and `dspy.lm15`, whose names are documented: all of it, each with its reason.
+
+A release that moves one of these breaks this file and no other; its test names every one that is gone.
+"""
+
+# `dspy.inspect_history` reads it, and there is no other way to forget the oldest.
+from dspy.clients.base_lm import GLOBAL_HISTORY as GLOBAL_HISTORY
+
+# `dspy.LM` counts tokens and prices answers of its own engines alone, and after the call: a budget asks before it.
+from dspy.clients.call_result import usage_dict as usage_dict
+from dspy.clients.costs import estimate_cost as estimate_cost
+
+# `dspy.LM(engine="litellm")` streams to asynchronous code alone.
+from dspy.clients.engines import LiteLLMEngine as LiteLLMEngine
+
+# The price list before a call, and its version for the record.
+from dspy.clients.model_metadata import model_info as model_info
+from dspy.clients.model_metadata import source_info as source_info
+
+# Documented with `dspy.GEPA`; it has no name at the top level.
+from dspy.teleprompt.gepa import InstructionProposer as InstructionProposer
