@@ -27,7 +27,7 @@ def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tupl
     with boundary("evaluator"):
         evaluation = evaluate(problem, kernel, against)
     judge = evaluation.judge or key(problem, evaluate).judge
-    wall_s = round(time.monotonic() - started, 3)
-    if getattr(evaluate, "recorded", False):
-        wall_s = evaluation.wall_s
+    wall_s = evaluation.wall_s
+    if not (wall_s or getattr(evaluate, "recorded", False)):
+        wall_s = round(time.monotonic() - started, 3)
     return replace(evaluation, judge=judge, problem=problem.digest, wall_s=wall_s)

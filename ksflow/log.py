@@ -42,7 +42,7 @@ def setup(folder: Path) -> None:
     handler.ksflow = True  # type: ignore[attr-defined]
     root.addHandler(handler)
     root.setLevel(logging.INFO)
-    for waiting in ("ksflow.inbox", "ksflow.spool", "ksflow.lineage"):
+    for waiting in ("ksflow.inbox", "ksflow.spool", "ksflow.ray", "ksflow.lineage"):
         _tell_on_stderr(waiting)
     logging.captureWarnings(True)
     structlog.contextvars.clear_contextvars()

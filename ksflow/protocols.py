@@ -80,6 +80,7 @@ class Evaluator(Protocol):
         """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence.
 
         `evidence.against` has a `Comparison` with each, `evidence.claim` the `Claim` about the first of them.
+        `wall_s`: what it took, where the time until the answer would count a queue; else 0, and that time counts.
         """
 
 

@@ -183,6 +183,9 @@ _LINES = {
     "python -m ksflow suite": Expected("all problems", more=f"{_ASKED} problem.id=19"),
     "python -m ksflow -m problem=kernelbench": Expected("all problems", more=f"{_ASKED} problem.id=19"),
     "python -m ksflow -m hydra/sweeper": Expected("is not installed: pip install -e", 2),
+    "python -m ksflow target=h200 evaluator=ray": Expected(
+        "ksflow: .*(needs the ray package|no Ray cluster to join)", 2
+    ),
     "python -m ksflow problem show": Expected("custom_kernel"),
     "LLM_URL=http://host:8000/v1": Expected("ksflow: nothing was tried: openai/name cannot be reached", 4),
     "cd ~/spool/worker": Expected(".", more="once=true"),

@@ -61,7 +61,7 @@ class JobClient:
         """What came back; None until it is there whole. What is damaged is removed, so that it is judged again."""
         try:
             found = self.store.result(name)
-            return _checked(found, problem, self.judge, self.target.fingerprint) if found else None
+            return checked(found, problem, self.judge, self.target.fingerprint) if found else None
         except InvalidFile as error:
             path = self.store.results / f"{name}.json"
             self._tell("a result is removed, its job is judged again", result=str(path), why=str(error))
@@ -123,7 +123,7 @@ class _WorkerWatch:
             return 0
 
 
-def _checked(found: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
+def checked(found: Evaluation, problem: Problem, judge: str, fingerprint: str) -> Evaluation:
     """A verdict on this problem, under the target's fingerprint. InvalidFile where it cannot be one."""
     cases = [case.name for case in problem.benchmarks]
     if found.judge != judge or (found.accepted and [timing.case for timing in found.timings] != cases):

@@ -40,17 +40,18 @@ def main(words: list[str]) -> int:
 
 def _serve(spool: JobStore, options: Options, device: str, parent: int = 0) -> int:
     """One worker in this process. Ctrl-C: after the job at hand; once more, or SIGTERM: at once (KeyboardInterrupt)."""
-    worker = Worker(spool, options, device)
-    worker.parent = parent
+    with tempfile.TemporaryDirectory(prefix="ksflow-worker-") as references:
+        worker = Worker(spool, options, Path(references), device)
+        worker.parent = parent
 
-    def asked(number: int, _: FrameType | None) -> None:
-        if number == signal.SIGTERM or worker.stop:
-            raise KeyboardInterrupt
-        worker.stop = True
-        say("ends after the job at hand; Ctrl-C again abandons it")
+        def asked(number: int, _: FrameType | None) -> None:
+            if number == signal.SIGTERM or worker.stop:
+                raise KeyboardInterrupt
+            worker.stop = True
+            say("ends after the job at hand; Ctrl-C again abandons it")
 
-    with _signals(asked), tempfile.TemporaryDirectory(prefix="ksflow-worker-") as references:
-        return worker.run(Path(references))
+        with _signals(asked):
+            return worker.run()
 
 
 def _fleet(spool: JobStore, options: Options) -> int:

@@ -1,7 +1,4 @@
-"""One worker: looks for jobs in the folder, claims one, judges it with `LocalJudge`, writes the result, goes on.
-
-It runs the references of the problems in the jobs, as `evaluator=local` does: work only for those you trust.
-"""
+"""One worker: looks for jobs in the folder, claims one, has `JobJudge` judge it, writes the result, goes on."""
 
 import contextlib
 import itertools
@@ -11,16 +8,14 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from ksflow.compilers import client, hip, nvcc
-from ksflow.errors import ConfigError, KsflowError, StageError, boundary
-from ksflow.hardware.target import default_target, detect, fits, single_gpu_environment, visible_gpus
-from ksflow.judge import VERSION
-from ksflow.judge.evaluator import LocalJudge
-from ksflow.records import Evaluation, Target, Verdict, digest
+from ksflow.errors import ConfigError, KsflowError
+from ksflow.hardware.target import fits, single_gpu_environment, visible_gpus
+from ksflow.records import Evaluation, Verdict
 from ksflow.remote import job_locks, worker_payload
+from ksflow.remote.job_judge import JobJudge, words
 from ksflow.remote.job_store import NAME, InvalidFile, Job, JobStore, read, write
 
 RESTART = 75
@@ -59,13 +54,15 @@ class _Refusal:
 class Worker:
     """What a process does that judges, on one device."""
 
-    def __init__(self, spool: JobStore, options: Options, device: str = "") -> None:
+    def __init__(self, spool: JobStore, options: Options, references: Path, device: str = "") -> None:
+        """`references`: a private folder for what problems bring."""
         if device:
             seen = len(visible_gpus())
             if 0 < seen <= int(device):
                 raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
             os.environ.update(single_gpu_environment(int(device)))
-        self.spool, self.options, self.here, self._device = spool, options, default_target(), device
+        self.spool, self.options, self._device = spool, options, device
+        self._judge = JobJudge(references)
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0
@@ -78,21 +75,20 @@ class Worker:
         self._said: set[str] = set()
         self._refused: dict[str, _Refusal] = {}
         self._answers: dict[str, int] = {}
-        self._judge: LocalJudge | None = None
 
-    def run(self, references: Path) -> int:
-        """Until told to stop; the exit code. `references`: a private folder for what problems bring."""
+    def run(self) -> int:
+        """Until told to stop; the exit code."""
         for path in self.spool.workers.glob("*.json"):  # of workers of this machine that died
             if job_locks.is_dead(read(path)):
                 path.unlink(missing_ok=True)
         self._publish_sign()
-        self._say(f"{self.here.kind} {self.here.chip} ({self.here.march}) waits for jobs in {self.spool.root}")
+        self._say(f"{words(self._judge.here)} waits for jobs in {self.spool.root}")
         pause, since = _SHORTEST_S, time.monotonic()
         try:
             while not self.stop and self.parent in (0, os.getppid()):
                 if self._stamp != worker_payload.stamp(self.spool.root):
                     return RESTART
-                if self._one(references):
+                if self._one():
                     pause, since = _SHORTEST_S, time.monotonic()
                 elif self.options.once or (self.options.idle_s or 1e99) < time.monotonic() - since:
                     break
@@ -101,11 +97,11 @@ class Worker:
                     pause = min(pause * 1.5, _LONGEST_S)
         finally:
             self._heartbeat.close()
-            self._end_judge()
+            self._judge.close()
             self._sign.unlink(missing_ok=True)
         return 0
 
-    def _one(self, references: Path) -> bool:
+    def _one(self) -> bool:
         """Judge the oldest job that is free; whether there was one."""
         for name in self._waiting():
             job = self._suitable(name)
@@ -115,7 +111,7 @@ class Worker:
             self._heartbeat.files = (self._sign, claim[-1])
             try:
                 if self._open(name):  # nobody answered it in between
-                    return self._answered(name, job, references)
+                    return self._answered(name, job)
             finally:
                 self._heartbeat.files = (self._sign,)
                 job_locks.release(claim)
@@ -152,64 +148,42 @@ class Worker:
             return None
         if job is None or self.options.target not in ("", job.target.name):
             return None
-        if job.judge != f"local-{VERSION}":
-            self._refuse(name, f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one")
-        elif not fits(job.target, self.here):
-            self._refuse(name, f"jobs want a {_words(job.target)}; this is a {_words(self.here)}")
+        if why := self._judge.refusal(job):
+            self._refuse(name, why)
         return None if self._refuses(name) else job
 
-    def _answered(self, name: str, job: Job, references: Path) -> bool:
-        started = time.monotonic()
-        folder = references / digest(job.problem.reference)
-        if not folder.is_dir():
-            folder.mkdir()
-            (folder / "reference.py").write_text(job.problem.reference)
-        problem = replace(job.problem, root=str(folder))
+    def _answered(self, name: str, job: Job) -> bool:
         try:
-            judge = self._judge_for(job.target)
-            threading.Thread(target=self._prepare, args=(judge, name), daemon=True).start()
-            with boundary("evaluator"):
-                evaluation = judge(problem, job.kernel, job.trials)
+            self._judge.judge_for(job.target)
+            threading.Thread(target=self._prepare, args=(name,), daemon=True).start()
+            evaluation = self._judge(job)
         except ConfigError as error:
             self._retry_later(name, f"job {name} cannot be judged here: {error}")
             return False
-        except StageError as error:
-            evaluation = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
-        took = round(time.monotonic() - started, 3)
+        took = evaluation.evidence.more["worker"]["judged_s"]
         if not self._open(name):  # taken over while this process was asleep
             return True
-        self._answer(name, evaluation, took)
+        self._answer(name, evaluation)
         if self._refused.pop(name, None):
             self._publish_sign()
         score = f"{evaluation.score_us:.4g} us" if evaluation.score_us else evaluation.reason
         self._say(f"{name} {job.problem.name} ({job.kernel.language}): {evaluation.verdict}, {score}, in {took:.1f} s")
         return True
 
-    def _prepare(self, judge: LocalJudge, name: str) -> None:
+    def _prepare(self, name: str) -> None:
         """Compile what waits next, while this one is timed. What is wrong with it shows when its turn comes."""
         with contextlib.suppress(KsflowError, InvalidFile, OSError):
             for other in itertools.islice((other for other in self._waiting() if other != name), _AHEAD):
                 job = self.spool.job(other)
-                if job is not None and fits(job.target, self.here):
-                    judge.prepare(job.problem, job.kernel)
+                if job is not None and fits(job.target, self._judge.here):
+                    self._judge.prepare(job)
 
-    def _answer(self, name: str, evaluation: Evaluation, took: float) -> None:
-        worker = {"host": self._me["host"], "machine": evaluation.target, "chip": self.here.chip, "judged_s": took}
+    def _answer(self, name: str, evaluation: Evaluation) -> None:
         try:
-            self.spool.answer(name, evaluation.with_evidence(more={**evaluation.evidence.more, "worker": worker}))
+            self.spool.answer(name, evaluation)
         except ValueError as error:
             harness = Evaluation(Verdict.HARNESS, f"the verdict cannot be written: {error}", judge=evaluation.judge)
-            self.spool.answer(name, harness.with_evidence(more={"worker": worker}))
-
-    def _judge_for(self, wanted: Target) -> LocalJudge:
-        """A judge of that target, kept while jobs want the same. ConfigError."""
-        target = wanted
-        if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
-            target = detect(wanted.name, None if wanted.march == "native" else wanted.march, wanted.environment)
-        if self._judge is None or self._judge.target != target:
-            self._end_judge()
-            self._judge = LocalJudge(target)
-        return self._judge
+            self.spool.answer(name, harness.with_evidence(more={"worker": evaluation.evidence.more["worker"]}))
 
     def _refuses(self, name: str) -> bool:
         """Whether a job is left alone, for ever or for now."""
@@ -220,9 +194,7 @@ class Worker:
         """Leave a job alone for a while: what this machine lacks may be there later. Then all is looked for anew."""
         tries = before.tries + 1 if (before := self._refused.get(name)) else 0
         pause = min(_AGAIN_S * 2**tries, _MOST_S)
-        self._end_judge()
-        for find in (client.find, nvcc.find, hip.find):
-            find.cache_clear()
+        self._judge.look_again()
         self._refuse(name, why, _Refusal(f"{why} (tried again every {pause:g} s)", time.monotonic() + pause, tries))
 
     def _refuse(self, name: str, why: str, refusal: _Refusal | None = None) -> None:
@@ -237,20 +209,11 @@ class Worker:
         """Tell who is here."""
         asked = [name for name in self._refused if (self.spool.jobs / f"{name}.json").exists()]
         refuses = {name: self._refused[name].why for name in asked[-_SHOWN:]}
-        write(self._sign, {**self._me, "is": _words(self.here), "refuses": refuses})
+        write(self._sign, {**self._me, "is": words(self._judge.here), "refuses": refuses})
         self._heartbeat.files = (self._sign,)
 
     def _say(self, text: str) -> None:
         say(f"on device {self._device}: {text}" if self._device else text)
-
-    def _end_judge(self) -> None:
-        if self._judge:
-            self._judge.close()
-        self._judge = None
-
-
-def _words(target: Target) -> str:
-    return f"{target.kind} {target.chip} ({target.march})"
 
 
 def say(text: str) -> None:

@@ -1,0 +1,100 @@
+"""The answering side of a job, however it came: its reference on disk, a judge of its target, the verdict.
+
+It runs the references of the problems in the jobs, as `evaluator=local` does: work only for those you trust.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from ksflow.compilers import client, hip, nvcc
+from ksflow.errors import StageError, boundary
+from ksflow.hardware.target import default_target, detect, fits
+from ksflow.judge import VERSION
+from ksflow.judge.evaluator import LocalJudge
+from ksflow.records import Evaluation, Kernel, Problem, Target, Trial, Verdict, digest
+from ksflow.remote import job_locks
+from ksflow.remote.job_store import Job
+
+
+class Judge(Protocol):
+    """What gives the verdicts: `LocalJudge`, or a stand-in of a test's."""
+
+    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        """As an evaluator's. ConfigError where this machine lacks what the kernel needs."""
+
+    def prepare(self, problem: Problem, kernel: Kernel) -> None:
+        """Compile ahead."""
+
+    def close(self) -> None:
+        """End its processes."""
+
+
+class JobJudge:
+    """Judges jobs on this machine. references: a private folder for what problems bring. make: a target's judge."""
+
+    def __init__(self, references: Path, make: Callable[[Target], Judge] = LocalJudge) -> None:
+        self.here = default_target()
+        self._references, self._make = references, make
+        self._judge: Judge | None = None
+        self._wanted: Target | None = None
+        self._host = job_locks.identity()["host"]
+
+    def refusal(self, job: Job) -> str:
+        """Why this machine can give no verdict on a job; empty where nothing speaks against it."""
+        if job.judge != f"local-{VERSION}":
+            return f"jobs want the judge {job.judge}, this is local-{VERSION}: start the newer one"
+        if not fits(job.target, self.here):
+            return f"jobs want a {words(job.target)}; this is a {words(self.here)}"
+        return ""
+
+    def judge_for(self, wanted: Target) -> Judge:
+        """A judge of that target, kept while jobs want the same. ConfigError."""
+        if self._judge is None or self._wanted != wanted:
+            self.close()
+            target = wanted
+            if wanted.kind == "cpu":  # what this CPU is capable of, held to what the target allows
+                target = detect(wanted.name, None if wanted.march == "native" else wanted.march, wanted.environment)
+            self._judge, self._wanted = self._make(target), wanted
+        return self._judge
+
+    def __call__(self, job: Job) -> Evaluation:
+        """The verdict, with who gave it and how long it took. ConfigError where this machine lacks what it needs."""
+        started = time.monotonic()
+        folder = self._references / digest(job.problem.reference)
+        if not folder.is_dir():
+            folder.mkdir()
+            (folder / "reference.py").write_text(job.problem.reference)
+        try:
+            judge = self.judge_for(job.target)
+            with boundary("evaluator"):
+                found = judge(replace(job.problem, root=str(folder)), job.kernel, job.trials)
+        except StageError as error:
+            found = Evaluation(Verdict.HARNESS, error.reason.splitlines()[0][:500], judge=job.judge)
+        took = round(time.monotonic() - started, 3)
+        worker = {"host": self._host, "machine": found.target, "chip": self.here.chip, "judged_s": took}
+        return found.with_evidence(more={**found.evidence.more, "worker": worker})
+
+    def prepare(self, job: Job) -> None:
+        """Compile ahead, with the judge that there is. KsflowError: what is wrong shows when the job's turn comes."""
+        if judge := self._judge:
+            judge.prepare(job.problem, job.kernel)
+
+    def look_again(self) -> None:
+        """What this machine lacked may be there now: end the judge, and forget which compilers there are."""
+        self.close()
+        for find in (client.find, nvcc.find, hip.find):
+            find.cache_clear()
+
+    def close(self) -> None:
+        """End the judge."""
+        if self._judge:
+            self._judge.close()
+        self._judge = None
+
+
+def words(target: Target) -> str:
+    """A machine, for people."""
+    return f"{target.kind} {target.chip} ({target.march})"
