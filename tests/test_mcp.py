@@ -147,9 +147,14 @@ def test_what_a_client_must_not_do_is_refused_in_one_line(tmp_path: Path) -> Non
         assert "language 'cobol'" in await refusal(ask, "evaluate", language="cobol", files={"a.cpp": "x"})
         assert "at most" in await refusal(ask, "evaluate", language="cpp", files={"a.cpp": "x" * 500_000})
         assert "no note has the title" in await refusal(ask, "knowledge_read", title="x" * 20)
+        assert "kernl" in await refusal(ask, "evaluate", language="cpp", files=tiles(4), kernl="x")
         wrong = [{**experiments(1)[0], "lowest_gain_percent": 9, "highest_gain_percent": 1}]
         assert "gain range" in await refusal(
             ask, "plan", base=base, reference=base, rationale="", avenues=[], experiments=wrong
+        )
+        other = [{**experiments(1)[0], "novelty": 3}]
+        assert "novelty" in await refusal(
+            ask, "plan", base=base, reference=base, rationale="", avenues=[], experiments=other
         )
         nan = [{**experiments(1)[0], "innovation": 101}]
         assert "innovation" in await refusal(

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ksflow import home
 from ksflow.cli.inbox import Inbox
@@ -57,6 +57,8 @@ Seconds = Annotated[float, Field(ge=0, le=_MOST_WAIT_S, description="how long to
 
 class PlannedExperiment(BaseModel):
     """One thing to try on the base kernel."""
+
+    model_config = ConfigDict(extra="forbid")
 
     description: Annotated[str, Field(min_length=1, max_length=4_000, description="what to change, why it should help")]
     rubric: Annotated[str, Field(max_length=4_000, description="how to tell that it was done as meant")]
@@ -129,10 +131,11 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
         no_other(problem, lineage.run, lineage.settings)
         workbench.open(workbench.lab.transcript.redact(compose.settings(cfg, place(problem))))
         skill = _SKILL.read_text().partition("---\n\n")[2]
-        server = MCPServer("ksflow", instructions=skill, lifespan=begun, log_level="WARNING")
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
-        for tool in _Tools(workbench, inbox, partial(opened, create=False), folder, target).all():
-            server.tool(structured_output=False)(tool)
+        tools = _Tools(workbench, inbox, partial(opened, create=False), folder, target).all()
+        server = MCPServer(
+            "ksflow", instructions=skill, lifespan=begun, log_level="WARNING", tools=[_strict(tool) for tool in tools]
+        )
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once, as SIGTERM does: everything is on record
         give_back()
         server.run("stdio")
@@ -140,6 +143,18 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
         workbench.close()
         lineage.close()
     return 0
+
+
+def _strict(function: Callable[..., str]) -> Any:
+    """A tool of the protocol that refuses arguments which the function does not name."""
+    from mcp.server.mcpserver.tools import Tool
+
+    tool = Tool.from_function(function, structured_output=False)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
 
 
 def _nobody(*_: object, **__: object) -> Any:
