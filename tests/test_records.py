@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -242,6 +243,8 @@ def test_files_are_checked_when_read() -> None:
         assert bad != good
         with pytest.raises(LineageError, match="is not valid"):
             schema.load("evaluation", bad, Evaluation)
+    with pytest.raises(LineageError, match=r"\$\.evaluation\.wall_s: 'x' is not of type 'number'"):
+        schema.load("evaluation", re.sub(rb'"wall_s": [0-9.]+', b'"wall_s": "x"', good), Evaluation)
 
 
 @pytest.mark.parametrize(
