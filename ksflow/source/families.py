@@ -18,7 +18,8 @@ from ksflow.records import Population, Trial, Verdict, base_of, plain
 from ksflow.source.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
-_STRUCTURE = {"form", "pack", "decode", "precision", "fuse"}
+STRUCTURE = frozenset({"form", "pack", "decode", "precision", "fuse"})
+"""Kinds of tunables that choose between forms of the code."""
 _WORDS = 4000  # characters of a failure's evidence that are read
 _ENUMERATED = 4096  # configurations that are looked at one by one; of more, some are drawn
 
@@ -147,7 +148,7 @@ class Space:
 
     def _structure(self, config: Config) -> tuple[str, ...]:
         """The values that decide which other tunables have an effect."""
-        return tuple(config[t.name] for t in self.tunables if t.kind in _STRUCTURE)
+        return tuple(config[t.name] for t in self.tunables if t.kind in STRUCTURE)
 
     def changes(self, config: Mapping[str, str]) -> Config:
         """What `config` assigns that the base does not."""

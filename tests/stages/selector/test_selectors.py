@@ -1,19 +1,23 @@
 """The selectors that need no model."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from ksflow.errors import StageError
 from ksflow.protocols import Selector
-from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
+from ksflow.records import Choice, Evaluation, Evidence, Kernel, Origin, Population, Problem, Timing, Trial, Verdict
 from ksflow.stages.designer.random import RandomDesigner
 from ksflow.stages.selector.fastest import Fastest
+from ksflow.stages.selector.islands import Islands
+from ksflow.stages.selector.map_elites import MapElites
 from ksflow.stages.selector.random import RandomSelector
 from ksflow.stages.selector.tournament import Tournament
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
+SELECTORS = [Fastest(), Tournament(seed=1), RandomSelector(seed=1), Islands(seed=1), MapElites(seed=1)]
 WIDE = "int {} = {};  // tune: " + " ".join(str(n) for n in range(20)) + "\n"
 
 
@@ -94,13 +98,13 @@ def test_the_reference_differs_in_more_than_one_value() -> None:
     assert (choice.base.id, choice.reference.id) == ("00000", "00002")
 
 
-@pytest.mark.parametrize("selector", [Fastest(), Tournament(seed=1), RandomSelector(seed=1)])
+@pytest.mark.parametrize("selector", SELECTORS)
 def test_one_kernel_is_its_own_reference(selector: Selector) -> None:
     choice = selector(PROBLEM, population((small(1), 5)))
     assert choice.base is choice.reference
 
 
-@pytest.mark.parametrize("selector", [Fastest(), Tournament(seed=1), RandomSelector(seed=1)])
+@pytest.mark.parametrize("selector", SELECTORS)
 def test_only_accepted_kernels_are_chosen_and_always_the_same(selector: Selector) -> None:
     trials = population(*((wide(value), None if value % 2 else 5.0 + value) for value in range(12)), ("int x;", 1))
     choice = selector(PROBLEM, trials)
@@ -121,3 +125,74 @@ def test_a_larger_tournament_presses_harder() -> None:
 def test_a_tournament_needs_an_entrant() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Tournament(0)
+
+
+def grow(selector: Islands, rounds: int) -> tuple[Population, list[Choice]]:
+    """A search in which each child is a little faster or slower than its base, as its number has it."""
+    trials = list(population((wide(0), 50.0), (wide(1), 50.0)).trials)
+    choices = []
+    for number in range(2, rounds + 2):
+        choice = selector(PROBLEM, Population(tuple(trials)))
+        choices.append(choice)
+        us = (choice.base.score_us or 0.0) * (0.99 if number % 3 else 1.02)
+        parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
+        trials.append(replace(trial(number, wide(number), us), origin=Origin.EXPERIMENT, parents=parents))
+    return Population(tuple(trials)), choices
+
+
+def test_islands_search_apart_and_a_migrant_is_the_only_base_from_elsewhere() -> None:
+    _, choices = grow(Islands(3, every=10, seed=4), 80)
+    told = [choice.rationale for choice in choices]
+    assert {rationale.split(" of ")[0] for rationale in told} == {"island 0", "island 1", "island 2"}
+    known, alone = grow(Islands(3, every=1000, seed=4), 80)
+    assert not any("migrant" in choice.rationale for choice in alone)
+    homes = Islands(3)._homes(list(known.trials), known)
+    bred = [choice for choice in alone if homes[choice.base.id] is not None]
+    assert len(bred) > 40
+    assert all(homes[choice.base.id] == homes[choice.reference.id] for choice in bred)
+    moved = [choice for choice in choices if "migrant" in choice.rationale]
+    assert 0 < len(moved) < len(choices) / 2
+
+
+def test_a_migrant_is_the_best_of_the_neighbour_when_migration_was_due() -> None:
+    known, choices = grow(Islands(2, every=20, size=50, seed=2), 60)
+    homes = Islands(2)._homes(list(known.trials), known)
+    seen = 0
+    for number, choice in enumerate(choices, 2):
+        if "migrant" in choice.rationale:
+            there = [t for t in known.trials[: number // 20 * 20] if homes[t.id] == homes[choice.base.id]]
+            assert choice.base.id == min(there, key=lambda t: (t.score_us, t.id)).id
+            seen += 1
+    assert seen
+
+
+def test_one_island_has_no_neighbour() -> None:
+    assert not any("migrant" in choice.rationale for choice in grow(Islands(1, every=1), 20)[1])
+
+
+def form(kind: str, value: int) -> str:
+    return f"int F = {kind};  // tune: a b c | form: which loop is outside\nint S = {value};  // tune: 1 2 3 4 5\n"
+
+
+def test_every_kind_of_kernel_keeps_its_best_and_gets_its_turn() -> None:
+    trials = population(
+        (form("a", 1), 5), (form("a", 2), 4), (form("b", 1), 90), (form("b", 2), 80), (form("c", 1), None)
+    )
+    chosen = [MapElites(seed=seed)(PROBLEM, trials) for seed in range(30)]
+    assert {(choice.base.id, choice.reference.id) for choice in chosen} == {("00001", "00003"), ("00003", "00001")}
+    assert "F=a S" in next(choice.rationale for choice in chosen if choice.base.id == "00001")
+    coarse = MapElites(["language"])(PROBLEM, trials)
+    assert (coarse.base.id, coarse.reference.id) == ("00001", "00001")
+
+
+def test_what_the_source_shows_tells_kinds_apart() -> None:
+    packed = "#include <immintrin.h>\nvoid f() { __m512 x = _mm512_setzero_ps(); }\n"
+    trials = population(("int x;", 5), ("int y;", 4), (packed, 9))
+    chosen = {MapElites(["features"], seed)(PROBLEM, trials).base.id for seed in range(20)}
+    assert chosen == {"00001", "00002"}
+
+
+@pytest.mark.parametrize("make", [lambda: Islands(0), lambda: MapElites([]), lambda: MapElites(["speed"])])
+def test_what_makes_no_sense_is_refused(make: Callable[[], Selector]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        make()

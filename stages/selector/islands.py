@@ -1,0 +1,69 @@
+"""Islands with migration: populations that search apart, and once in a while learn of a neighbour's best.
+
+A trial lives where its reference lives. One whose reference has no parents (a seed, a pushed kernel) founds a line, on
+the island that a hash of its id names. Seeds live on every island. After every `every` trials the best of each island
+visits the next one until the next migration: there it can be the base, never the reference, so its children stay.
+"""
+
+from hashlib import sha256
+from random import Random
+
+from ksflow.protocols import rng_seed
+from ksflow.records import Choice, Population, Problem, Trial, first_attempt
+from ksflow.source.tunables import values
+
+
+class Islands:
+    """Base: the best of `size` random entrants of an island, or a migrant. Reference: the same among its own."""
+
+    def __init__(self, islands: int = 4, every: int = 24, size: int = 3, seed: int = 0) -> None:
+        """`every`: trials between two migrations. `size`: the larger, the harder an island presses to its fastest."""
+        if islands < 1 or every < 1 or size < 1:
+            raise ValueError(f"islands={islands}, every={every} and size={size} must each be at least 1")
+        self.islands, self.every, self.size, self.seed = islands, every, size, seed
+
+    def __call__(self, problem: Problem, population: Population) -> Choice:
+        rng = Random(rng_seed(self.seed, population))
+        tunable = [trial for trial in population.ranked if trial.kernel and values(trial.kernel.main)]
+        entrants = tunable or list(population.ranked)
+        homes = self._homes(entrants, population)
+        island = rng.randrange(self.islands)
+        own = [trial for trial in entrants if homes[trial.id] == island]
+        own = own or [trial for trial in entrants if homes[trial.id] is None] or entrants
+        migrant = self._migrant(entrants, homes, (island - 1) % self.islands, population)
+        guest = migrant if migrant and homes[migrant.id] != island else None
+        mine = {trial.id for trial in (*own, *filter(None, [guest]))}
+        base = self._winner(rng, [trial for trial in entrants if trial.id in mine])
+        reference = self._winner(rng, [trial for trial in own if trial is not base] or own)
+        moved = f", a migrant from island {homes[base.id]}," if base is guest else ""
+        rationale = f"island {island} of {self.islands}, {len(own)} kernels: {base.id}{moved} with {reference.id}"
+        return population.choose(base.id, reference.id, rationale)
+
+    def _winner(self, rng: Random, entrants: list[Trial]) -> Trial:
+        """`entrants` are in order of rank, so the lowest index drawn wins."""
+        return entrants[min(rng.randrange(len(entrants)) for _ in range(self.size))]
+
+    def _homes(self, trials: list[Trial], population: Population) -> dict[str, int | None]:
+        """Trial -> the island that it lives on; None for one that lives on all of them."""
+        homes: dict[str, int | None] = {}
+        for trial in trials:
+            line, found = [trial.id], trial
+            while found.parents and found.id not in homes:
+                founder = first_attempt(found, population.by_id) or found
+                reference = population.by_id.get(founder.parents[-1]) if founder.parents else None
+                if reference is None or not reference.parents or reference.id in line:
+                    digest = sha256(founder.id.encode()).digest()
+                    homes[found.id] = int.from_bytes(digest[:8], "big") % self.islands
+                else:
+                    found = reference
+                    line.append(found.id)
+            homes |= dict.fromkeys(line, homes.get(found.id))
+        return homes
+
+    def _migrant(
+        self, entrants: list[Trial], homes: dict[str, int | None], neighbour: int, population: Population
+    ) -> Trial | None:
+        """The best of a neighbour as it was when the last migration was due; None where it had none of its own."""
+        due = len(population.trials) // self.every * self.every
+        there = {trial.id for trial in population.trials[:due]}
+        return next((trial for trial in entrants if trial.id in there and homes[trial.id] == neighbour), None)

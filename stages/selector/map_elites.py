@@ -1,0 +1,69 @@
+"""MAP-Elites: the best kernel of every kind is kept, and any of them may be the next base.
+
+Kernels are told apart by what they are, not by how fast they are. A cell is the kernels alike on every axis:
+
+    language    cpp, triton, cuda, ...
+    features    what the source shows: matrix cores, shared memory, vectors, ... (`ksflow/source/features.yaml`)
+    structure   the names of the tunables, and the values of those that choose between forms of the code
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from ksflow.protocols import rng_seed
+from ksflow.records import Choice, Kernel, Population, Presence, Problem, Trial
+from ksflow.source.families import STRUCTURE, declared
+from ksflow.source.features import features
+
+_AXES = ("language", "features", "structure")
+
+
+class MapElites:
+    """Base: a cell drawn by chance, its best kernel. Reference: the best of another cell."""
+
+    def __init__(self, axes: Sequence[str] = _AXES, seed: int = 0) -> None:
+        """`axes`: which of them tell cells apart; fewer make fewer, larger cells."""
+        if not axes or not set(axes) <= set(_AXES):
+            raise ValueError(f"axes={list(axes)} must be some of {', '.join(_AXES)}")
+        self.axes, self.seed = tuple(axes), seed
+        self._cells: dict[str, tuple[str, ...]] = {}
+        """Kernel's digest -> its cell."""
+
+    def __call__(self, problem: Problem, population: Population) -> Choice:
+        rng = Random(rng_seed(self.seed, population))
+        cells: dict[tuple[str, ...], Trial] = {}
+        for trial in population.ranked:
+            if trial.kernel:
+                cells.setdefault(self._cell(trial), trial)
+        elites = list(cells.values())
+        tunable = [trial for trial in elites if trial.kernel and declared(trial.kernel.main)]
+        base = rng.choice(tunable or elites)
+        reference = rng.choice([trial for trial in elites if trial is not base] or [base])
+        told = "; ".join(f"{axis}: {value}" for axis, value in zip(self.axes, self._cell(base), strict=True))
+        rationale = f"{base.id} is the best of its cell ({told}), one of {len(elites)} cells with a kernel"
+        return population.choose(base.id, reference.id, rationale)
+
+    def _cell(self, trial: Trial) -> tuple[str, ...]:
+        """What a kernel is, an entry for each axis."""
+        assert trial.kernel is not None
+        digest = trial.kernel.digest
+        if digest not in self._cells:
+            self._cells[digest] = tuple(_ON[axis](trial.kernel) for axis in self.axes)
+        return self._cells[digest]
+
+
+def _features(kernel: Kernel) -> str:
+    present = (feature.name for feature in features(kernel) if feature.state is Presence.PRESENT)
+    return ", ".join(present) or "none"
+
+
+def _structure(kernel: Kernel) -> str:
+    found = (f"{t.name}={t.value}" if t.kind in STRUCTURE else t.name for t in declared(kernel.main))
+    return " ".join(sorted(found)) or "no tunables"
+
+
+_ON: dict[str, Callable[[Kernel], str]] = {
+    "language": lambda kernel: kernel.language,
+    "features": _features,
+    "structure": _structure,
+}
