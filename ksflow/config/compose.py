@@ -30,6 +30,7 @@ from ksflow import __version__, report
 from ksflow.config import keys
 from ksflow.errors import ConfigError, KsflowError, keep_traceback, place, suggest
 from ksflow.home import plain_or_quoted, shipped
+from ksflow.lineage.shared.remote import check_url
 from ksflow.records import Problem
 
 logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
@@ -51,6 +52,9 @@ _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
     _check_flags(arguments)
+    for word in arguments:  # before Hydra keeps them in a file
+        if word.lstrip("+").startswith("lineage.remote="):
+            check_url(word.partition("=")[2].strip("'\""))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes

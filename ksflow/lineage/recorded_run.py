@@ -11,6 +11,7 @@ from ksflow.lineage import Lineage, Recorded
 from ksflow.lineage.branches import EXPLANATION
 from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
 from ksflow.lineage.history import Commit, read_commit
+from ksflow.lineage.shared.join import JOINED
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Problem, schema
 
@@ -29,7 +30,8 @@ class RecordedRun:
         """Whether the session's kernels are judged anew."""
         with self._lineage() as lineage:
             found = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
-            self.commits = sorted((commit for commit in found if commit.order > (0, 0)), key=lambda c: c.order)
+            first = [commit for commit in found if commit.order > (0, 0) and not commit.trailer(JOINED)]
+            self.commits = sorted(first, key=lambda commit: commit.order)
             self._outside = [commit for commit in reversed(found) if commit.order == (0, 0)]
             """Of commands that were no session: what they asked models is on record, too."""
         if not self.commits:
