@@ -54,8 +54,11 @@ def _command(arguments: list[str]) -> int:
     try:
         if name == "worker":
             return _work(arguments[1:])
+        gc.disable()  # what is imported stays: a search for cycles among it finds none
         from ksflow.cli import verbs
 
+        if name != "run":  # which goes on importing until it is built
+            gc.enable()
         commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
         return commands[name](verb[1:], arguments[len(verb) :])
     except KsflowError as error:

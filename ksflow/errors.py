@@ -64,6 +64,8 @@ def printable(text: str) -> str:
     """Words of a model, a document or a file's name, without what steers a terminal."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
 
 

@@ -1,5 +1,6 @@
 """What each command does: compose, build, hand over, show."""
 
+import gc
 import importlib
 import json
 from collections.abc import Callable
@@ -36,6 +37,7 @@ def run(words: list[str], overrides: list[str]) -> int:
     if words:
         raise ConfigError(f"run takes key=value arguments, not {words[0]!r}")
     if several := of_multirun(overrides):
+        gc.enable()
         return COMMANDS["suite"]([], several)
     idle: list[str] = []
     compose.launch(partial(_job, idle), overrides)
@@ -54,6 +56,9 @@ def _job(idle: list[str], cfg: DictConfig) -> float:
 
 def search(cfg: DictConfig) -> Outcome:
     """One run of the loop as it is configured, with its table and its winner's files."""
+    if not gc.isenabled():  # all is imported
+        gc.freeze()
+        gc.enable()
     folder = compose.job_folder()
     log.setup(folder)
     console = report.console(stderr=True)

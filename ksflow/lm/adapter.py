@@ -102,19 +102,14 @@ def _value(name: str, text: str, annotation: Any) -> Any:
     if annotation is str:
         return text
     text = unfence(text.strip()).strip()
-    value = _validated(name, text, annotation)
     try:
+        value = _parser(annotation).validate_json(text)
         load_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{name}: {explain(error)}") from error
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return value
-
-
-def _validated(name: str, text: str, annotation: Any) -> Any:
-    try:
-        return _parser(annotation).validate_json(text)
-    except ValidationError as error:
-        raise ValueError(f"{name}: {explain(error)}") from error
 
 
 @cache

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dspy
@@ -11,6 +11,7 @@ from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import connect
 from ksflow.lm.engines import Given
@@ -18,9 +19,6 @@ from ksflow.lm.history import remember
 from ksflow.lm.model import Model
 from ksflow.lm.replay import Replay, replayed
 from ksflow.protocols import calling
-
-_IN_MEMORY = 64  # answers that DSPy keeps in memory; the disk has them all
-_configuring = threading.Lock()
 
 
 class MeteredLM(dspy.LM):  # type: ignore[misc]
@@ -36,11 +34,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         self.last: ModelCall | None = None
         """The newest call; ask a copy of your own for it."""
         if owner.cache and not isinstance(owner.engine, Replay):
-            path = os.environ.get("DSPY_CACHEDIR") or str(home.cache("dspy"))
-            with _configuring:
-                made = vars(dspy).get("cache")  # asking DSPy for one would first make its own in the home folder
-                if getattr(made, "disk_cache_dir", None) != path:
-                    dspy.configure_cache(disk_cache_dir=path, memory_max_entries=_IN_MEMORY, restrict_pickle=True)
+            dspy.cache = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
         settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
         try:
             self.provider_engine, self.config = connect(owner)

@@ -6,6 +6,9 @@ A release that moves one of these breaks this file and no other; its test names 
 # `dspy.inspect_history` reads it, and there is no other way to forget the oldest.
 from dspy.clients.base_lm import GLOBAL_HISTORY as GLOBAL_HISTORY
 
+# What `dspy.cache` has to be; the documentation has caches of one's own derive from it.
+from dspy.clients.cache import Cache as Cache
+
 # `dspy.LM` counts tokens and prices answers of its own engines alone, and after the call: a budget asks before it.
 from dspy.clients.call_result import usage_dict as usage_dict
 from dspy.clients.costs import estimate_cost as estimate_cost

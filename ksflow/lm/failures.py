@@ -11,7 +11,7 @@ from pathlib import Path
 from ksflow.home import PACKAGE
 from ksflow.lm.hardware import hardware
 from ksflow.lm.render import short, us
-from ksflow.records import Evaluation, Evidence, Json, Trial, Verdict
+from ksflow.records import Evaluation, Trial, Verdict
 
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
@@ -32,7 +32,9 @@ def failure(failed: Trial | None) -> str:
         lines.append(again)
     else:
         lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found)]
-    if rest := _rest(found.evidence):
+    evidence = found.evidence
+    placeless = {"upstream": evidence.upstream, "made": evidence.made, "unranked": evidence.unranked}
+    if rest := {**{key: value for key, value in placeless.items() if value}, **evidence.more}:
         lines.append(f"Besides: {_cut(json.dumps(rest, default=str, ensure_ascii=False), _REST)}")
     return "\n".join(lines)
 
@@ -65,12 +67,6 @@ def _folders() -> list[tuple[str, str]]:
     return sorted(((path, name) for path, name in named.items() if len(path) > 1), key=lambda row: -len(row[0]))
 
 
-def _rest(evidence: Evidence) -> Json:
-    """What bears on the kernel and has no place of its own."""
-    found = {"upstream": evidence.upstream, "made": evidence.made, "unranked": evidence.unranked}
-    return {**{key: value for key, value in found.items() if value}, **evidence.more}
-
-
 def _repeat(failed: Trial, found: Evaluation) -> str:
     if not failed.repeats:
         return ""
@@ -83,13 +79,12 @@ def _repeat(failed: Trial, found: Evaluation) -> str:
 
 def _wrong(found: Evaluation) -> list[str]:
     evidence = found.evidence
-    lines = [f"The first wrong element: {_pairs(evidence.failed)}"] if evidence.failed else []
-    lines += [f"Right on {row.case}: error {_share(row.worst)} of the bound." for row in evidence.checked[:_ROWS]]
+    pairs = ", ".join(f"{key} {short(str(value), 120)}" for key, value in list(evidence.failed.items())[:_ROWS])
+    lines = [f"The first wrong element: {pairs}"] if pairs else []
+    for row in evidence.checked[:_ROWS]:
+        worst = f"{row.worst:.1%}" if isinstance(row.worst, float) else str(row.worst)
+        lines.append(f"Right on {row.case}: error {worst} of the bound.")
     return [*lines, *_ran(found)]
-
-
-def _impossible(found: Evaluation) -> list[str]:
-    return [f"{row.case}: {row.us} us, floor {row.floor_us} us ({row.floor})" for row in found.evidence.timed[:_ROWS]]
 
 
 def _ran(found: Evaluation) -> list[str]:
@@ -110,16 +105,10 @@ def _output(found: Evaluation, what: str, tail: bool) -> list[str]:
 _SHOWN: dict[Verdict, Callable[[Evaluation], list[str]]] = {
     Verdict.COMPILE: lambda found: _output(found, "The compiler's output", tail=False),
     Verdict.INCORRECT: _wrong,
-    Verdict.IMPOSSIBLE: _impossible,
+    Verdict.IMPOSSIBLE: lambda found: [
+        f"{row.case}: {row.us} us, floor {row.floor_us} us ({row.floor})" for row in found.evidence.timed[:_ROWS]
+    ],
 }
-
-
-def _pairs(values: Json) -> str:
-    return ", ".join(f"{key} {short(str(value), 120)}" for key, value in list(values.items())[:_ROWS])
-
-
-def _share(worst: float | str | None) -> str:
-    return f"{worst:.1%}" if isinstance(worst, float) else str(worst)
 
 
 def _cut(text: str, room: int, tail: bool = False) -> str:

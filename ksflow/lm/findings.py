@@ -95,14 +95,18 @@ def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
     if not about:
         return [0.0] * len(own)
     sought = Counter(_words(about))
+    weight, lengths = _weights(tuple(own))
+    shared = (sorted(words & sought.keys()) for words in own)
+    sums = (math.fsum(weight[word] * (1 + math.log(sought[word])) for word in words) for words in shared)
+    return [total / length for total, length in zip(sums, lengths, strict=True)]
+
+
+@lru_cache(4)
+def _weights(own: tuple[frozenset[str], ...]) -> tuple[dict[str, float], list[float]]:
+    """What each word weighs, and what each text is divided by. Many questions are asked of the same notes."""
     count = Counter(word for words in own for word in words)
     weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
-    found = []
-    for words in own:
-        shared = sorted(words & sought.keys())
-        total = math.fsum(weight[word] for word in words)
-        found.append(math.fsum(weight[w] * (1 + math.log(sought[w])) for w in shared) / math.sqrt(total or 1.0))
-    return found
+    return weight, [math.sqrt(math.fsum(weight[word] for word in words) or 1.0) for words in own]
 
 
 def word_set(text: str) -> frozenset[str]:

@@ -101,7 +101,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         refused = ""
         for attempt in range(self.attempts):
             before(refused)
-            lm = self.lm.copy(rollout_id=self._rollout(key, attempt))
+            lm = self.model.client.copy(label=self.label, rollout_id=self._rollout(key, attempt))
             try:
                 with dspy.context(lm=lm, adapter=KernelAdapter(refused), trace=None):
                     answer = self.predict(**inquiry.inputs, lm=lm)

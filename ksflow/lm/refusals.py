@@ -87,7 +87,8 @@ def refusal(error: LMError, stage: str, model: Model, tokens_in: int) -> KsflowE
         return ConfigError(f"{model.model} {sentence}: {said}")
     if isinstance(error, ContextWindowExceededError):
         return StageError(stage, f"{model.model} cannot take a prompt this long, about {tokens_in} tokens: {said}")
-    if _by_a_filter(error):
+    coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
+    if coded or caused_by(error, "ContentPolicyViolationError"):
         return Filtered(stage, f"{FILTERED} the question: {said}")
     if caused_by(error, *NEVER_CONNECTED):
         return StageError(stage, f"{model.model} cannot be reached: {said}")
@@ -123,8 +124,3 @@ def _user_mends(error: LMError, where: str) -> str:
     if unusable or error.status == 404:
         return "cannot be used as configured"
     return ""
-
-
-def _by_a_filter(error: LMError) -> bool:
-    coded = isinstance(error, LMInvalidRequestError) and error.provider_code in _FILTER_CODES
-    return coded or caused_by(error, "ContentPolicyViolationError")

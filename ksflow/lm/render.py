@@ -124,7 +124,8 @@ def times(trial: Trial, step: Step) -> str:
     lines = []
     for case, now in step.after_us.items():
         row, before = found.get(case, TimedCase(case=case)), step.before_us.get(case)
-        lines.append([case, us(before), f"{us(now)}{_interval(row)}", _gain(before, now), *_floor(row, now)])
+        gain = "" if before is None else _percent(before / now)
+        lines.append([case, us(before), f"{us(now)}{_interval(row)}", gain, *_floor(row, now)])
     titles = [
         "shape",
         f"parent {step.parent}".strip(),
@@ -217,10 +218,6 @@ def us(value: float | None) -> str:
 def figure(value: float) -> str:
     """Four digits, and no exponent for what is large."""
     return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
-
-
-def _gain(before: float | None, after: float) -> str:
-    return "" if before is None else _percent(before / after)
 
 
 def _percent(ratio: float) -> str:

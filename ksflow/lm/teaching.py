@@ -220,14 +220,6 @@ class PromptCompiler:
         """One with the prompt as it is."""
         return CandidateProgram(self)
 
-    def instruction(self, student: CandidateProgram) -> str:
-        """What its prompt begins with."""
-        return str(student.predict.signature.instructions)
-
-    def demos(self, student: CandidateProgram) -> int:
-        """How many worked examples its prompt has."""
-        return len(student.predict.demos)
-
     def save(self, student: CandidateProgram, path: Path) -> None:
         """The student's prompt as a file that the stage's `prompt=` takes."""
         student.save(path)

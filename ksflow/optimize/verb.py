@@ -168,7 +168,7 @@ class _Optimization:
         if not name:
             names = (f"{self.optimizer}_v{number}" for number in itertools.count(1))
             name = next(name for name in names if not (folder / f"{name}.json").exists())
-        before, after = self.school.instruction(base), self.school.instruction(made)
+        before, after = (one.predict.signature.instructions for one in (base, made))
         text = card(f"{self.stage}.prompt={name}", self._rows(made, remark), compared, before, after)
         (folder / f"{name}.md").write_text(self.transcript.redact(text), encoding="utf-8")
         return folder / f"{name}.json"
@@ -190,7 +190,7 @@ class _Optimization:
             ("optimizer", f"{self.optimizer}, rollouts={settings.rollouts}, seed={settings.seed}: {remark}"),
             ("questions to the teacher", str(self.school.asked)),
             ("validation", f"{self.start:.3f} -> {self.best:.3f}"),
-            ("worked examples", str(self.school.demos(made))),
+            ("worked examples", str(len(made.predict.demos))),
             ("models", f"{told['model']}, teacher {told['teacher']}"),
             ("cost of the last call of the command", spent(self.transcript.total)),
             ("kernels judged by it", str(judge.asked if judge else 0)),

@@ -107,7 +107,9 @@ class _ById(Mapping[str, Trial]):
         self._trials, self.stale = trials, stale
 
     def __getitem__(self, name: str) -> Trial:
-        at = bisect.bisect_left(self._trials, name, key=lambda trial: trial.id)
+        at = int(name) - 1 if name.isdecimal() else 0  # where none is missing
+        if not 0 <= at < len(self._trials) or self._trials[at].id != name:
+            at = bisect.bisect_left(self._trials, name, key=lambda trial: trial.id)
         if at < len(self._trials) and self._trials[at].id == name:
             return self._trials[at]
         return self.stale[name]

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ksflow.records.base import Record
@@ -32,10 +32,10 @@ class Cost(Record):
     wall_s: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(*map(operator.add, astuple(self), astuple(other)))
+        return Cost(*map(operator.add, _amounts(self), _amounts(other)))
 
     def __sub__(self, other: "Cost") -> "Cost":
-        return Cost(*map(operator.sub, astuple(self), astuple(other)))
+        return Cost(*map(operator.sub, _amounts(self), _amounts(other)))
 
     @property
     def tokens(self) -> int:
@@ -56,6 +56,9 @@ class Cost(Record):
             Cost(usd, share(self.tokens_in, i), share(self.tokens_out, i), share(self.calls, i), wall_s)
             for i in range(shares)
         )
+
+
+_amounts = operator.attrgetter("usd", "tokens_in", "tokens_out", "calls", "wall_s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,10 @@ class Display:
         elif what.startswith(_NOTICES) and what != self._said:
             self._said = what
             self._notice(what)
-        share = max(session.used().values(), default=0.0)
-        status = _status(session, self._console.width - 18)
-        self._bar.update(self._task, completed=share, description=status)
+        if self._console.is_terminal:
+            share = max(session.used().values(), default=0.0)
+            status = _status(session, self._console.width - 18)
+            self._bar.update(self._task, completed=share, description=status)
 
     def _notice(self, text: str) -> None:
         self._console.print(text, style="yellow", markup=False, soft_wrap=True)

@@ -59,6 +59,14 @@ def test_the_same_question_again_is_free(provider, calls, problem, population):
     assert calls[2].price_source == "cache"
 
 
+def test_an_answer_that_was_damaged_on_disk_is_asked_for_anew(provider, problem, population, tmp_path):
+    first = LlmSelector(provider.model())(problem, population)
+    (kept,) = (tmp_path / "dspy").rglob("*.json")
+    kept.write_text(kept.read_text()[:-9])
+    assert [LlmSelector(provider.model())(problem, population) for _ in range(2)] == [first, first]
+    assert len(provider.requests) == 2
+
+
 def test_another_seed_or_server_is_asked_anew(provider, problem, population):
     LlmSelector(provider.model())(problem, population)
     LlmSelector(provider.model(), seed=1)(problem, population)
