@@ -184,6 +184,7 @@ _LINES = {
     "python -m ksflow suite": Expected("all problems", more=f"{_ASKED} problem.id=19"),
     "python -m ksflow -m problem=kernelbench": Expected("all problems", more=f"{_ASKED} problem.id=19"),
     "python -m ksflow -m hydra/sweeper": Expected("is not installed: pip install -e", 2),
+    "python -m ksflow -m hydra/launcher": Expected(r"is not installed: pip install -e '\.\[launchers\]'", 2),
     "python -m ksflow target=h200 evaluator=ray": Expected(
         "ksflow: .*(needs the ray package|no Ray cluster to join)", 2
     ),

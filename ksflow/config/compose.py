@@ -27,8 +27,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, report
-from ksflow.config import keys
-from ksflow.errors import ConfigError, KsflowError, keep_traceback, place, suggest
+from ksflow.config import keys, sweep
+from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, place, suggest
 from ksflow.home import plain_or_quoted, shipped
 from ksflow.lineage.shared.remote import check_url
 from ksflow.records import Problem
@@ -40,8 +40,10 @@ _VERSION: dict[str, Any] = {"version_base": "1.3"} if _OLD else {}
 _CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
 _TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
 _interrupted = threading.Event()
-_ARGUMENTS = "KSFLOW_ARGUMENTS"
+_going_on = threading.Event()
 _RUNS = ("run", "recorded.run", "inherit")
+_EXTRAS = {"optuna": "sweep", "joblib": "launchers", "submitit": "launchers", "ray": "ray-launcher"}
+"""Sweepers and launchers of Hydra's -> the extra that brings them."""
 _SHOWING = ("--cfg", "-c", "--info", "-i")
 PLAIN = re.compile(r"[^\w.=,+-]+")
 """What a name among files and branches has no place for."""
@@ -57,22 +59,13 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
             check_url(word.partition("=")[2].strip("'\""))
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
-    os.environ[_ARGUMENTS] = "\n".join(arguments)  # jobs of a sweep may run in other processes
+    os.environ[sweep.ARGUMENTS] = "\n".join(arguments)
     sys.argv = ["ksflow", *map(_free_key, keys.renamed(arguments))]
     results: list[float | None] = []
     failures: list[KsflowError] = []
 
     def task(cfg: DictConfig) -> float | None:
-        if _interrupted.is_set():
-            return math.inf
-        try:
-            _share_model(cfg, HydraConfig.get())
-            keys.check(cfg, HydraConfig.get().overrides.task)
-            results.append(job(cfg))
-        except (KsflowError, HydraException, OmegaConfBaseException) as caught:
-            failures.append(_named(caught if isinstance(caught, KsflowError) else _explain(caught)))
-            return _variant_failed(failures[-1])
-        return results[-1]
+        return _run(job, cfg, results, failures)  # all else here would have to travel to a launcher's processes
 
     if _OLD and not any(word.startswith(("hydra.", "-c", "--conf")) for word in arguments):
         # it would compose all of it once more, to see that no `hydra.mode` is set
@@ -88,6 +81,39 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     if failures:
         raise failures[0]
     return results[-1] if len(results) == 1 else None
+
+
+def _run(
+    job: Callable[[DictConfig], float | None],
+    cfg: DictConfig,
+    results: list[float | None],
+    failures: list[KsflowError],
+) -> float | None:
+    """The job, once or as a member of a sweep; what it is worth."""
+    member = sweep.member()
+    if member and (summary := member.finished()):
+        _tell_kept(member)
+        return float(summary["score_us"])
+    if _interrupted.is_set():
+        return math.inf
+    try:
+        _share_model(cfg, HydraConfig.get())
+        keys.check(cfg, HydraConfig.get().overrides.task)
+        results.append(job(cfg))
+    except (KsflowError, HydraException, OmegaConfBaseException) as caught:
+        failures.append(_named(caught if isinstance(caught, KsflowError) else _explain(caught)))
+        return _variant_failed(failures[-1])
+    if member and not _interrupted.is_set():
+        member.finish()
+    return results[-1]
+
+
+def _tell_kept(member: sweep.SweepMember) -> None:
+    """Once for a process: this sweep was stopped before."""
+    if not _going_on.is_set():
+        _going_on.set()
+        told = f"the sweep goes on: {counted(member.number_finished(), 'member')} finished before, not run again"
+        report.console(stderr=True).print(told, markup=False, soft_wrap=True)
 
 
 def _named(error: KsflowError) -> KsflowError:
@@ -170,7 +196,7 @@ def run_name(cfg: DictConfig) -> str:
 
 def _swept() -> list[str]:
     """The words of this variant of a sweep that are not on the command line as they are."""
-    same = os.environ[_ARGUMENTS].split("\n")
+    same = os.environ[sweep.ARGUMENTS].split("\n")
     overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
     return [item for item in overrides if item not in same]
 
@@ -188,7 +214,7 @@ def settings(cfg: DictConfig, place: str = "") -> str:
 
     place: the problem's folder or file, see `opening.place`.
     """
-    given = os.environ.get(_ARGUMENTS, "").split("\n")
+    given = os.environ.get(sweep.ARGUMENTS, "").split("\n")
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}
     words = [word for word in given if word]
     return OmegaConf.to_yaml({"arguments": words, "versions": versions, "place": place, "settings": cfg})
@@ -236,6 +262,7 @@ class SweepTable(Callback):
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Hydra calls this after the last job."""
+        sweep.forget_if_finished()
         rows = report.read_summaries(Path(config.hydra.sweep.dir))
         if rows:
             report.show_sweep(report.console(), rows)
@@ -319,8 +346,9 @@ def _explain(error: BaseException) -> ConfigError:
         return ConfigError(f"{found[1]} is of another shape than what it would replace: {shapes}")
     if found := re.search(r"Could not find '([^']+)/([^']+)'", text):
         if found[1] in ("hydra/sweeper", "hydra/launcher"):
-            extra = "pip install -e '.[sweep]' brings optuna" if found[2] == "optuna" else "it is a plugin of Hydra's"
-            return ConfigError(f"{found[1]}={found[2]} is not installed: {extra}")
+            extra = _EXTRAS.get(found[2].partition("_")[0] if "launcher" in found[1] else found[2])
+            remedy = f"pip install -e '.[{extra}]' brings {found[2]}" if extra else "it is a plugin of Hydra's"
+            return ConfigError(f"{found[1]}={found[2]} is not installed: {remedy}")
         group = found[1]
         options = set(keys.options(group))
         options |= set(re.findall(r"^\t([^_\s]\S*)$", text, re.MULTILINE))

@@ -1,0 +1,75 @@
+"""Which members of a sweep are finished: when one that was stopped is typed again, they are not run again.
+
+For each member a file below runs/sweeps/unfinished: empty while it is left to do, its summary once it has ended. The
+folder goes when none is left, so that the same words then go on with every member. Jobs of any launcher write there.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
+from ksflow import home
+from ksflow.records import Json
+
+ARGUMENTS = "KSFLOW_ARGUMENTS"
+"""The environment variable with the words of the command line: jobs of a sweep may run in other processes."""
+_SUMMARY = "summary.json"
+
+
+class SweepMember:
+    """One job of a sweep over given values."""
+
+    def __init__(self, words: Sequence[str], folder: Path) -> None:
+        """words: those of this member; folder: where its job leaves what it leaves."""
+        self._file = _folder() / f"{_digest(words)}.json"
+        self._summary = folder / _SUMMARY
+
+    def finished(self) -> Json | None:
+        """Its summary, if it has ended before; it is then in the job's folder, too, for the table."""
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        text = self._file.read_text() if self._file.exists() else ""
+        if not text:
+            self._file.touch()
+            return None
+        home.write(self._summary, text)
+        found: Json = json.loads(text)
+        return found
+
+    def finish(self) -> None:
+        """It has ended."""
+        home.write(self._file, self._summary.read_text(), durable=True)
+
+    def number_finished(self) -> int:
+        """How many of the sweep's members have ended."""
+        return sum(file.stat().st_size > 0 for file in self._file.parent.glob("*.json"))
+
+
+def member() -> SweepMember | None:
+    """The member that this job is; None outside a sweep, and where a sweeper chooses values from what came before."""
+    config = HydraConfig.get()
+    if config.mode is not RunMode.MULTIRUN or config.runtime.choices["hydra/sweeper"] != "basic":
+        return None
+    return SweepMember(list(config.overrides.task), Path(config.runtime.output_dir))
+
+
+def forget_if_finished() -> None:
+    """A sweep in which nothing is left is over."""
+    files = list(_folder().glob("*.json"))
+    if files and all(file.stat().st_size for file in files):
+        shutil.rmtree(_folder(), ignore_errors=True)
+
+
+def _folder() -> Path:
+    """Of these words, whichever launcher runs them."""
+    words = os.environ[ARGUMENTS].split("\n")
+    return Path("runs", "sweeps", "unfinished", _digest(word for word in words if not word.startswith("hydra")))
+
+
+def _digest(words: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(sorted(words)).encode()).hexdigest()[:12]
