@@ -261,6 +261,7 @@ def test_problems_of_one_name_in_two_folders_do_not_share_a_run(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_two_processes_on_one_lineage_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ksflow", *DRY, "loop.evaluations=10", "loop.confirm=false"]
     both = [
@@ -355,6 +356,7 @@ def explores(folder: Path, problem: str, trials: int, *words: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_rules_explore_the_matrix_product(tmp_path: Path) -> None:
     explores(tmp_path, "fp8_gemm", 3, "problem.seeds=[03_tiles.cpp]")
 

@@ -120,6 +120,7 @@ def test_files_and_folders_become_notes(tmp_path: Path, provider: Provider) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_manual_of_300_pages_stays_within_its_budget(tmp_path: Path, provider: Provider) -> None:
     isa = manual(tmp_path / "isa.pdf", 300)
     limits = ["digester.tokens=60000", "digester.findings=2000", "digester.piece_kb=40"]
@@ -132,6 +133,7 @@ def test_a_manual_of_300_pages_stays_within_its_budget(tmp_path: Path, provider:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_kill_halfway_costs_nothing_twice(tmp_path: Path, provider: Provider) -> None:
     isa = manual(tmp_path / "isa.pdf", 30)
     command = ["digest", "isa.pdf", *TASK, "digester.piece_kb=20", "digester.tokens=1000000"]

@@ -62,6 +62,7 @@ def test_the_page_has_what_is_run() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_every_program_and_command_of_the_page_works_as_written(tmp_path: Path, provider: Provider) -> None:
     searched = ksflow(tmp_path, *DRY, "llm=dummy", "digester=none", "loop.evaluations=36", "loop.confirm=false")
     assert searched.returncode == 0, searched.stderr

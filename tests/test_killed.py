@@ -103,6 +103,7 @@ def finish(lineage: Lineage, name: str, done) -> None:  # type: ignore[no-untype
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_plumbing_killed_at_random_loses_nothing(lineage: Lineage, tmp_path: Path) -> None:
     plant(lineage, "// 00001", 20.0)
     path, journal, dice = lineage.store.path, tmp_path / "journal", random.Random(7)

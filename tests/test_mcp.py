@@ -360,6 +360,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_through_the_protocol_leaves_the_record_that_the_command_line_leaves(tmp_path: Path) -> None:
     (tmp_path / "line").mkdir()
     (tmp_path / "protocol").mkdir()

@@ -107,6 +107,7 @@ def test_gepa_finds_the_hint_and_the_prompt_can_be_used(place: Path, provider: P
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_compiled_prompt_is_used_and_compared_by_its_name(place: Path, provider: Provider) -> None:
     arguments = ["stage=selector", "optimizer=gepa", "optimize.rollouts=40", "optimize.name=bold"]
     assert _optimize(place, provider, *arguments).returncode == 0
@@ -126,6 +127,7 @@ def test_a_compiled_prompt_is_used_and_compared_by_its_name(place: Path, provide
     ("stage", "optimizer"),
     [("selector", "mipro"), ("designer", "mipro"), ("designer", "simba"), ("selector", "bootstrap")],
 )
+@pytest.mark.soak
 def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimizer: str, stage: str) -> None:
     done = _optimize(place, provider, f"stage={stage}", f"optimizer={optimizer}", "optimize.rollouts=48")
     assert done.returncode == 0, done.stderr
@@ -150,6 +152,7 @@ def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimi
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_killed_it_goes_on_and_pays_for_nothing_twice(place: Path, provider: Provider) -> None:
     command = [sys.executable, "-m", "ksflow", "optimize", *SERVER, "stage=designer", "optimize.rollouts=40"]
     victims: list[subprocess.Popen[bytes]] = []

@@ -75,6 +75,7 @@ def test_a_run_with_a_stage_of_ones_own_that_fails_has_the_traceback_in_its_log(
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_reference_that_fails_names_its_line(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     shutil.copytree(shipped("problems", "softmax"), folder)

@@ -38,6 +38,7 @@ def test_rounds_in_flight_are_the_same_commits_again_whatever_was_learnt_since(t
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_so_are_several_sessions(tmp_path: Path) -> None:
     for evaluations in (9, 4):
         assert ksflow(tmp_path, *LIVE, f"loop.evaluations={evaluations}").returncode == 0
@@ -52,6 +53,7 @@ def test_so_are_several_sessions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_rules_are_replayed_too_and_other_settings_are_noticed(tmp_path: Path) -> None:
     rules = ["selector=tournament", "designer=rules", "writer=tune", "digester=rules"]
     live = ["recipe=dry_run", SOFTMAX, *rules, "loop.evaluations=9", "loop.rounds_in_flight=2"]

@@ -389,6 +389,7 @@ def test_multirun_over_problems_goes_on_when_it_was_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_one_budget_holds_for_all_members_of_a_multirun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

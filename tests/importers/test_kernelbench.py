@@ -357,6 +357,7 @@ def test_the_judge_finds_the_problem_sound(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_model_through_torchs_compiler_is_judged_in_a_box(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LINEAR)
     problem = importer.load(path=str(tmp_path / "mine.py"), compile=True)

@@ -61,6 +61,7 @@ def test_the_shipped_seeds_are_right_and_wrong_kernels_are_seen(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["0", "1", "2"])
+@pytest.mark.soak
 def test_every_structure_of_the_tunable_seed_is_right(tmp_path: Path, form: str) -> None:
     shapes = [(32, 64, 128), (160, 576, 256)]
     jobs = [

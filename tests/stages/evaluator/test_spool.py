@@ -522,6 +522,7 @@ def get_init_inputs():
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_suite_goes_through_the_folder_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "level1").mkdir()
     for number in (1, 2):
