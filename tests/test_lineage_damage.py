@@ -222,6 +222,48 @@ def test_what_others_do_to_refs_is_seen_packed_or_not(lineage: Lineage) -> None:
     assert [t.id for t in lineage.all_trials()] == ["00001", "also", "idea"]
 
 
+def test_of_many_packed_refs_those_that_differ_are_told(lineage: Lineage) -> None:
+    path = lineage.store.path
+    old, new = (plant(lineage, text, 20.0) for text in ("int a;", "int b;"))
+    first, second = (lineage.commit_of(trial.id) for trial in (old, new))
+    names = [f"refs/heads/toy/many/{number:05d}" for number in range(1600)]
+
+    def update(*lines: str) -> None:
+        command = ["git", "-C", str(path), "-c", "core.fsync=none", "update-ref", "--stdin"]
+        subprocess.run(command, input="".join(lines), text=True, check=True)
+
+    rows = "".join(f"{first} {name}\n" for name in names)
+    (path / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{rows}")
+    files = lineage.store.ref_files("refs/heads/toy/many/", "refs/heads/toy/none/")
+    assert files.changes() == dict.fromkeys(names, first)
+    assert files.changes() == {}
+    update(f"update {names[1200]} {second}\n", f"delete {names[1300]}\n", f"create {names[0]}x {second}\n")
+    git(path, "pack-refs", "--all")
+    assert files.changes() == {f"{names[0]}x": second, names[1200]: second, names[1300]: ""}
+    (path / "refs/heads/toy/many").mkdir(parents=True, exist_ok=True)
+    for name, commit in ((names[0], first), (names[1599], second), (names[1300], first)):
+        (path / name).write_text(f"{commit}\n")
+    assert files.changes() == {names[0]: first, names[1300]: first, names[1599]: second}
+    for name in (names[0], names[1300], names[1599]):  # what is packed holds again
+        (path / name).unlink()
+    assert files.changes() == {names[1300]: "", names[1599]: first}
+
+
+def test_a_full_pack_is_not_packed_again(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def grow(number: int) -> set[str]:
+        plant(lineage, f"int a = {number};", 20.0)
+        lineage.store.maintain(force=True)
+        return {file.name for file in (lineage.store.path / "objects/pack").glob("*.pack")}
+
+    monkeypatch.setattr("ksflow.lineage.store._FULL", 1)
+    seen = [grow(number) for number in (1, 2, 3)]
+    assert seen[0] < seen[1] < seen[2]
+    monkeypatch.undo()
+    assert not seen[2] & grow(4)
+    assert [t.kernel and t.kernel.main for t in again(lineage).all_trials()] == [f"int a = {n};" for n in range(1, 5)]
+    assert not git(lineage.store.path, "fsck", "--strict", "--no-dangling")
+
+
 def test_of_many_refs_a_change_by_others_is_seen_within_a_second(
     lineage: Lineage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

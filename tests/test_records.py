@@ -4,6 +4,8 @@ import json
 import math
 import random
 import re
+import sys
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +29,9 @@ from ksflow.records import (
     Timing,
     Trial,
     Verdict,
+    compact,
     geomean,
+    json_of,
     parse,
     portfolio,
     schema,
@@ -161,6 +165,51 @@ def test_a_population_that_grew_is_the_one_that_was_read() -> None:
         assert dict(one.by_id) == read.by_id
         assert one.trials[-3:] == read.trials[-3:]
         assert "99999" not in one.by_id
+
+
+def judged(number: int, score: float, lines: int = 1) -> Trial:
+    timed = Evaluation(Verdict.ACCEPT, score_us=score, timings=(Timing("a", score, (score,) * 40),))
+    code = Kernel("cpp", {"kernel.cpp": "\n".join(f"// line {line} of kernel {number}" for line in range(lines))})
+    return Trial(f"{number:05d}", Origin.SEED, kernel=code, evaluation=timed)
+
+
+def test_another_trial_costs_the_same_in_a_large_population() -> None:
+    def calls(count: int) -> int:
+        known = Population(tuple(judged(number, 1 + number * 7919 % count) for number in range(count)))
+        known = known.plus(judged(count, 5.5))
+        seen = 0
+
+        def saw(*event: object) -> None:
+            nonlocal seen
+            seen += 1
+
+        sys.setprofile(saw)
+        try:
+            grown = known.plus(judged(count + 1, count / 2 + 0.5))
+            assert grown.ranked[0].id in grown.by_id
+            assert grown.best
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    assert calls(10_000) < 2 * calls(100)  # searches by halves take a few steps more
+
+
+def test_a_trial_held_compressed_takes_little() -> None:
+    numbers = range(200)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = [judged(number, 1.0 + number, 100) for number in numbers]
+        whole, _ = tracemalloc.get_traced_memory()
+        like = json_of(kept[0].kernel.files)  # type: ignore[union-attr]
+        for trial in kept:
+            compact(trial, like)
+        compressed, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept == [judged(number, 1.0 + number, 100) for number in numbers]
+    assert (compressed - before) / len(numbers) < 2000 < (whole - before) / len(numbers)
 
 
 def test_a_record_from_before_keys_is_read_and_stale() -> None:

@@ -211,8 +211,8 @@ class Lineage:
     @_locked
     def earlier_with_same_code(self, trial: Trial) -> tuple[str, ...]:
         """The trials of the same form that were written before this one."""
-        names = self._index.same.get(trial.form, [])
-        return tuple(names[: names.index(trial.id)] if trial.id in names else names)
+        names = self._index.same.get(trial.form, ())
+        return names[: names.index(trial.id)] if trial.id in names else names
 
     def wait_finished(self, trial: str) -> Trial | None:
         """A trial once this process has done with it; None where it is unfinished then."""
@@ -498,7 +498,7 @@ class Lineage:
                     self.branch_of(trial.id),
                 )
                 break
-            head = self._index.tips[trial.id]
+            head = self._index.tip(trial.id)
             kept = self._explained(trial.id)
             commit = self._commits.trial(trial, (head,), label, kept)
             if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
@@ -526,11 +526,11 @@ class Lineage:
             self._index.refresh()
             if not self._holds(trial):
                 raise LineageError(f"{self.branch_of(trial.id)} is gone, or holds another kernel; look with `lineage`")
-            head = self._index.tips[trial.id]
+            head = self._index.tip(trial.id)
             commit = self._commits.annotation(head, EXPLANATION, schema.dump("explanation", explanation), text)
             if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
                 self._commits.stepped()
-                self._index.tips[trial.id] = commit
+                self._index.annotated[trial.id] = commit
                 self._index.branches.explained.add(commit)
                 return
         raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
@@ -609,7 +609,7 @@ class Lineage:
 
     def _explained(self, trial: str) -> dict[str, str]:
         """The file with a trial's explanation -> its blob; nothing where there is none."""
-        tip = self._index.tips[trial]
+        tip = self._index.tip(trial)
         found = self.store.entries(tip) if tip in self._index.branches.explained else {}
         return {name: blob for name, blob in found.items() if name == EXPLANATION}
 

@@ -8,13 +8,15 @@ from contextlib import suppress
 from ksflow.errors import LineageError
 from ksflow.lineage.branches import Branches
 from ksflow.lineage.store import Store
-from ksflow.records import Key, Population, Trial, compact, schema
+from ksflow.records import Key, Population, Trial, compact, json_of, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
 _LOG = logging.getLogger("ksflow.lineage")
 _WHOLE = 1000
 """Trials that are kept as they came; those before them are held compressed."""
+_ALIKE = 256
+"""So many trials in a row are compressed beside one kernel, which is kept for that."""
 
 
 class TrialIndex:
@@ -32,13 +34,15 @@ class TrialIndex:
         self._again: dict[str, str] = {}
         """Trial -> the newest commit of its branch, of those that are to be read under another key."""
         self._whole: deque[Trial] = deque()
+        self._compressed = 0
+        self._like = b""
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
         """Trial -> the commit of its newest verdict, or of its kernel: what others are made from and cite."""
-        self.tips: dict[str, str] = {}
-        """Trial -> the newest commit of its branch, which may be an annotation."""
-        self.same: dict[str, list[str]] = {}
+        self.annotated: dict[str, str] = {}
+        """Trial -> the newest commit of its branch, where that is another one: an annotation."""
+        self.same: dict[str, tuple[str, ...]] = {}
         """A kernel's form -> the trials of that form, in the order in which they were written."""
         self.open: dict[str, str] = {}
         """An id that has no branch yet -> the commit with its experiment; empty where it was not read."""
@@ -52,7 +56,7 @@ class TrialIndex:
         self.branches.key, self.known = key, None
         for name, trial in list(self.trials.items()):
             if trial.stale or (trial.evaluation and key.changed(trial.evaluation)):
-                self._again[name] = self.tips[name]
+                self._again[name] = self.tip(name)
                 self._forget(name)
 
     def refresh(self, closely: bool = True) -> None:
@@ -68,7 +72,7 @@ class TrialIndex:
                 self.unread.pop(name, "")
                 new.pop(name, "")
                 self._forget(name)
-            elif commit not in (self.tips.get(name), self.unread.get(name)):
+            elif commit not in (self.tip(name), self.unread.get(name)):
                 new[name] = commit
         names = sorted(new)
         for at in range(0, len(names), _AT_ONCE):
@@ -87,7 +91,8 @@ class TrialIndex:
 
     def _forget(self, name: str) -> None:
         if name in self.at:
-            del self.trials[name], self.at[name], self.tips[name]
+            del self.trials[name], self.at[name]
+            self.annotated.pop(name, None)
             self._unfinished.pop(name, None)
             self.known = None
 
@@ -101,12 +106,17 @@ class TrialIndex:
             return
         self.unread.pop(name, None)
         self.keep(trial, self.branches.judged(commit) if commit in self.branches.explained else commit)
-        self.tips[name] = commit
+        if commit != self.at[name]:
+            self.annotated[name] = commit
 
     def _pass_over(self, name: str, commit: str, why: str) -> None:
         if self.unread.get(name) != commit:
             self.unread[name] = commit
             _LOG.warning("%s", why)
+
+    def tip(self, name: str) -> str:
+        """The newest commit of a trial's branch; an empty text where there is no such trial."""
+        return self.annotated.get(name) or self.at.get(name, "")
 
     @property
     def used(self) -> Iterable[str]:
@@ -121,18 +131,25 @@ class TrialIndex:
             self.known = None
         elif self.known and finished(trial):
             self.known = self.known.plus(trial)
-        if trial.form and trial.id not in (alike := self.same.setdefault(trial.form, [])):
-            alike.append(trial.id)
-        self.trials[trial.id], self.at[trial.id], self.tips[trial.id] = trial, commit, commit
+        if trial.form and trial.id not in (alike := self.same.get(trial.form, ())):
+            self.same[trial.form] = (*alike, trial.id)
+        self.trials[trial.id], self.at[trial.id] = trial, commit
+        self.annotated.pop(trial.id, None)
         self._unfinished.pop(trial.id, None)
         if finished(trial):
             self._whole.append(trial)
         else:
             self._unfinished[trial.id] = trial
         if len(self._whole) > _WHOLE:
-            compact(self._whole.popleft())
+            self._compress(self._whole.popleft())
         if trial.id.isdigit():
             self._newest = max(self._newest, trial.id, key=lambda name: int(name or 0))
+
+    def _compress(self, trial: Trial) -> None:
+        if self._compressed % _ALIKE == 0 or not self._like:
+            self._like = json_of(trial.kernel.files) if trial.kernel else b""
+        self._compressed += 1
+        compact(trial, self._like)
 
     def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, by its id."""

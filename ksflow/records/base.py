@@ -13,6 +13,7 @@ Json = dict[str, Any]
 class Record:
     """Base of the records that are read from JSON: strict types, finite numbers, no unknown keys."""
 
+    __slots__ = ()
     __pydantic_config__: ClassVar[dict[str, Any]] = {
         "extra": "forbid",
         "allow_inf_nan": False,

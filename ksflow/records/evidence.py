@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ksflow.records.base import Json, Record
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRecord(Record):
     """Base of what is read from judges of any version."""
 
@@ -19,7 +19,7 @@ class EvidenceRecord(Record):
     """Keys that this version does not know, as they came."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio(EvidenceRecord):
     """How many times as fast one kernel is as another, timed in turns: above 1 it is faster."""
 
@@ -48,7 +48,7 @@ class Ratio(EvidenceRecord):
         return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison(Ratio):
     """How a kernel did beside another trial."""
 
@@ -56,7 +56,7 @@ class Comparison(Ratio):
     """The other trial's."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Claim(Comparison):
     """How it did beside the incumbent, with the incumbent beside itself as the control."""
 
@@ -74,7 +74,7 @@ class Claim(Comparison):
     """One kernel against itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedCase(EvidenceRecord):
     """A case on which the kernel was right."""
 
@@ -90,7 +90,7 @@ class CheckedCase(EvidenceRecord):
     """Of each output the largest absolute and the largest relative error, where they were asked for."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TimedCase(EvidenceRecord):
     """How a case was timed. Its samples are in the evaluation's `timings`."""
 
@@ -137,7 +137,7 @@ class TimedCase(EvidenceRecord):
     """On a GPU: whether calls were queued before their inputs existed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CompiledKernel(EvidenceRecord):
     """What a compiler says of one kernel on a device, in one variant."""
 
@@ -166,7 +166,7 @@ class CompiledKernel(EvidenceRecord):
     """How often instructions of interest stand in the code."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCase(EvidenceRecord):
     """A timed case beside what the data sheet allows."""
 
@@ -184,7 +184,7 @@ class RooflineCase(EvidenceRecord):
     """`bound_us` over the measured time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Clocks(EvidenceRecord):
     """A GPU's state right after timing; None for what it does not tell."""
 
@@ -198,7 +198,7 @@ class Clocks(EvidenceRecord):
     """Why nothing could be read."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProfilePage(EvidenceRecord):
     """A profiler's hardware counters as text, or why there are none."""
 
@@ -208,7 +208,7 @@ class ProfilePage(EvidenceRecord):
     refused: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SanitizerFinding(EvidenceRecord):
     """What one of compute-sanitizer's tools found, or why it did not run."""
 
@@ -220,7 +220,7 @@ class SanitizerFinding(EvidenceRecord):
     refused: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierVerdict(EvidenceRecord):
     """What a trial's verdict was before it was judged again."""
 
@@ -231,7 +231,7 @@ class EarlierVerdict(EvidenceRecord):
     target: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Repeat(EvidenceRecord):
     """The verdict was taken over from an earlier trial with the same code."""
 
@@ -239,7 +239,7 @@ class Repeat(EvidenceRecord):
     """That trial's id."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cached(EvidenceRecord):
     """The verdict was known already."""
 

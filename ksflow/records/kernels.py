@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import PurePath
 
 from ksflow.records.base import Record
@@ -41,8 +40,15 @@ def language(name: str, text: str) -> str:
     return "triton" if found == "python" and _TRITON.search(text) else found
 
 
-@dataclass(frozen=True)
-class Kernel(Record):
+class _Named(Record):
+    """Remembers a name that was made of what it holds."""
+
+    __slots__ = ("_digest",)
+    _digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel(_Named):
     """Source code in one language."""
 
     language: str
@@ -64,8 +70,10 @@ class Kernel(Record):
         """The text of the file that holds `custom_kernel`."""
         return next(iter(self.files.values()))
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """Names the content (language, names, texts), whatever the report says."""
-        text = "\0".join([self.language, *(f"{name}\0{body}" for name, body in self.files.items())])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not hasattr(self, "_digest"):
+            text = "\0".join([self.language, *(f"{name}\0{body}" for name, body in self.files.items())])
+            object.__setattr__(self, "_digest", hashlib.sha256(text.encode()).hexdigest()[:16])
+        return self._digest
