@@ -249,18 +249,21 @@ def test_of_many_packed_refs_those_that_differ_are_told(lineage: Lineage) -> Non
     assert files.changes() == {names[1300]: "", names[1599]: first}
 
 
-def test_a_full_pack_is_not_packed_again(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_packs_become_one_that_stays(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ksflow.lineage.packing._SMALL", 3)
+    monkeypatch.setattr("ksflow.lineage.packing._FULL", 15)
+
     def grow(number: int) -> set[str]:
         plant(lineage, f"int a = {number};", 20.0)
         lineage.store.maintain(force=True)
-        return {file.name for file in (lineage.store.path / "objects/pack").glob("*.pack")}
+        return {file.name for file in (lineage.store.path / "objects/pack").iterdir()}
 
-    monkeypatch.setattr("ksflow.lineage.store._FULL", 1)
-    seen = [grow(number) for number in (1, 2, 3)]
-    assert seen[0] < seen[1] < seen[2]
-    monkeypatch.undo()
-    assert not seen[2] & grow(4)
-    assert [t.kernel and t.kernel.main for t in again(lineage).all_trials()] == [f"int a = {n};" for n in range(1, 5)]
+    seen = [grow(number) for number in range(1, 6)]
+    assert seen[0] < seen[1]
+    assert not seen[1] & seen[2]
+    assert seen[2] < seen[3] < seen[4]
+    assert [sum(name.endswith(".pack") for name in names) for names in seen] == [1, 2, 1, 2, 3]
+    assert [t.kernel and t.kernel.main for t in again(lineage).all_trials()] == [f"int a = {n};" for n in range(1, 6)]
     assert not git(lineage.store.path, "fsck", "--strict", "--no-dangling")
 
 

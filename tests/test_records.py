@@ -167,7 +167,7 @@ def test_a_population_that_grew_is_the_one_that_was_read() -> None:
         assert "99999" not in one.by_id
 
 
-def judged(number: int, score: float, lines: int = 1) -> Trial:
+def timed_trial(number: int, score: float, lines: int = 1) -> Trial:
     timed = Evaluation(Verdict.ACCEPT, score_us=score, timings=(Timing("a", score, (score,) * 40),))
     code = Kernel("cpp", {"kernel.cpp": "\n".join(f"// line {line} of kernel {number}" for line in range(lines))})
     return Trial(f"{number:05d}", Origin.SEED, kernel=code, evaluation=timed)
@@ -175,8 +175,8 @@ def judged(number: int, score: float, lines: int = 1) -> Trial:
 
 def test_another_trial_costs_the_same_in_a_large_population() -> None:
     def calls(count: int) -> int:
-        known = Population(tuple(judged(number, 1 + number * 7919 % count) for number in range(count)))
-        known = known.plus(judged(count, 5.5))
+        known = Population(tuple(timed_trial(number, 1 + number * 7919 % count) for number in range(count)))
+        known = known.plus(timed_trial(count, 5.5))
         seen = 0
 
         def saw(*event: object) -> None:
@@ -185,7 +185,7 @@ def test_another_trial_costs_the_same_in_a_large_population() -> None:
 
         sys.setprofile(saw)
         try:
-            grown = known.plus(judged(count + 1, count / 2 + 0.5))
+            grown = known.plus(timed_trial(count + 1, count / 2 + 0.5))
             assert grown.ranked[0].id in grown.by_id
             assert grown.best
         finally:
@@ -200,7 +200,7 @@ def test_a_trial_held_compressed_takes_little() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        kept = [judged(number, 1.0 + number, 100) for number in numbers]
+        kept = [timed_trial(number, 1.0 + number, 100) for number in numbers]
         whole, _ = tracemalloc.get_traced_memory()
         like = json_of(kept[0].kernel.files)  # type: ignore[union-attr]
         for trial in kept:
@@ -208,7 +208,7 @@ def test_a_trial_held_compressed_takes_little() -> None:
         compressed, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept == [judged(number, 1.0 + number, 100) for number in numbers]
+    assert kept == [timed_trial(number, 1.0 + number, 100) for number in numbers]
     assert (compressed - before) / len(numbers) < 2000 < (whole - before) / len(numbers)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import git
 
-_UPKEEP = {"repack", "pack-refs"}
+_UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""
 
 

@@ -16,7 +16,7 @@ import struct
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import git
 
 from ksflow.errors import ConfigError, LineageError
+from ksflow.lineage import packing
 from ksflow.lineage.git_processes import RefUpdates
 from ksflow.lineage.locks import clear_lock, lock_in
 from ksflow.lineage.objects import Objects
@@ -32,10 +33,6 @@ from ksflow.lineage.repository import opened
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
-_PACK_EVERY = 4_000
-"""Loose objects written before they are packed."""
-_FULL = 20_000
-"""Objects from which on a pack is not merged with others any more."""
 _MANY = 16
 """Objects from which on a process of its own reads them faster than question and answer."""
 _LOCKED_TRIES = 20
@@ -339,16 +336,11 @@ class Store:
     # -- upkeep ----------------------------------------------------------------------------------
 
     def maintain(self, force: bool = False) -> None:
-        """Have git pack what is loose, now and then, beside what goes on; with `force` now, and wait for it.
-
-        Each time packs are merged that are small beside the loose objects, up to a size: there are few of them, and an
-        object is packed a few times, however many there are. Unreachable objects stay: another process may be about to
-        use them.
-        """
-        packing = self._packing
-        if force and packing:
-            packing.join()
-        if self._objects.written >= (1 if force else _PACK_EVERY) and not (packing and packing.is_alive()):
+        """Pack what is loose, now and then, beside what goes on; with `force` now, and wait for it."""
+        running = self._packing
+        if force and running:
+            running.join()
+        if self._objects.written >= (1 if force else packing.EVERY) and not (running and running.is_alive()):
             self._objects.written = 0
             self._packing = threading.Thread(target=self._pack, daemon=True)
             self._packing.start()
@@ -358,17 +350,10 @@ class Store:
     def _pack(self) -> None:
         """Packing is a comfort: where it fails, that is logged and the repository stays as it is."""
         try:
-            self._git("pack-refs", "--all")
-            full = (f"--keep-pack={name}" for name in self._full_packs())
-            self._git("repack", "--geometric=2", "-d", "-l", "-n", "-q", "--threads=1", *full)
-        except LineageError as error:
-            _LOG.info("%s; nothing is lost, the repository is larger than it need be", error)
-
-    def _full_packs(self) -> Iterator[str]:
-        for pack in (self.path / "objects" / "pack").glob("pack-*.pack"):
-            with suppress(OSError), pack.open("rb") as file:  # another process may have merged it just now
-                if int.from_bytes(file.read(12)[8:], "big") >= _FULL:
-                    yield pack.name
+            packing.pack(self._repo, self.path)
+        except (git.GitError, OSError) as error:
+            reason = str(error).splitlines()[-1]
+            _LOG.info("%s: packing failed (%s); nothing is lost, it is larger than it need be", self.path, reason)
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""

@@ -224,7 +224,7 @@ class Sharing:
             self._there.pop(ref, None)
             self._there |= {ref: commit} if commit else {}
             name = ref.removeprefix(self._heads)
-            if commit and _NAME.fullmatch(name) and self._index.tips.get(name) != commit:
+            if commit and _NAME.fullmatch(name) and self._index.tip(name) != commit:
                 self._unjoined.add(name)
 
     def _join(self) -> None:
@@ -234,7 +234,7 @@ class Sharing:
         created, moved = dict[str, str](), dict[str, tuple[str, str]]()
         for name in sorted(self._unjoined):
             there = self._there.get(f"{self._heads}{name}", "")
-            here = self._index.tips.get(name) or self._index.unread.get(name)
+            here = self._index.tip(name) or self._index.unread.get(name)
             if here is None and there:
                 created[name] = there
             elif here and there and (tip := self._tip(name, here, there)):
@@ -320,7 +320,7 @@ class Sharing:
             ref = f"{self._heads}{name}"
             shown = finished(trial) or trial.origin is Origin.SEED or ref in self._there
             if shown and name not in self._apart and name not in self._unjoined:
-                here[ref] = self._index.tips[name]
+                here[ref] = self._index.tip(name)
         for chain in CHAINS:
             if tip := self._store.ref(f"{self._side}{chain}"):
                 here[f"{self._hosts}{self._host}/{chain}"] = tip
