@@ -4,13 +4,14 @@ DSPy's own is a set of sixteen databases, which each thread opens anew, with pic
 """
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ksflow import home
 from ksflow.lm.dspy_seams import Cache
+
+Request = dict[str, Any]
 
 
 class AnswerFiles(Cache):  # type: ignore[misc]
@@ -21,25 +22,21 @@ class AnswerFiles(Cache):  # type: ignore[misc]
         super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=str(folder))
         self.folder = folder
 
-    def get(self, request: dict[str, Any], ignored_args_for_cache_key: list[str] | None = None) -> Any:
+    def get(self, request: Request, ignored: list[str] | None = None) -> Any:
         """The answer to a request; None where there is none, or none that can be read."""
         with suppress(OSError, TypeError, ValueError, RecursionError):
-            return json.loads(self._file(request, ignored_args_for_cache_key).read_bytes())
+            return json.loads(self._file(request, ignored).read_bytes())
         return None
 
     def put(
-        self,
-        request: dict[str, Any],
-        value: Any,
-        ignored_args_for_cache_key: list[str] | None = None,
-        enable_memory_cache: bool = True,
+        self, request: Request, value: Any, ignored: list[str] | None = None, enable_memory_cache: bool = True
     ) -> None:
         """Keep the answer to a request."""
         with suppress(OSError, TypeError, ValueError, RecursionError):
-            file, text = self._file(request, ignored_args_for_cache_key), json.dumps(value)
+            file, text = self._file(request, ignored), json.dumps(value)
             file.parent.mkdir(parents=True, exist_ok=True)
             home.write(file, text)
 
-    def _file(self, request: Mapping[str, Any], ignored: list[str] | None) -> Path:
+    def _file(self, request: Request, ignored: list[str] | None) -> Path:
         name: str = self.cache_key(request, ignored)
         return self.folder / name[:2] / f"{name}.json"

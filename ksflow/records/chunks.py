@@ -53,8 +53,9 @@ class Chunks(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
-        at = index if index >= 0 else index + len(self)
-        if not 0 <= at < len(self):
+        count = self._starts[-1]
+        at = index if index >= 0 else index + count
+        if not 0 <= at < count:
             raise IndexError(index)
         number = bisect.bisect_right(self._starts, at) - 1
         found: T = self._parts[number][at - self._starts[number]]

@@ -131,9 +131,10 @@ class LlmDesigner:
                 if len(answer[name]) < least:
                     raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
             _check(experiments, choice)
+            if self.pick == "paper":
+                return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.by)
             own = [made for made in predictions(population) if made.by == self.program.by]
-            picked = portfolio(experiments) if self.pick == "paper" else calibrated(experiments, own)
-            return Plan(answer["avenues"], experiments, picked, self.program.by)
+            return Plan(answer["avenues"], experiments, calibrated(experiments, own), self.program.by)
 
         return Inquiry(inputs, accept)
 
