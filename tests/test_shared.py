@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from conftest import accepted, draft, kernel, plant, until
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals, approve
+from ksflow.lineage.history import RunReader
 from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.lineage.shared import remote as remotes
 from ksflow.lineage.shared import sharing
@@ -38,12 +40,12 @@ def host(tmp_path: Path, remote: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """Opens the run on a host by its name, with a session; all are closed in the end."""
     monkeypatch.setattr(sharing, "_RETRY_S", (0.1,))
     opened: list[Lineage] = []
+    clock = count(1_700_000_000)
 
-    def begin(name: str, url: str | None = str(remote), session: bool = True) -> Lineage:
-        lineage = Lineage(tmp_path / name / "lineage.git", "toy", remote=url)
+    def begin(name: str, url: str | None = str(remote)) -> Lineage:
+        lineage = Lineage(tmp_path / name / "lineage.git", "toy", clock=lambda: next(clock), remote=url)
         opened.append(lineage)
-        if session:
-            lineage.open_session("")
+        lineage.open_session("")
         return lineage
 
     yield begin
@@ -243,6 +245,23 @@ def test_calls_and_notes_are_kept_apart_by_host(host: Host, remote: Path) -> Non
     assert [call.answer for call in calls] == ["answer one"]
     kept = git(one.store.path, "for-each-ref", "--format=%(refname)", "refs/remotes/shared/hosts/")
     assert kept.count("/calls") == 2
+
+
+def test_the_past_of_a_shared_run_has_every_hosts_trials(host: Host) -> None:
+    one, two = host("one"), host("two")
+    plant(one, "int seed;", 20.0)
+    for lineage, text in ((one, "int a;"), (two, "int b;"), (one, "int c;")):
+        shared(lineage)
+        lineage.begin_round()
+        judged(lineage, text, 5.0, "00001")
+        shared(lineage)
+    shared(two)
+    for lineage, rounds in ((one, ["1.1", "1.2"]), (two, ["10001.1"])):
+        reader = RunReader(lineage.store, "toy", "main").read()
+        assert list(reader.rounds) == rounds
+        assert reader.population() == lineage.population()
+        last = reader.rounds[rounds[-1]]
+        assert "00002" in last.known.by_id
 
 
 def test_a_persons_word_travels(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Two hosts on one run, each in a network of its own, whose link is cut and joined."""
 
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
+import warm
 from conftest import until
 
 RUN = ["recipe=dry_run", "llm=dummy", "problem=softmax", "loop.confirm=false"]
@@ -121,7 +123,9 @@ def test_two_hosts_whose_link_is_cut_and_joined_lose_nothing_and_do_nothing_twic
             two.send_signal(signal.SIGINT)
         end(one, "one")
         end(two, "two")
-    end(begin("one", "loop.evaluations=0"), "one")
+    url = f"lineage.remote=git://{networks.address('one')}/team.git"
+    done = warm.run(folders["one"], [*RUN, url, "loop.evaluations=0"], dict(os.environ))
+    assert done.returncode == 0, done.stderr
     assert (folders["two"] / "said").read_text().count("goes on here") == 1
     assert heads(served) == heads(lineages["one"]) == heads(lineages["two"])
     given = Counter[str]()
@@ -139,5 +143,6 @@ def test_two_hosts_whose_link_is_cut_and_joined_lose_nothing_and_do_nothing_twic
     assert {steps[name] for name in +given} == {2}  # written, judged
     for path in (served, *lineages.values()):
         call("git", "-C", str(path), "fsck", "--strict")
-        tree = call(sys.executable, "-m", "ksflow", "lineage", "problem=softmax", "run=dry", f"lineage.path={path}")
+        words = ["lineage", "problem=softmax", "run=dry", f"lineage.path={path}"]
+        tree = warm.run(tmp_path, words, {**os.environ, "COLUMNS": "160"}).stdout
         assert all(name in tree for name in heads(served))

@@ -29,6 +29,8 @@ _ROUND_S = 2.0
 """How long a round waits for what other hosts did."""
 _PACE_S = 1.0
 """From one look at the remote to the next that nobody waits for."""
+_SHARE = 4.0
+"""The same, as often as long as the last one took."""
 _END_S = 20.0
 """How long a run that ends waits until all is pushed."""
 _RACES = 10
@@ -57,7 +59,7 @@ class Sharing:
         self.remote = Remote(url, store.path, [f"{prefix}*" for prefix in shared])
         self._tracked = store.ref_files(*(_seen(prefix) for prefix in shared))
         self._there: dict[str, str] = {}
-        """Ref -> where it was on the remote when it was last looked at."""
+        """Ref -> where it was on the remote when it was last looked at; of trials the name -> the tip."""
         self._unjoined: set[str] = set()
         """Branches whose tip here may lack what is on the remote."""
         self._apart: set[str] = set()
@@ -68,8 +70,8 @@ class Sharing:
         self._wake = threading.Condition()
         self._waited = 0
         """The newest that somebody waits for, or waited."""
-        self._began = 0.0
-        """When the remote was last looked at."""
+        self._next = 0.0
+        """Until then the remote is looked at only where somebody waits for it."""
         self._ended = self._abandoned = False
         self._failures = 0
         self._refused: set[str] = set()
@@ -106,7 +108,7 @@ class Sharing:
 
     def catch_up(self) -> None:
         """Have what other hosts did here, where that takes no longer than a moment."""
-        late, recent = self._done < self._waited, time.monotonic() - self._began < _PACE_S
+        late, recent = self._done < self._waited, time.monotonic() < self._next
         number = self.request()
         if not (self._failures or late or recent):
             self._wait(number, _ROUND_S)
@@ -155,19 +157,20 @@ class Sharing:
             with self._wake:
                 pause = _RETRY_S[min(self._failures, len(_RETRY_S)) - 1] if self._failures else None
                 self._wake.wait_for(lambda: self._ended or (self._asked > self._done and not self._failures), pause)
-                asked, ended, self._began = self._asked, self._ended, time.monotonic()
+                asked, ended, began = self._asked, self._ended, time.monotonic()
             try:
                 with self._alone():
                     self._exchange()
                 self._reached()
             except (Unreachable, LineageError, ConfigError, OSError) as error:
                 self._failed(error)
+            pause = max(_PACE_S, _SHARE * (time.monotonic() - began))
             with self._wake:
-                self._done = asked
+                self._done, self._next = asked, time.monotonic() + pause
                 self._wake.notify_all()
                 if ended:
                     return
-                self._wake.wait_for(lambda: self._ended or self._waited > self._done, _PACE_S)
+                self._wake.wait_for(lambda: self._ended or self._waited > self._done, pause)
 
     def _wait(self, number: int, seconds: float) -> None:
         with self._wake:
@@ -220,10 +223,11 @@ class Sharing:
     def _look(self) -> None:
         """Read what has changed of what was last seen of the remote."""
         for seen, commit in self._tracked.changes().items():
-            ref = f"refs/{seen.removeprefix(SHARED)}"
-            self._there.pop(ref, None)
-            self._there |= {ref: commit} if commit else {}
-            name = ref.removeprefix(self._heads)
+            name = f"refs/{seen.removeprefix(SHARED)}".removeprefix(self._heads)
+            if commit:
+                self._there[name] = commit
+            else:
+                self._there.pop(name, None)
             if commit and _NAME.fullmatch(name) and self._index.tip(name) != commit:
                 self._unjoined.add(name)
 
@@ -233,7 +237,7 @@ class Sharing:
         self._index.refresh()
         created, moved = dict[str, str](), dict[str, tuple[str, str]]()
         for name in sorted(self._unjoined):
-            there = self._there.get(f"{self._heads}{name}", "")
+            there = self._there.get(name, "")
             here = self._index.tip(name) or self._index.unread.get(name)
             if here is None and there:
                 created[name] = there
@@ -270,7 +274,7 @@ class Sharing:
     def _expect_same_run(self) -> None:
         """Raise ConfigError where the run there began elsewhere than the one here."""
         ids = [name for name in self._index.trials if name.isdecimal()]
-        if self.blocks.taken and (self._apart or any(f"{self._heads}{name}" not in self._there for name in ids)):
+        if self.blocks.taken and (self._apart or any(name not in self._there for name in ids)):
             raise ConfigError(
                 f"{self._heads.removeprefix('refs/heads/').rstrip('/')} on lineage.remote={self.remote.name} began on "
                 "another host, and the one here on this: join with a new lineage.path=, or name another with run="
@@ -315,19 +319,19 @@ class Sharing:
 
     def _wanted(self) -> list[Push]:
         """What the remote lacks of what is to be shared."""
-        here: dict[str, str] = {}
+        wanted = list[Push]()
+        waiting = self._apart | self._unjoined
         for name, trial in self._index.trials.items():
-            ref = f"{self._heads}{name}"
-            shown = finished(trial) or trial.origin is Origin.SEED or ref in self._there
-            if shown and name not in self._apart and name not in self._unjoined:
-                here[ref] = self._index.tip(name)
+            tip, there = self._index.tip(name), self._there.get(name, "")
+            shown = there or finished(trial) or trial.origin is Origin.SEED
+            if tip != there and shown and name not in waiting:
+                wanted.append(Push(f"{self._heads}{name}", tip, there))
         for chain in CHAINS:
-            if tip := self._store.ref(f"{self._side}{chain}"):
-                here[f"{self._hosts}{self._host}/{chain}"] = tip
-        here |= {ref: tag for ref, tag in self._store.refs(self._tags).items() if ref not in self._there}
-        return [
-            Push(ref, tip, self._there.get(ref, "")) for ref, tip in here.items() if tip != self._there.get(ref, "")
-        ]
+            ref, tip = f"{self._hosts}{self._host}/{chain}", self._store.ref(f"{self._side}{chain}") or ""
+            if tip and tip != self._there.get(ref, ""):
+                wanted.append(Push(ref, tip, self._there.get(ref, "")))
+        tags = self._store.refs(self._tags).items()
+        return [*wanted, *(Push(ref, tag, "") for ref, tag in tags if ref not in self._there)]
 
     def _tell_refused(self, refused: dict[str, str]) -> None:
         """Say once what the remote does not take, and why."""
