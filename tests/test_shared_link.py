@@ -108,16 +108,16 @@ def test_two_hosts_whose_link_is_cut_and_joined_lose_nothing_and_do_nothing_twic
 
     with begin("one", "loop.evaluations=100000") as one, begin("two", "loop.evaluations=100000") as two:
         try:
-            until(lambda: all(len(of_host(heads(served), number)) > 6 for number in (0, 1)), 60)
+            until(lambda: all(len(of_host(heads(served), number)) > 6 for number in (0, 1)))
             networks.link("two", "down")
             cut = heads(served)
-            until(lambda: "goes on here" in (folders["two"] / "said").read_text(), 60)
-            until(lambda: len(heads(lineages["two"])) > len(cut) + 4, 60)
-            until(lambda: len(heads(served)) > len(cut) + 4, 60)
+            until(lambda: "goes on here" in (folders["two"] / "said").read_text())
+            until(lambda: len(heads(lineages["two"])) > len(cut) + 4)
+            until(lambda: len(heads(served)) > len(cut) + 4)
             alone = set(heads(lineages["two"])) - set(heads(served))
             assert alone
             networks.link("two", "up")
-            until(lambda: alone <= heads(served).keys(), 60)
+            until(lambda: alone <= heads(served).keys())
         finally:
             one.send_signal(signal.SIGINT)
             two.send_signal(signal.SIGINT)

@@ -20,8 +20,8 @@ from ksflow.errors import ConfigError, KsflowError, one_line, printable
 SHARED = "refs/remotes/shared/"
 """Where the refs of the remote are kept as they were last seen: `refs/heads/x` as `refs/remotes/shared/heads/x`."""
 _REMOTE = "ksflow-shared"
-_SILENT_S = 15.0
-"""A git command that says nothing for so long has lost its connection."""
+_SILENT_S = 10.0
+"""A git command that says nothing and does nothing for so long has lost its connection."""
 _LONGEST_S = 1800.0
 _MOST_REFS = 200
 """Refs of one push."""
@@ -139,14 +139,15 @@ def _limited(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, 
     assert process.stdout
     assert process.stderr
     said: dict[int, list[bytes]] = {process.stdout.fileno(): [], process.stderr.fileno(): []}
-    began = time.monotonic()
+    began, used = time.monotonic(), 0
     try:
         with selectors.DefaultSelector() as waiting:
             for stream in said:
                 waiting.register(stream, selectors.EVENT_READ)
             while waiting.get_map():
-                ready = waiting.select(_SILENT_S)
-                if not ready or time.monotonic() - began > _LONGEST_S:
+                ready, before = waiting.select(_SILENT_S), used
+                used = used if ready else _processor_ticks(process.pid)
+                if (not ready and used <= before + 1) or time.monotonic() - began > _LONGEST_S:
                     break
                 for key, _ in ready:
                     if data := os.read(key.fd, 1 << 16):
@@ -164,6 +165,16 @@ def _limited(command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str, 
         process.stdout.close()
         process.stderr.close()
     return process.returncode, out, err
+
+
+def _processor_ticks(group: int) -> int:
+    """The processor time of a group of processes: git says nothing while it writes many refs."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = file.read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12]) if int(fields[2]) == group else 0
+    return ticks
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
