@@ -109,6 +109,8 @@ class RayClient:
         refused: dict[str, str] = {}
         lost: list[str] = []
         while len(lost) < _ATTEMPTS:
+            if self._head and not self._head.alive:  # Ray itself would end this process, in a minute
+                raise ConfigError("Ray on this machine has ended; the same command starts it again, and goes on")
             try:
                 lease, answer = self._one(body, refused)
             except _Lost as error:
@@ -162,7 +164,8 @@ class RayClient:
         except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
             raise ConfigError(f"Ray's workers cannot run the judge: {_last_line(error)}") from error
         except ray.exceptions.RayError as error:
-            raise _Lost(f"{type(error).__name__}: {one_line(str(error), _WHY)}") from error
+            why = one_line(str(error), _WHY).partition(". ")[0]
+            raise _Lost(f"{type(error).__name__}: {why}") from error
         except ConfigError:
             ray.cancel(stream, force=True)
             raise

@@ -37,6 +37,7 @@ class RayHead:
                 start_new_session=True,  # Ctrl-C is for the run alone
             )
             assert process.stdout
+            self._process = process
             self.address = process.stdout.readline().decode().strip()
             self.close = weakref.finalize(self, _end, process)
             if not self.address:
@@ -44,6 +45,11 @@ class RayHead:
                 words.seek(0)
                 why = words.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
                 raise ConfigError(f"Ray does not start on this machine: {one_line(why, 300)}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
