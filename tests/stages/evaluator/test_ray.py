@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Stub:
-    """What a kernel's text says is done: `sleep 2`, `die once in FOLDER`, `environment`."""
+    """What a kernel's text says is done: `sleep 2`, `die FILE` until it is there, `wait FOLDER`, `environment`."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -48,6 +48,13 @@ class Stub:
             if words[1] != "always":
                 Path(words[1]).write_text("")
             os.kill(os.getpid(), signal.SIGKILL)
+        if words[0] == "wait":
+            import ray
+
+            folder = Path(words[1])
+            (folder / f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}").touch()
+            while not (folder / "go").exists():
+                time.sleep(0.02)
         if words[0] == "environment":
             more["environment"] = dict(os.environ)
         timings = tuple(Timing(case.name, 5.0) for case in problem.benchmarks)
@@ -214,20 +221,17 @@ def cluster(two_workers: RayEvaluator, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @needs_ray
 @pytest.mark.slow
-def test_a_machine_that_is_lost_in_mid_task_loses_no_verdict(cluster: Any, problem: Problem) -> None:
-    wanted = target.detect()
-    for _ in range(2):
-        lost = cluster.add_node(num_cpus=2, resources={"cpu": 2})
-    evaluator = asks(wanted, address=cluster.address, devices=8)
-    evaluator.start()
-    first = verdicts(evaluator, problem, [says(f"sleep 1 {number}") for number in range(4)])
-    until(lambda: first)
-    found = verdicts(evaluator, problem, [says(f"sleep 2 {number}") for number in range(8)])
-    time.sleep(0.5)
+def test_a_machine_that_is_lost_in_mid_task_loses_no_verdict(cluster: Any, problem: Problem, tmp_path: Path) -> None:
+    _, lost = (cluster.add_node(num_cpus=2, resources={"cpu": 2}) for _ in range(2))
+    evaluator = asks(target.detect(), address=cluster.address, devices=6)
+    found = verdicts(evaluator, problem, [says(f"wait {tmp_path} {number}") for number in range(6)])
+    begun = until(lambda: len(list(tmp_path.iterdir())) == 4 and list(tmp_path.glob(f"{lost.node_id}-*")))
     cluster.remove_node(lost, allow_graceful=False)
-    until(lambda: len(found) == 8)
+    until(lambda: not any(Path("/proc", file.name.partition("-")[2]).exists() for file in begun))
+    (tmp_path / "go").touch()
+    until(lambda: len(found) == 6)
     assert all(one.accepted for one in found)
-    assert 1 <= sum("lost" in one.evidence.more for one in found) <= 4
+    assert sum("lost" in one.evidence.more for one in found) == len(begun) == 2
 
 
 @needs_ray
