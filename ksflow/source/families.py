@@ -65,6 +65,12 @@ def family(population: Population, text: str) -> tuple[Member, ...]:
     return families(population).get(frozenset(values_of(text)), ())
 
 
+def has_untried(population: Population, trial: Trial) -> bool:
+    """Whether a designer that starts from a trial's kernel has something left to try; true where nothing is tunable."""
+    text = trial.kernel.main if trial.kernel else ""
+    return not values_of(text) or space(text, family(population, text)).open
+
+
 def comparable(population: Population) -> list[tuple[Member, ...]]:
     """The families, apart by their dispatch lines: trials whose times differ by the values of their tunables alone."""
     grouped: dict[tuple[frozenset[str], str], list[Member]] = {}

@@ -3,6 +3,7 @@
 A trial lives where its reference lives. One whose reference has no parents (a seed, a pushed kernel) founds a line, on
 the island that a hash of its id names. Seeds live on every island. After every `every` trials the best of each island
 visits the next one until the next migration: there it can be the base, never the reference, so its children stay.
+Where an island has nothing left to try, a kernel of any other is its base.
 """
 
 from hashlib import sha256
@@ -10,7 +11,10 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem, Trial, first_attempt
+from ksflow.source.families import has_untried
 from ksflow.source.tunables import values
+
+_DRAWS = 16  # winners that are looked at before an island counts as used up
 
 
 class Islands:
@@ -33,11 +37,23 @@ class Islands:
         migrant = self._migrant(entrants, homes, (island - 1) % self.islands, population)
         guest = migrant if migrant and homes[migrant.id] != island else None
         mine = {trial.id for trial in (*own, *filter(None, [guest]))}
-        base = self._winner(rng, [trial for trial in entrants if trial.id in mine])
+        there = [trial for trial in entrants if trial.id in mine]
+        base = self._base(rng, there, population) or self._base(rng, entrants, population) or there[0]
         reference = self._winner(rng, [trial for trial in own if trial is not base] or own)
-        moved = f", a migrant from island {homes[base.id]}," if base is guest else ""
+        from_elsewhere = homes[base.id] not in (None, island)
+        moved = f", a migrant from island {homes[base.id]}," if from_elsewhere else ""
         rationale = f"island {island} of {self.islands}, {len(own)} kernels: {base.id}{moved} with {reference.id}"
         return population.choose(base.id, reference.id, rationale)
+
+    def _base(self, rng: Random, entrants: list[Trial], population: Population) -> Trial | None:
+        """A winner with something left to try; None where several winners have nothing."""
+        left = list(entrants)
+        for _ in range(min(_DRAWS, len(left))):
+            found = self._winner(rng, left)
+            if has_untried(population, found):
+                return found
+            left.remove(found)
+        return None
 
     def _winner(self, rng: Random, entrants: list[Trial]) -> Trial:
         """`entrants` are in order of rank, so the lowest index drawn wins."""

@@ -12,14 +12,14 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Kernel, Population, Presence, Problem, Trial
-from ksflow.source.families import STRUCTURE, declared
+from ksflow.source.families import STRUCTURE, declared, has_untried
 from ksflow.source.features import features
 
 _AXES = ("language", "features", "structure")
 
 
 class MapElites:
-    """Base: a cell drawn by chance, its best kernel. Reference: the best of another cell."""
+    """Base: the best of a cell drawn by chance, with something left to try. Reference: the best of another cell."""
 
     def __init__(self, axes: Sequence[str] = _AXES, seed: int = 0) -> None:
         """`axes`: which of them tell cells apart; fewer make fewer, larger cells."""
@@ -37,7 +37,8 @@ class MapElites:
                 cells.setdefault(self._cell(trial), trial)
         elites = list(cells.values())
         tunable = [trial for trial in elites if trial.kernel and declared(trial.kernel.main)]
-        base = rng.choice(tunable or elites)
+        drawn = rng.sample(tunable or elites, len(tunable or elites))
+        base = next((trial for trial in drawn if has_untried(population, trial)), drawn[0])
         reference = rng.choice([trial for trial in elites if trial is not base] or [base])
         told = "; ".join(f"{axis}: {value}" for axis, value in zip(self.axes, self._cell(base), strict=True))
         rationale = f"{base.id} is the best of its cell ({told}), one of {len(elites)} cells with a kernel"
