@@ -24,7 +24,7 @@ def words(members: int, *more: str) -> list[str]:
 
 def run(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(given, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800, check=False)
 
 
 def kept(folder: Path) -> list[Path]:
@@ -36,15 +36,17 @@ def kept(folder: Path) -> list[Path]:
 def killed(folder: Path, members: int, finished: int) -> int:
     """How many members were finished when the sweep was killed."""
     with subprocess.Popen(words(members), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        until(lambda: len(kept(folder)) >= finished)
-        process.send_signal(signal.SIGKILL)
+        try:
+            until(lambda: len(kept(folder)) >= finished)
+        finally:
+            process.send_signal(signal.SIGKILL)
     return len(kept(folder))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [4, pytest.param(100, marks=pytest.mark.soak)])
 def test_a_killed_sweep_runs_what_is_left(tmp_path: Path, members: int) -> None:
-    before = killed(tmp_path, members, members * 2 // 5)
+    before = killed(tmp_path, members, max(2, members // 10))
     assert before < members
     done = run(tmp_path, *words(members))
     assert done.returncode == 0, done.stderr
