@@ -90,6 +90,7 @@ def of_host(names: dict[str, str], number: int) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_two_hosts_whose_link_is_cut_and_joined_lose_nothing_and_do_nothing_twice(
     tmp_path: Path, networks: Networks, served: Path
 ) -> None:
