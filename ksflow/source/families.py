@@ -8,13 +8,14 @@ than their values. Values and populations in, values out.
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations, product
 from math import prod
 from random import Random
+from typing import Any
 
-from ksflow.records import Population, Trial, Verdict, base_of, plain
+from ksflow.records import Evaluation, Kernel, Population, Trial, Verdict, base_of, plain
 from ksflow.source.tunables import Tunable, assign, constants, dispatches, requires, ruled_out, tunables, values
 
 _PATIENCE = 9  # points without a gain before a search counts as stuck
@@ -38,25 +39,48 @@ class Member:
     """A trial of a family."""
 
     trial: Trial
-    text: str
-    """The source it stands for; of one that was never written, what it should have been."""
+    values: Config
+    lines: Mapping[str, Config]
+    """Its dispatch lines."""
+    unwritten: str = ""
+    """The source that it should have been, where it was never written."""
 
     @property
-    def values(self) -> Config:
-        return values_of(self.text)
+    def text(self) -> str:
+        """The source it stands for."""
+        return self.trial.kernel.main if self.trial.kernel else self.unwritten
 
-    @property
-    def lines(self) -> Mapping[str, Config]:
-        return dispatches_of(self.text)
+
+@dataclass(frozen=True)
+class _Source:
+    """A kernel that is remembered by its digest, because a long run holds the texts of its kernels compressed."""
+
+    digest: str
+    kernel: Kernel = field(compare=False, repr=False)
+
+
+@lru_cache(maxsize=16384)
+def _read(source: _Source) -> tuple[Config, Mapping[str, Config]]:
+    return _read_text(source.kernel.main)
+
+
+def _read_text(text: str) -> tuple[Config, Mapping[str, Config]]:
+    return values_of(text), dispatches_of(text)
+
+
+def values_in(kernel: Kernel | None) -> Config:
+    """The values of the tunables that a kernel declares; none where there is no kernel."""
+    return _read(_Source(kernel.digest, kernel))[0] if kernel else {}
 
 
 def families(population: Population) -> dict[frozenset[str], tuple[Member, ...]]:
     """The names of the tunables that were declared -> the trials that declare them, in the order of their ids."""
     grouped: dict[frozenset[str], list[Member]] = {}
     for trial in population.trials:
-        text = _source(trial, population)
-        if names := frozenset(values_of(text)):
-            grouped.setdefault(names, []).append(Member(trial, text))
+        text = "" if trial.kernel else _unwritten(trial, population)
+        found = _read(_Source(trial.kernel.digest, trial.kernel)) if trial.kernel else _read_text(text)
+        if names := frozenset(found[0]):
+            grouped.setdefault(names, []).append(Member(trial, *found, text))
     return {names: tuple(group) for names, group in grouped.items()}
 
 
@@ -221,17 +245,37 @@ def point(trial: Trial, config: Config) -> Point:
         return Point(trial.id, config, None, False)
     if evaluation.accepted:
         return Point(trial.id, config, evaluation.score_us, False, artefact=evaluation.evidence.artefact)
+    return Point(trial.id, config, None, True, *_blamed(_Same(evaluation), _Same(config)))
+
+
+class _Same:
+    """Something that a cache knows again by being the same object: to compare what it holds would take longer."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.held is other.held
+
+
+@lru_cache(maxsize=16384)
+def _blamed(judged: _Same, configured: _Same) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+    """The tunables that a failure's words mention, and what they state as its cause."""
+    evaluation: Evaluation = judged.held
+    config: Config = configured.held
     words = f"{evaluation.reason} {plain(evaluation.evidence)}"[:_WORDS]
     named = frozenset(name for name in config if re.search(rf"\b{name}\b", words))
     said = {name: value for name, value in re.findall(r"\b(\w+) ?= ?(\w+)", evaluation.reason) if name in config}
     about = any(config[name] == value for name, value in said.items())  # this configuration, or a better one
-    stated = frozenset((name, config[name]) for name in said) if about else frozenset()
-    return Point(trial.id, config, None, True, named, stated)
+    return named, frozenset((name, config[name]) for name in said) if about else frozenset()
 
 
-def _source(trial: Trial, population: Population) -> str:
-    if trial.kernel:
-        return trial.kernel.main
+def _unwritten(trial: Trial, population: Population) -> str:
     parent = base_of(trial, population.by_id)
     if parent is None or parent.kernel is None or trial.experiment is None:
         return ""

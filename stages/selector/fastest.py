@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.source.families import Config, Member, declared, families, space, values_of
+from ksflow.source.families import Member, declared, families, space, values_in
 
 _OPTIMISM = 1.2  # how many times as fast a value that was never tried may be
 _PATIENCE = 12  # experiments that halve the hope
@@ -56,7 +56,7 @@ class _Family:
     def untried(self) -> int:
         """How many declared values no accepted kernel of the family has."""
         options = {(t.name, option) for t in declared(_text(self.ranked[0])) for option in t.options}
-        return len(options.difference(*(_values(trial).items() for trial in self.ranked)))
+        return len(options.difference(*(values_in(trial.kernel).items() for trial in self.ranked)))
 
     @property
     def has_something_left(self) -> bool:
@@ -74,14 +74,10 @@ def _text(trial: Trial) -> str:
     return trial.kernel.main if trial.kernel else ""
 
 
-def _values(trial: Trial) -> Config:
-    return values_of(_text(trial))
-
-
 def _reference(base: Trial, population: Population) -> Trial:
     """The best accepted kernel that differs from the base in two values or more, of its family before others."""
-    mine = _values(base)
-    family = [trial for trial in population.ranked if _values(trial).keys() == mine.keys()]
-    unlike = [trial for trial in family if len(mine.items() - _values(trial).items()) > 1]
+    mine = values_in(base.kernel)
+    family = [trial for trial in population.ranked if values_in(trial.kernel).keys() == mine.keys()]
+    unlike = [trial for trial in family if len(mine.items() - values_in(trial.kernel).items()) > 1]
     others = [trial for trial in population.ranked if trial not in family]
     return next(iter([*unlike, *others, *family[1:]]), base)

@@ -11,8 +11,7 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem, Trial, first_attempt
-from ksflow.source.families import has_untried
-from ksflow.source.tunables import values
+from ksflow.source.families import has_untried, values_in
 
 _DRAWS = 16  # winners that are looked at before an island counts as used up
 
@@ -28,7 +27,7 @@ class Islands:
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
         rng = Random(rng_seed(self.seed, population))
-        tunable = [trial for trial in population.ranked if trial.kernel and values(trial.kernel.main)]
+        tunable = [trial for trial in population.ranked if values_in(trial.kernel)]
         entrants = tunable or list(population.ranked)
         homes = self._homes(entrants, population)
         island = rng.randrange(self.islands)

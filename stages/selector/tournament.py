@@ -4,7 +4,7 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.source.tunables import values
+from ksflow.source.families import values_in
 
 
 class Tournament:
@@ -20,7 +20,7 @@ class Tournament:
     def __call__(self, problem: Problem, population: Population) -> Choice:
         rng = Random(rng_seed(self.seed, population))
         accepted = population.ranked
-        tunable = [trial for trial in accepted if trial.kernel and values(trial.kernel.main)]
+        tunable = [trial for trial in accepted if values_in(trial.kernel)]
         entrants = tunable or list(accepted)
         base = self._winner(rng, entrants)
         reference = self._winner(rng, [trial for trial in entrants if trial is not base] or [base])
