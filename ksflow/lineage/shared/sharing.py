@@ -164,7 +164,7 @@ class Sharing:
                 self._reached()
             except (Unreachable, LineageError, ConfigError, OSError) as error:
                 self._failed(error)
-            pause = max(_PACE_S, _SHARE * (time.monotonic() - began))
+            pause = _PACE_S if self._failures else max(_PACE_S, _SHARE * (time.monotonic() - began))
             with self._wake:
                 self._done, self._next = asked, time.monotonic() + pause
                 self._wake.notify_all()
