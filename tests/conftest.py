@@ -31,7 +31,18 @@ def lineage(tmp_path: Path) -> Iterator[Lineage]:
     """An empty lineage with a clock that stands still; what is in it is not packed at the end."""
     made = Lineage(tmp_path / "lineage.git", "toy", clock=lambda: 1_700_000_000)
     yield made
-    made.store.close()
+    for one in (made, *_OPENED):
+        one.store.close()
+    _OPENED.clear()
+
+
+_OPENED: list[Lineage] = []
+
+
+def again(lineage: Lineage) -> Lineage:
+    """The same lineage as another process would open it; the test's end closes it."""
+    _OPENED.append(Lineage(lineage.store.path, lineage.problem, lineage.run))
+    return _OPENED[-1]
 
 
 def kernel(text: str = "int x = 1;\n") -> Kernel:

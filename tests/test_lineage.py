@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import accepted, draft, kernel, plant, rejected
+from conftest import accepted, again, draft, kernel, plant, rejected
 
 from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import Lineage
@@ -20,10 +20,6 @@ from ksflow.records import Call, Note, Origin, Plan, Status, Trial
 
 def git(path: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", str(path), *arguments], check=True, capture_output=True, text=True).stdout
-
-
-def again(lineage: Lineage) -> Lineage:
-    return Lineage(lineage.store.path, lineage.problem, lineage.run)
 
 
 def test_a_trial_is_a_branch_whose_parents_are_base_and_reference(lineage: Lineage) -> None:

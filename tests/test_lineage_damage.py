@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import accepted, draft, kernel, plant, rejected, until
+from conftest import accepted, again, draft, kernel, plant, rejected, until
 
 from ksflow.errors import LineageError
 from ksflow.lineage import Lineage
@@ -19,10 +19,6 @@ from ksflow.records.compact import CompressedTexts
 
 def git(path: Path, *arguments: str) -> str:
     return subprocess.run(["git", "-C", str(path), *arguments], check=True, capture_output=True, text=True).stdout
-
-
-def again(lineage: Lineage) -> Lineage:
-    return Lineage(lineage.store.path, lineage.problem, lineage.run)
 
 
 def left_behind(lineage: Lineage, name: str, age_s: float = 3600) -> Path:

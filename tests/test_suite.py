@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,8 @@ def test_fast_0_is_the_share_that_is_right_also_where_no_baseline_was_accepted()
 def test_a_gain_within_noise_counts_by_its_mean_and_not_for_sure() -> None:
     known, toy = population(5.0)
     beside = Comparison(id="00001", speedup=2.0, low=0.9, high=2.4)
-    said = Evaluation(**{**vars(accepted(5.0)), "evidence": Evidence(against=(beside,))})
-    tried = Trial(**{**vars(known.trials[1]), "evaluation": said})
+    said = replace(accepted(5.0), evidence=Evidence(against=(beside,)))
+    tried = replace(known.trials[1], evaluation=said)
     figures = scores.figures(Population((known.trials[0], tried)), toy)
     rows = [{**row(5.0), "figures": figures}, row(10.0)]
     found = scores.totals(rows)
@@ -162,8 +163,8 @@ def test_what_was_not_shown_to_be_faster_does_not_count() -> None:
     known, toy = population(5.0)
     seed, tried = known.trials
     beside = Comparison(id="00001", speedup=2.0, low=0.9, high=2.4)
-    evaluation = Evaluation(**{**vars(accepted(5.0)), "evidence": Evidence(against=(beside,))})
-    tried = Trial(**{**vars(tried), "evaluation": evaluation})
+    evaluation = replace(accepted(5.0), evidence=Evidence(against=(beside,)))
+    tried = replace(tried, evaluation=evaluation)
     found = scores.figures(Population((seed, tried)), toy)
     assert found["speedups"] == {"00_eager.py": 2.0}
     assert found["sure"] == {"00_eager.py": 0.9}

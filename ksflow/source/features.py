@@ -250,5 +250,5 @@ def _cited(lines: list[_Line]) -> list[str]:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split()).rstrip(";")
+    line = " ".join(text.split())
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
