@@ -191,10 +191,14 @@ _LINES = {
     "python -m ksflow problem show": Expected("custom_kernel"),
     "LLM_URL=http://host:8000/v1": Expected("ksflow: nothing was tried: openai/name cannot be reached", 4),
     "cd ~/spool/worker": Expected(".", more="once=true"),
+    "python -m ksflow target=h200 evaluator=spool evaluator.folder=s3": Expected(
+        "ksflow: .*(s3fs|cannot write s3:)", 2
+    ),
+    "python -m ksflow worker s3": Expected("ksflow: .*(s3fs|s3://bucket/path cannot be used)", 2),
 }
 """The beginning of a line -> how it ends; the longest beginning counts. A line of none ends with 0."""
 _SERVING = "ksflow watch"
-_WAITING = ("evaluator=spool",)
+_WAITING = re.compile(r"evaluator=spool(?!.*=s3://)")
 
 
 def lines() -> Iterator[str]:
@@ -319,7 +323,7 @@ def environment(home: Path, provider: Provider, line: str) -> dict[str, str]:
         "PATH": f"{home / 'bin'}:{home / '.local' / 'bin'}:{os.environ['PATH']}",
         "MORE": more.replace("ROOT", provider.root).replace("URL", provider.url),
         **({"MAKEFLAGS": "n"} if line.startswith("make ") else {}),
-        **({"COLD": "1"} if any(word in line for word in (*_WAITING, _SERVING)) else {}),
+        **({"COLD": "1"} if _WAITING.search(line) or _SERVING in line else {}),
         "COLUMNS": "160",
         "GEMINI_API_KEY": "a-key-for-gemini",
         "OPENAI_API_KEY": "a-key-for-openai",
@@ -336,7 +340,7 @@ def test_there_are_command_lines_in_the_documents() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in LINES if not any(word in line for word in (*_WAITING, _SERVING))])
+@pytest.mark.parametrize("line", [line for line in LINES if not _WAITING.search(line) and _SERVING not in line])
 def test_a_line_of_the_documents_does_what_it_says(line: str, place: Path, home: Path, provider: Provider) -> None:
     (home / "spool" / "worker").mkdir(parents=True, exist_ok=True)
     inbox = threading.Event()
@@ -373,7 +377,7 @@ def test_a_line_that_serves_a_page_names_its_address_and_ends_with_ctrl_c(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in LINES if any(word in line for word in _WAITING)])
+@pytest.mark.parametrize("line", list(filter(_WAITING.search, LINES)))
 def test_a_line_that_waits_for_a_worker_puts_jobs_into_the_folder(
     line: str, place: Path, home: Path, provider: Provider
 ) -> None:

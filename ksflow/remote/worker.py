@@ -1,5 +1,7 @@
 """`python -m ksflow worker FOLDER`: judges the jobs in a folder. Needs Python, torch and the folder; no network.
 
+For the URL of an object store, `store_worker` brings such a folder here.
+
 The command and its processes; what one of them does is in `worker_loop`. Standard library only: the
 judge's processes import torch.
 """
@@ -16,10 +18,12 @@ from pathlib import Path
 from types import FrameType
 
 from ksflow.errors import ConfigError
+from ksflow.remote import store_worker
 from ksflow.remote.job_store import JobStore
+from ksflow.remote.object_store import is_url
 from ksflow.remote.worker_loop import RESTART, Options, Worker, say
 
-_USAGE = "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1] [idle_minutes=N]"
+_USAGE = "python -m ksflow worker FOLDER|URL [target=NAME] [once=true] [devices=0,1] [idle_minutes=N]"
 
 
 def main(words: list[str]) -> int:
@@ -27,6 +31,8 @@ def main(words: list[str]) -> int:
     folder, options = _arguments(words)
     environment = dict(os.environ)
     try:
+        if isinstance(folder, str):
+            return store_worker.serve(folder, options)
         spool = JobStore(folder)
         spool.make()
         alone = len(options.devices) == 1
@@ -100,11 +106,11 @@ def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, old)
 
 
-def _arguments(words: list[str]) -> tuple[Path, Options]:
+def _arguments(words: list[str]) -> tuple[Path | str, Options]:
     if not words or "=" in words[0].rpartition("/")[2]:
         raise ConfigError(f"which folder? {_USAGE}")
-    folder = Path(words[0]).expanduser().resolve()
-    if not folder.is_dir():
+    folder = words[0] if is_url(words[0]) else Path(words[0]).expanduser().resolve()
+    if isinstance(folder, Path) and not folder.is_dir():
         raise ConfigError(f"no folder {folder}: make it, or name the one of evaluator.folder; {_USAGE}")
     given = dict(word.partition("=")[::2] for word in words[1:])
     once = given.pop("once", "false")

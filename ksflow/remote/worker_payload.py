@@ -1,7 +1,10 @@
 """What a worker needs of this package, copied to where the jobs are: it runs with Python, torch and nothing else."""
 
 import hashlib
+import io
 import json
+import zipfile
+import zlib
 from pathlib import Path
 
 from ksflow import home
@@ -19,13 +22,40 @@ _ROOMS = (
 
 
 def refresh(root: Path) -> None:
-    """Have this package's judge in `root`/worker; the manifest is written last, and is how a worker notices."""
+    """Have this package's judge in `root`/worker."""
+    _install(root, _sources())
+
+
+def packed() -> bytes:
+    """The same as a zip file; of the same code the same bytes."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted(_sources().items()):
+            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+    return made.getvalue()
+
+
+def unpack(root: Path, archive: bytes) -> None:
+    """Have what `packed` made in `root`/worker. ValueError where it is something else, or not all of it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as found:
+            files = {name: found.read(name) for name in found.namelist()}
+    except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
+        raise ValueError(f"no zip file: {error}") from error
+    if "ksflow/__main__.py" not in files:
+        raise ValueError("no code of a worker")
+    _install(root, files)
+
+
+def _install(root: Path, files: dict[str, bytes]) -> None:
+    """Have these files in `root`/worker; the manifest is written last, and is how a worker notices."""
     folder = root / FOLDER
-    files = {name: path.read_bytes() for name, path in _sources().items()}
     listed = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     known = _listed(folder)
     for name, data in files.items():
         path = folder / name
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ValueError(f"{name} is not in the folder")
         if known.get(name) != listed[name] or not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             home.write(path, data, durable=True)
@@ -49,8 +79,8 @@ def _listed(folder: Path) -> dict[str, str]:
     return files if isinstance(files, dict) else {}
 
 
-def _sources() -> dict[str, Path]:
-    """Name in the copy -> file: the core, the rooms that judge, the known chips."""
+def _sources() -> dict[str, bytes]:
+    """Name in the copy -> what is in the file: the core, the rooms that judge, the known chips."""
     found = [
         *PACKAGE.glob("*.py"),
         *map(PACKAGE.joinpath, _COMMAND),
@@ -58,4 +88,4 @@ def _sources() -> dict[str, Path]:
         *(path for room in _ROOMS for path in PACKAGE.joinpath(room).rglob("*")),
     ]
     plain = (path for path in found if path.is_file() and "__pycache__" not in path.parts)
-    return {f"ksflow/{path.relative_to(PACKAGE)}": path for path in plain}
+    return {f"ksflow/{path.relative_to(PACKAGE)}": path.read_bytes() for path in plain}

@@ -12,12 +12,15 @@ from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
 from ksflow.remote import job_store
 from ksflow.remote.job_client import JobClient
 from ksflow.remote.job_store import JobStore
+from ksflow.remote.object_store import is_url
+from ksflow.remote.store_link import local_folder
 
 
 class SpoolEvaluator:
     """Judges kernels on a machine that shares a folder with this one, or to and from which it is copied.
 
-    folder: relative to where the program was started. patience_minutes: give up after so long without any sign of a
+    folder: relative to where the program was started; or the URL of an object store, s3://bucket/path, with what
+    `pip install 'ksflow[object-store]'` brings. patience_minutes: give up after so long without any sign of a
     worker; null waits on. devices: kernels that may be out at the same time, for several workers.
     """
 
@@ -27,10 +30,11 @@ class SpoolEvaluator:
         if devices < 1 or (patience_minutes is not None and patience_minutes <= 0):
             raise ConfigError("evaluator.devices must be at least 1, evaluator.patience_minutes positive or null")
         self.target, self.devices, self.patience_minutes = target, devices, patience_minutes
-        self.spool = JobStore(Path(folder).expanduser().absolute())
+        url = folder if is_url(folder) else ""
+        self.spool = JobStore((local_folder(url) if url else Path(folder).expanduser()).absolute())
         self.judge = f"local-{VERSION}"
         self.fingerprint = target.fingerprint
-        self._client = JobClient(self.spool, target, self.judge, patience_minutes)
+        self._client = JobClient(self.spool, target, self.judge, patience_minutes, url)
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict, however long it takes. Raises ConfigError: folder not usable, patience at its end."""
@@ -39,7 +43,7 @@ class SpoolEvaluator:
             self._client.make_folder()
             name = self.spool.post(job)
             evaluation = self._client.wait(name, problem)
-            self.spool.take(name)
+            self._client.take(name)
         except OSError as error:
             raise ConfigError(f"the folder {self.spool.root} cannot be used: {error}; set evaluator.folder") from error
         except ValueError as error:
