@@ -83,7 +83,7 @@ def test_a_sound_problem_is_admitted(trap: Admit) -> None:
     assert rows["rejects lower precision"][1].startswith("on ")
 
 
-@pytest.mark.parametrize("problem", ["softmax", "fp8_gemm"])
+@pytest.mark.parametrize("problem", ["softmax", "fp8_gemm", pytest.param("trimul", marks=pytest.mark.slow)])
 def test_shipped_problems_are_admitted(problem: str) -> None:
     assert not failed(admit(problem))
 
