@@ -29,7 +29,7 @@ def run(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
 
 def kept(folder: Path) -> list[Path]:
     """The finished members of a sweep that is not."""
-    files = (folder / "runs" / "sweeps" / "unfinished").glob("*/*.json")
+    files = (folder / "runs" / "sweeps").glob("unfinished-*/*.json")
     return [file for file in files if file.stat().st_size]
 
 
@@ -58,7 +58,7 @@ def test_a_killed_sweep_runs_what_is_left(tmp_path: Path, members: int) -> None:
     }
     assert len(list(sweep.glob("*/summary.json"))) == members
     assert len(list(sweep.glob("*/events.jsonl"))) == members - before
-    assert not list(tmp_path.glob("runs/sweeps/unfinished/*"))  # the same words would go on with all of them
+    assert not list(tmp_path.glob("runs/sweeps/unfinished-*"))  # the same words would go on with all of them
 
 
 def test_the_job_of_a_sweep_can_travel(monkeypatch: pytest.MonkeyPatch) -> None:

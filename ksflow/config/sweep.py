@@ -1,6 +1,6 @@
 """Which members of a sweep are finished: when one that was stopped is typed again, they are not run again.
 
-For each member a file below runs/sweeps/unfinished: empty while it is left to do, its summary once it has ended. The
+For each member a file below runs/sweeps/unfinished-*: empty while it is left to do, its summary once it has ended. The
 folder goes when none is left, so that the same words then go on with every member. Jobs of any launcher write there.
 """
 
@@ -68,7 +68,8 @@ def forget_if_finished() -> None:
 def _folder() -> Path:
     """Of these words, whichever launcher runs them."""
     words = os.environ[ARGUMENTS].split("\n")
-    return Path("runs", "sweeps", "unfinished", _digest(word for word in words if not word.startswith("hydra")))
+    digest = _digest(word for word in words if not word.startswith("hydra"))
+    return Path("runs", "sweeps", f"unfinished-{digest}")
 
 
 def _digest(words: Iterable[str]) -> str:
