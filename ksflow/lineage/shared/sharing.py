@@ -85,15 +85,17 @@ class Sharing:
 
         A remote that cannot be reached is logged where this host has ids, else ConfigError.
         """
+        what, remedy = "cannot be reached", "begin once while it can be"
         try:
             self.remote.probe()
+            what, remedy = "answers, but takes no pushes", "have it take them"
             with self._alone():
                 self._exchange(first=True)
         except Unreachable as error:
             if not self.blocks.own:
                 raise ConfigError(
-                    f"lineage.remote={self.remote.name} cannot be reached ({error}), and this host has no ids of the "
-                    "run yet: begin once while it can be, or name a run of this host's own with run= and no remote"
+                    f"lineage.remote={self.remote.name} {what} ({error}), and this host has no ids of the run yet: "
+                    f"{remedy}, or name a run of this host's own with run= and no remote"
                 ) from error
             self._failed(error)
         self._thread = threading.Thread(target=self._work, name="sharing", daemon=True)
