@@ -35,7 +35,8 @@ def main(path: str) -> None:
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
     drawn = reference.generate_input(**job["params"], seed=job["seed"])
-    call = _call(job, tuple(tensor.to(job["device"]) for tensor in drawn))
+    data = tuple(tensor.to(job["device"]) for tensor in drawn)
+    call = _call(job, data)  # it may know their addresses alone: they have to live until the last call
     on_device = job["device"].startswith("cuda")
     for _ in range(job["calls"] - 1):
         call()

@@ -543,3 +543,27 @@ def test_marks_reach_the_library_that_rocprofv3_loaded(tmp_path: Path) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.split() == ["42"]
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_the_memory_of_a_watched_kernel_lives_until_its_last_call(tmp_path: Path) -> None:
+    """A kernel knows addresses alone; memory given back too early looked like an access out of bounds."""
+    source, reference = tmp_path / "kernel.c", tmp_path / "reference.py"
+    source.write_text('#include <stdio.h>\nvoid custom_kernel(void) { puts("called"); fflush(stdout); }\n')
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "kernel.so", source], check=True, timeout=30)
+    reference.write_text(
+        "import torch, weakref\n"
+        "class Drawn:\n"
+        "    def to(self, device):\n"
+        "        there = torch.zeros(4)\n"
+        "        weakref.finalize(there, print, 'given back', flush=True)\n"
+        "        return there\n"
+        "def generate_input(seed):\n"
+        "    return Drawn(), Drawn()\n"
+    )
+    job = {"mode": "native", "file": "kernel.so", "reference": "reference.py", "case": "one", "params": {}, "seed": 1}
+    job |= {"dims": [4], "outputs": 1, "memory_mb": 100, "device": "cpu", "calls": 3}
+    (tmp_path / WORKLOAD).write_text(json.dumps(job))
+    ran = [sys.executable, "-P", "-m", "ksflow.profiling.program", WORKLOAD]
+    done = subprocess.run(ran, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["called"] * 3 + ["given back"] * 2
