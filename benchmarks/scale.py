@@ -4,7 +4,9 @@
 
 Prints for each decade (and with --every N for each N trials) the mean CPU of a trial (this process, git's helpers and
 packing), the mean wall time, resident memory, the lineage's size on disk and its files; at the end the last thousand
-against the first. A run of 100,000 trials makes a million objects: see where --folder is.
+against the first, with packing and without it: packing comes after what it packs, so that a first thousand is charged
+with one or two packs, and each later one with two or three. A run of 100,000 trials makes a million objects: see where
+--folder is.
 """
 
 import argparse
@@ -32,6 +34,12 @@ def rss_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
+def packing_s() -> float:
+    """CPU seconds of the children that have ended: of git's helpers those that pack."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def on_disk(path: Path) -> tuple[float, int]:
     """MB that a folder takes, and how many files are in it."""
     said = subprocess.run(["du", "-s", "-B1000", path], capture_output=True, text=True, check=False).stdout
@@ -47,9 +55,9 @@ class Meter:
         self.done, self.at = -1, 0
         self.cpu = self.wall = 0.0
         self.looking_s = 0.0
-        self.parts: list[float] = []
-        """CPU ms a trial of each thousand."""
-        self._part = 0.0
+        self.parts: list[tuple[float, float]] = []
+        """CPU ms a trial of each thousand, and what of that was packing."""
+        self._part = self._packing = 0.0
 
     def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
         """Told of every step."""
@@ -58,6 +66,7 @@ class Meter:
         self.done += 1  # the seed is none
         if self.done == 0:
             self.cpu = self._part = cpu_s()
+            self._packing = packing_s()
             self.wall = time.monotonic()
         elif self.done % _PART == 0 or self.done in (10, 100):
             self.look()
@@ -66,7 +75,8 @@ class Meter:
         """Print a row where one is due."""
         cpu, wall = cpu_s(), time.monotonic()
         if self.done % _PART == 0:
-            self.parts.append((cpu - self._part) / _PART * 1e3)
+            packing = packing_s() - self._packing
+            self.parts.append(((cpu - self._part) / _PART * 1e3, packing / _PART * 1e3))
         if self.done in (10, 100, 1000, 10_000, 100_000) or self.done % self.every == 0:
             trials = self.done - self.at
             size, files = on_disk(self.path)
@@ -78,7 +88,7 @@ class Meter:
             )
             self.at, self.cpu, self.wall = self.done, cpu_s(), time.monotonic()
         if self.done % _PART == 0:
-            self._part = cpu_s()
+            self._part, self._packing = cpu_s(), packing_s()
 
 
 def main() -> None:
@@ -100,8 +110,11 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"closed: {size:.1f} MB on disk in {files} files; at most {peak:.0f} MB resident")
     if len(meter.parts) > 1:
-        first, last = meter.parts[0], meter.parts[-1]
+        (first, packed), (last, packed_last) = meter.parts[0], meter.parts[-1]
         print(f"last thousand / first thousand, CPU: {last:.1f} / {first:.1f} ms = {last / first:.2f}")
+        bare, bare_last = first - packed, last - packed_last
+        print(f"the same without packing: {bare_last:.1f} / {bare:.1f} ms = {bare_last / bare:.2f}")
+        print(f"packing: {sum(packing for _, packing in meter.parts) / len(meter.parts):.1f} ms a trial")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class RefFiles:
         odd: Callable[[str], str | None],
     ) -> None:
         self._path, self._prefixes, self._ask, self._odd = path, prefixes, ask, odd
+        self._packed_refs = f"{path}/packed-refs"
         self._reftable = (path / "reftable").exists()
         self.forget()
 
@@ -41,6 +42,10 @@ class RefFiles:
         self._packed: dict[str, bytes] = {}
         """Prefix -> the lines of its refs in `packed-refs`, sorted by name."""
         self._mark: Mark = None
+        self._settled = False
+        """Whether `packed-refs` was old enough when it was read last. Git puts another file in its place each time: a
+        young one is read again once it is old, not all the while.
+        """
         self._looked = 0.0
 
     def changes(self, closely: bool = True) -> dict[str, str]:
@@ -109,14 +114,14 @@ class RefFiles:
             asked = {prefix: self._ask(prefix).items() for prefix in self._prefixes}
             return {prefix: _lines(f"{commit} {name}".encode() for name, commit in asked[prefix]) for prefix in asked}
         try:
-            with (self._path / "packed-refs").open("rb") as file:
-                mark = _mark(os.fstat(file.fileno()))
-                if mark and mark == self._mark:
-                    return self._packed
-                data = file.read()
+            found = os.stat(self._packed_refs)
+            if _file(found) == self._mark and (self._settled or not _mark(found)):
+                return self._packed
+            with open(self._packed_refs, "rb") as file:
+                found, data = os.fstat(file.fileno()), file.read()
+            self._mark, self._settled = _file(found), _mark(found) is not None
         except FileNotFoundError:
-            mark, data = None, b""
-        self._mark = mark
+            self._mark, data = None, b""
         return {prefix: _part(data, b" " + prefix.encode()) for prefix in self._prefixes}
 
 
@@ -136,6 +141,8 @@ def _lines(rows: Iterable[bytes]) -> bytes:
 
 def _differences(old: bytes, new: bytes) -> dict[str, str]:
     """Ref -> its commit, where some lines have another one than others; an empty text where they have none."""
+    if old == new:
+        return {}
     least = min(len(old), len(new))
     blocks = (at for at in range(0, least, _BLOCK) if old[at : at + _BLOCK] != new[at : at + _BLOCK])
     same = new.rfind(b"\n", 0, next(blocks, least)) + 1
@@ -160,4 +167,8 @@ def _row(lines: bytes, at: int) -> bytes:
 
 def _mark(stat: os.stat_result) -> Mark:
     age = time.time_ns() - stat.st_mtime_ns
-    return (stat.st_ino, stat.st_mtime_ns, stat.st_size) if age > _RACY_NS else None
+    return _file(stat) if age > _RACY_NS else None
+
+
+def _file(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
