@@ -88,6 +88,14 @@ class ObjectStore:
             except FileNotFoundError:
                 return None
 
+    def has(self, path: str) -> bool:
+        """Whether there is such an object now."""
+        with _told():
+            try:
+                return bool(self._fs.info(self._path(path)))
+            except FileNotFoundError:
+                return False
+
     def write(self, path: str, data: bytes) -> None:
         """Put an object, or another in its place."""
         with _told():

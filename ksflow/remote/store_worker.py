@@ -225,6 +225,9 @@ class StoreWorker:
             if name not in self._claims.mine and name not in refused and self._is_for_us(name):
                 if not self._claims.take(name):
                     continue
+                if self._store.has(f"results/{name}.json") or not self._store.has(f"jobs/{name}.json"):
+                    self._claims.release(name)  # another has answered it since the listing
+                    continue
                 self._heartbeat.files = tuple(path for path in self._heartbeat.files if path != self._held(name))
                 self._held(name).unlink(missing_ok=True)
                 took = True

@@ -8,7 +8,8 @@ import sys
 import threading
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ksflow.hardware import target
 from ksflow.home import PACKAGE
 from ksflow.judge import VERSION
 from ksflow.records import Evaluation, Problem, Verdict
-from ksflow.remote import job_locks, object_store
+from ksflow.remote import job_locks
 from ksflow.remote.job_store import JobStore
 from ksflow.remote.object_store import ObjectStore, StoreError
 from ksflow.remote.store_claims import StoreClaims
@@ -213,30 +214,46 @@ def test_both_sides_may_be_killed_on_the_way(url: str, tmp_path: Path) -> None:
     through(url, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.soak
-def test_both_sides_may_be_killed_on_the_way_through_s3(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server of the S3 protocol on loopback, where there is one: pip install s3fs 'moto[server]'."""
-    pytest.importorskip("s3fs")
+@pytest.fixture
+def bucket(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A place in an S3 server on loopback, where there is one: pip install s3fs 'moto[server]'."""
+    pytest.importorskip("s3fs").S3FileSystem.clear_instance_cache()
     server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)
     server.start()
-    try:
-        host, port = server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "ada",
-            "AWS_SECRET_ACCESS_KEY": "pass-word",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(ConfigError, match=r"cannot write s3://bucket/path: .*bucket does not exist"):
-            SpoolEvaluator(target.detect(), "s3://bucket/path").start()
-        object_store.ObjectStore("s3://bucket/path")._fs.mkdir("bucket")
-        through("s3://bucket/path", tmp_path)
-    finally:
-        server.stop()
+    host, port = server.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "made-up")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with pytest.raises(ConfigError, match=r"cannot write s3://bucket/path: .*bucket does not exist"):
+        SpoolEvaluator(target.detect(), "s3://bucket/path").start()
+    ObjectStore("s3://bucket/path")._fs.mkdir("bucket")
+    yield "s3://bucket/path"
+    server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_both_sides_may_be_killed_on_the_way_through_s3(bucket: str, tmp_path: Path) -> None:
+    through(bucket, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_two_workers_share_the_jobs_in_s3(bucket: str, tmp_path: Path, problem: Problem) -> None:
+    """Each kernel is judged once: the store lets one of them create a claim."""
+    evaluator = SpoolEvaluator(target.detect(), bucket, devices=8)
+    outputs = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    with ThreadPoolExecutor(8) as asking, ExitStack() as stack:
+        kernels = [toy.cpp(f"out[0] = {number};") for number in range(8)]
+        found = [asking.submit(evaluator, problem, kernel, ()) for kernel in kernels]
+        until(lambda: len([name for name in names(bucket) if name.startswith("jobs/")]) == 8)
+        for output in outputs:
+            stack.enter_context(running(Path.cwd(), output, "-m", "ksflow", "worker", bucket))
+        assert {one.result().verdict for one in found} == {Verdict.INCORRECT}
+        judged = [output.read_text().count("reject-incorrect") for output in outputs]
+    assert sum(judged) == 8
+    assert all(judged)
 
 
 @pytest.mark.slow
