@@ -193,13 +193,16 @@ def running(folder: Path, output: Path, *words: str, **more: str) -> Iterator["s
 
 
 def through(url: str, tmp_path: Path, *options: str) -> None:
-    """A verdict through a store whose both sides are killed on the way, and started again."""
+    """A verdict through a store whose both sides are killed on the way, and started again. No key reaches a kernel."""
     here, asked, worked = Path.cwd(), tmp_path / "asked.txt", tmp_path / "worked.txt"
     worker = ["-m", "ksflow", "worker", url, *options]
     with running(here, asked, "-c", ASK, url):
         until(lambda: any(name.startswith("jobs/") for name in names(url)))
-    with running(here, worked, *worker):
+    with running(here, worked, *worker, AWS_SECRET_ACCESS_KEY="made-up-key") as killed:
         until(lambda: any(name.startswith("claims/") for name in names(url)))
+        children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
+        assert children
+        assert not any(b"made-up-key" in Path(f"/proc/{child}/environ").read_bytes() for child in children)
     with running(here, worked, *worker) as started, running(here, asked, "-c", ASK, url) as asking:
         assert asking.wait(300) == 0, asked.read_text()
         assert asked.read_text().strip() == Verdict.INCORRECT
