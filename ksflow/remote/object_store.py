@@ -111,9 +111,7 @@ class ObjectStore:
                 self._put(path, data, mode="create")
             except (TypeError, NotImplementedError):
                 self._put(path, data)
-            except FileNotFoundError:
-                raise
-            except OSError as error:  # there is one, as each store has its own way to say
+            except Exception as error:  # perhaps that there is one, which each store says in its own way
                 if self.read(path) is None:
                     raise StoreError(_line(error)) from error
         return self.read(path) == data
@@ -130,7 +128,8 @@ class ObjectStore:
             self._fs.pipe_file(whole, data, **options)
         except FileNotFoundError:  # a store with folders; another says that there is no such bucket
             if "/" in (parent := whole.rpartition("/")[0]):  # a bucket is not made
-                self._fs.mkdir(parent, create_parents=False)
+                with contextlib.suppress(FileExistsError):
+                    self._fs.mkdir(parent, create_parents=False)
             self._fs.pipe_file(whole, data, **options)
 
     def _path(self, path: str) -> str:
