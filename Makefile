@@ -29,7 +29,7 @@ fix:
 	$(RUN) ruff format .
 
 slow:
-	$(RUN) pytest -q --durations 12 -m 'slow and not soak' -n 3 --dist worksteal $(SHARED)
+	$(RUN) pytest -q --durations 12 -m 'slow and not soak' -n 5 --dist worksteal $(SHARED)
 	$(RUN) pytest -q --durations 12 -m slow $(ALONE)
 
 soak:

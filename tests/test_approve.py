@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -20,10 +21,17 @@ ME = {
 RUN = ["problem=softmax", "evaluator=fake", "run=dry"]
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ran")
+    assert ksflow(folder, *DRY, "loop.evaluations=0").returncode == 0
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(ran: Path, tmp_path: Path) -> Path:
     """Where a dry run has been."""
-    assert ksflow(tmp_path, *DRY, "loop.evaluations=0").returncode == 0
+    shutil.copytree(ran, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -104,6 +104,7 @@ def test_static_weights_stay_while_x_changes(reference: ModuleType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_table_tells_who_keeps_weights_and_survives_who_fails(tmp_path: Path) -> None:
     (tmp_path / "keeps.py").write_text(SUBMISSION)
     (tmp_path / "dies.py").write_text("import os\ndef custom_kernel(data): os._exit(3)")
@@ -111,7 +112,7 @@ def test_the_table_tells_who_keeps_weights_and_survives_who_fails(tmp_path: Path
     out = tmp_path / "found.json"
     words = ["dies.py", "keeps.py", "--own", str(own), "--no-judge", "--out", str(out)]
     command = [sys.executable, str(ROOT / "benchmarks" / "trimul.py"), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     lines = {line.split(" |")[0]: line for line in done.stdout.splitlines() if line.startswith("| ")}
     assert lines["| keeps"].endswith("| yes | no, on 3 of 3 cases |")

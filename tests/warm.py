@@ -19,7 +19,7 @@ from pathlib import Path
 
 _SERVER = """
 import json, os, runpy, select, signal, socket, sys
-import ksflow.cli.verbs
+import ksflow.cli.verbs, ksflow.judge.evaluator, ksflow.stages.designer.rules, ksflow.stages.evaluator.fake
 
 def serve(line, fds):
     asked = json.loads(line)

@@ -5,6 +5,7 @@ what launches it (`loader`).
 """
 
 import ast
+import hashlib
 import io
 import json
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
+from ksflow import home
 from ksflow.export.loader import WORDLESS, Facts, indistinguishable, loader
 from ksflow.export.templates import BESIDE
 from ksflow.formats.flashinfer.solutions import params, solution, traces
@@ -22,6 +24,8 @@ from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, 
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
+_VERSION = 1
+"""Of what `facts` answers: what was kept under another number is not read."""
 _COMPILED = ("cpp", "cuda", "hip")
 _NAMES = {"gpumode": "submission.py", "popcorn": "submission.py", "kernelbench": "model_new.py", "flashinfer": "run.py"}
 """Format -> the file; every other problem's is a module."""
@@ -158,7 +162,7 @@ def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str)
 
 
 def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
-    """Of a process of its own, which runs the reference. ValueError."""
+    """Of a process of its own, which runs the reference, unless it was asked before. ValueError."""
     order = {
         "root": problem.root,
         "device": "cuda" if target.kind == "gpu" else "cpu",
@@ -168,6 +172,11 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         "source": kernel.main if _launched(kernel) else "",
         "cases": [{**asdict(case), "params": dict(case.params)} for case in (*problem.tests, *problem.benchmarks)],
     }
+    identity = json.dumps([_VERSION, problem.digest, {**order, "root": ""}])
+    kept = home.cache("facts", f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.json")
+    if problem.digest and kept.exists():
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        return Facts(found["rows"], found["sources"])
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
             found = run_isolated("ksflow.export.facts", order, _TIMEOUT_S, home=folder)
@@ -175,6 +184,8 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
         except IsolatedFailure as error:
             raise ValueError(str(error)[:300]) from error
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    home.write(kept, json.dumps(found))
     return Facts(found["rows"], found["sources"])
 
 

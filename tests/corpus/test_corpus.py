@@ -87,10 +87,11 @@ def mark() -> Iterator[str]:
 
 
 def every(category: str) -> Callable[[Any], Any]:
-    """One test for each file of a category: those outside the sample are slow, every second one for `make soak`."""
-    rest = [[pytest.mark.slow], [pytest.mark.slow, pytest.mark.soak]]
+    """One test for each file of a category: those outside the sample are slow, two of three for `make soak`."""
+    soak = [pytest.mark.slow, pytest.mark.soak]
+    rest = [[pytest.mark.slow], soak, soak]
     rows = [
-        pytest.param(one, id=one.name, marks=[] if "sample" in one.header else rest[at % 2])
+        pytest.param(one, id=one.name, marks=[] if "sample" in one.header else rest[at % 3])
         for at, one in enumerate(specimens(category))
     ]
     return pytest.mark.parametrize("specimen", rows)

@@ -56,7 +56,13 @@ def test_recipes_plan_every_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
-@pytest.mark.parametrize("specimen", [one for one in _EVERY if one.path.suffix == ".cu"], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "specimen",
+    [
+        pytest.param(one, id=one.name, marks=[pytest.mark.soak] * (at % 4 > 0))
+        for at, one in enumerate(one for one in _EVERY if one.path.suffix == ".cu")
+    ],
+)
 def test_cuda_compiles(specimen: Specimen, tmp_path: Path) -> None:
     source = tmp_path / "kernel.cu"
     source.write_text(specimen.kernel.main)

@@ -101,6 +101,7 @@ def test_three_hundred_malformed_answers_end_as_stage_errors(stages):
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_five_thousand_malformed_answers_end_as_stage_errors(stages):
     check(*fuzzed(stages, 5_000))
 
