@@ -1,6 +1,7 @@
 """Which of the designed experiments are run.
 
-`paper` is the paper's rule: most innovative, highest maximum, highest minimum. `calibrated` keeps the first of these
+`paper` is the paper's rule: most innovative, highest maximum, highest minimum. `predicted` takes the three whose
+predicted range has the highest middle, and is there to be compared with. `calibrated` keeps the first of the paper's
 and fills the other places by the gain that a fit on the record expects: the chance of being right times the improvement
 if it is, each a ridge regression on the predicted range and the innovation, shrunk as leaving one out says. With too
 short a record it is `paper`. It knows predictions alone; what an experiment says is not read.
@@ -10,12 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from ksflow.errors import ConfigError
-from ksflow.notes.calibration import Prediction
-from ksflow.records import Experiment, portfolio
+from ksflow.notes.calibration import Prediction, predictions
+from ksflow.records import Experiment, Population, portfolio
 
 LEAST = 12
 """Measured experiments, without which nothing is fitted."""
-_PICKS = ("calibrated", "paper")
+_PICKS = ("calibrated", "paper", "predicted")
 _LEAST_RIGHT = 4  # of them accepted
 _MEMORY = 300  # the newest predictions
 _RUN = 3  # experiments of a plan
@@ -29,6 +30,15 @@ def check_pick(pick: str) -> str:
     if pick not in _PICKS:
         raise ConfigError(f"designer.pick={pick!r} is unknown; choose one of {', '.join(_PICKS)}")
     return pick
+
+
+def picked(pick: str, experiments: tuple[Experiment, ...], population: Population, by: str) -> tuple[int, ...]:
+    """Indices of the experiments to run by the rule `pick`; the record is that of the designer `by`."""
+    if pick == "calibrated":
+        return calibrated(experiments, [made for made in predictions(population) if made.by == by])
+    if pick == "predicted":
+        return tuple(sorted(range(len(experiments)), key=lambda index: -sum(experiments[index].gain_percent))[:_RUN])
+    return portfolio(experiments)
 
 
 def calibrated(experiments: tuple[Experiment, ...], record: Sequence[Prediction]) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ from ksflow.errors import ConfigError
 from ksflow.lm import Model, render
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.views import tried
-from ksflow.notes.calibration import advice, predictions
-from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
-from ksflow.search.pick import calibrated, check_pick
+from ksflow.notes.calibration import advice
+from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem
+from ksflow.search.pick import check_pick, picked
 from ksflow.source.tunables import assign
 
 _LONGEST = 10_000  # characters of description and rubric
@@ -70,8 +70,12 @@ class Design(dspy.Signature):  # type: ignore[misc]
 
 
 _PAPER_RULE = re.compile(r"Three are run: .* and a safe one\.", re.DOTALL)
-_CALIBRATED_RULE = """Three are run: the most innovative, and of the rest the two from which the record of your
-predictions lets expect most. So offer a bold one, and predict as exactly as you can."""
+_OTHER_RULES = {
+    "calibrated": """Three are run: the most innovative, and of the rest the two from which the record of your
+predictions lets expect most. So offer a bold one, and predict as exactly as you can.""",
+    "predicted": """Three are run: those whose predicted range has the highest middle. So predict as exactly as
+you can.""",
+}
 
 
 class LlmDesigner:
@@ -98,8 +102,8 @@ class LlmDesigner:
                 f"designer.pick={pick} changes the instruction that designer.prompt={prompt} replaces: leave one out"
             )
         signature = Design
-        if pick == "calibrated":
-            signature = Design.with_instructions(_PAPER_RULE.sub(_CALIBRATED_RULE, Design.instructions))
+        if pick in _OTHER_RULES:
+            signature = Design.with_instructions(_PAPER_RULE.sub(_OTHER_RULES[pick], Design.instructions))
         self.program = Program("designer=llm", signature, lm, attempts, prompt, seed)
         self.tokens = tokens
         self.findings = findings
@@ -131,10 +135,8 @@ class LlmDesigner:
                 if len(answer[name]) < least:
                     raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
             _check(experiments, choice)
-            if self.pick == "paper":
-                return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.by)
-            own = [made for made in predictions(population) if made.by == self.program.by]
-            return Plan(answer["avenues"], experiments, calibrated(experiments, own), self.program.by)
+            by = self.program.by
+            return Plan(answer["avenues"], experiments, picked(self.pick, experiments, population, by), by)
 
         return Inquiry(inputs, accept)
 

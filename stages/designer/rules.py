@@ -5,10 +5,11 @@ the predictions. The designer has no other memory: the same population gives the
 """
 
 from ksflow.protocols import rng_seed
-from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
+from ksflow.records import Choice, Note, Plan, Population, Problem
 from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.ideas import Idea, avenues, experiment, ideas
 from ksflow.search.moves import Proposal, proposals
+from ksflow.search.pick import check_pick, picked
 from ksflow.search.space import exhausted_error, space
 from ksflow.search.surrogate import SurrogateModel
 from ksflow.source.families import Space
@@ -19,13 +20,14 @@ _WANTED = ("expected_improvement", "novelty", "upside", "expected_improvement", 
 
 
 class Rules:
-    """Ten avenues, five experiments, three of them picked (`records.portfolio`)."""
+    """Ten avenues, five experiments, three of them picked."""
 
-    def __init__(self, experiments: int = 5, catalogue: str = "", seed: int = 0) -> None:
-        """`catalogue`: a YAML file of moves, or nothing for the one that ships."""
+    def __init__(self, experiments: int = 5, catalogue: str = "", seed: int = 0, pick: str = "paper") -> None:
+        """`catalogue`: a YAML file of moves, or nothing for the one that ships. `pick`: see `ksflow.search.pick`."""
         self.experiments = experiments
         self.catalogue = catalogue
         self.seed = seed
+        self.pick = check_pick(pick)
 
     def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         around = space(STAGE, population, choice.base)
@@ -37,7 +39,7 @@ class Rules:
         ways = avenues(moves, ideas(found, model))
         chosen = self._chosen(found, model, _unseen_forms(moves, around))
         experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
-        return Plan(ways, experiments, portfolio(experiments), STAGE)
+        return Plan(ways, experiments, picked(self.pick, experiments, population, STAGE), STAGE)
 
     def _chosen(self, found: list[Proposal], model: SurrogateModel, unseen: frozenset[tuple[str, str]]) -> list[Idea]:
         """Five ideas for the three ways of picking, each chosen as if those before it were measured already.

@@ -3,15 +3,17 @@
 import math
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from lm.scripted import dummy
 
 from ksflow.errors import ConfigError
 from ksflow.notes.calibration import Prediction
-from ksflow.records import Experiment, portfolio
-from ksflow.search.pick import LEAST, calibrated
+from ksflow.records import Experiment, Population, portfolio
+from ksflow.search.pick import LEAST, calibrated, picked
 from ksflow.stages.designer.llm import LlmDesigner
+from ksflow.stages.designer.rules import Rules
 
 Idea = tuple[Experiment, float, float]
 """An experiment, its chance of being right, and its gain in percent if it is."""
@@ -47,10 +49,10 @@ def expected(designer: Callable[[random.Random], Idea], seed: int) -> tuple[floa
         ideas = [designer(rng) for _ in range(5)]
         worth = [chance * max(gain, 0.0) for _, chance, gain in ideas]
         experiments = tuple(experiment for experiment, _, _ in ideas)
-        picked = calibrated(experiments, record)
+        chosen = calibrated(experiments, record)
         paper += sum(worth[index] for index in portfolio(experiments))
-        fitted += sum(worth[index] for index in picked)
-        for index in picked:
+        fitted += sum(worth[index] for index in chosen)
+        for index in chosen:
             experiment, chance, gain = ideas[index]
             record.append(Prediction(f"{turn}", "d", experiment, gain if rng.random() < chance else None))
     return paper, fitted
@@ -88,10 +90,10 @@ def test_a_short_record_leaves_the_papers_pick() -> None:
 
 @pytest.mark.parametrize("right", [4, 20, 40])
 def test_the_most_innovative_always_has_a_place(right: int) -> None:
-    picked = calibrated(FIVE, some(40, right))
-    assert picked[0] == 2
-    assert len(set(picked)) == 3
-    assert calibrated(FIVE, some(40, right)) == picked
+    chosen = calibrated(FIVE, some(40, right))
+    assert chosen[0] == 2
+    assert len(set(chosen)) == 3
+    assert calibrated(FIVE, some(40, right)) == chosen
 
 
 def test_a_record_without_any_variety_gives_a_pick() -> None:
@@ -100,6 +102,15 @@ def test_a_record_without_any_variety_gives_a_pick() -> None:
     assert calibrated(FIVE[:1], same) == (0,)
 
 
+def test_predicted_takes_those_that_promise_most() -> None:
+    assert picked("predicted", FIVE, Population(()), "d") == (0, 1, 3)
+    assert picked("paper", FIVE, Population(()), "d") == picked("calibrated", FIVE, Population(()), "d") == (2, 0, 1)
+    assert picked("predicted", FIVE[:1], Population(()), "d") == (0,)
+
+
 def test_an_unknown_pick_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(ConfigError, match=r"designer\.pick='best' is unknown; choose one of calibrated, paper"):
-        LlmDesigner(dummy(), pick="best")
+    for designer in (Rules, partial(LlmDesigner, dummy())):
+        with pytest.raises(
+            ConfigError, match=r"designer\.pick='best' is unknown; choose one of calibrated, paper, pre"
+        ):
+            designer(pick="best")

@@ -82,7 +82,7 @@ def test_nothing_but_dead_ends_is_an_answer_too(problem, population):
     assert "(nothing)\n(1 experiments are left out" in tried(known, known.choose("00001", "00001", ""), 4000)
 
 
-@pytest.mark.parametrize("pick", ["paper", "calibrated"])
+@pytest.mark.parametrize("pick", ["paper", "calibrated", "predicted"])
 def test_the_designer_reads_its_record_and_how_experiments_are_picked(problem, population, choice, calls, pick):
     designer = LlmDesigner(dummy(), pick=pick)
     assert sorted(designer(problem, population, choice, ()).picked) != []
@@ -97,6 +97,7 @@ def test_the_designer_reads_its_record_and_how_experiments_are_picked(problem, p
     rules = " ".join(calls[-1].messages[0]["content"].split())
     assert bool(re.search("highest maximum, of the rest the one with the highest minimum", rules)) == (pick == "paper")
     assert ("lets expect most" in rules) == (pick == "calibrated")
+    assert ("range has the highest middle" in rules) == (pick == "predicted")
 
 
 def test_a_compiled_prompt_and_another_way_to_pick_are_not_had_together():
