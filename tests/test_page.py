@@ -311,6 +311,28 @@ def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_pa
     assert not errors(browser)
 
 
+@pytest.mark.slow
+def test_a_long_run_is_drawn_and_has_all_lines_where_few_trials_are_in_view(
+    run: Lineage, browser: Any, tmp_path: Path
+) -> None:
+    facts = run_facts(run)
+    one = facts["trials"][-1] | {"lane": 1, "parents": [facts["trials"][0]["id"]]}
+    facts["trials"] += [one | {"id": f"{number:05d}"} for number in range(1000, 2000)]
+    (tmp_path / "page.html").write_text(as_html([facts]))
+    browser.get((tmp_path / "page.html").as_uri())
+    lines = "return document.getElementById('graph').data[0].x.length / 3"
+    assert browser.execute_script(lines) < len(facts["trials"]) - 1000
+    for edge in (900, 950):
+        zoomed = f"Plotly.relayout('graph', {{'xaxis.range': [{edge}, {edge + 50}]}}).then(arguments[0])"
+        browser.execute_async_script(zoomed)
+        assert until(lambda: browser.execute_script(lines) == 51)
+    drawn = (
+        "return [document.querySelectorAll('#graph canvas').length > 0, document.querySelectorAll('.no-webgl').length]"
+    )
+    assert browser.execute_script(drawn) == [True, 0]
+    assert not fetched(browser)
+
+
 _SHOWN = """
 const all = (selector, of) => [...document.querySelectorAll(selector)].map(of);
 const words = id => all(`#${id} tbody tr`, row => [...row.cells].map(cell => cell.textContent));

@@ -4,11 +4,14 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem
-from ksflow.source.families import values_in
+from ksflow.source.families import has_untried, values_in
 
 
 class RandomSelector:
-    """Base and reference uniformly from the accepted kernels, those with tunables where there are any."""
+    """Base and reference uniformly from the accepted kernels, those with tunables where there are any.
+
+    A base that has nothing left to try is drawn again.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -18,6 +21,10 @@ class RandomSelector:
         accepted = population.ranked
         tunable = [trial for trial in accepted if values_in(trial.kernel)]
         entrants = tunable or list(accepted)
-        base = rng.choice(entrants)
+        left = list(entrants)
+        base = rng.choice(left)
+        while len(left) > 1 and not has_untried(population, base):
+            left.remove(base)
+            base = rng.choice(left)
         reference = rng.choice([trial for trial in entrants if trial is not base] or [base])
         return population.choose(base.id, reference.id, f"chance, one of {len(entrants)} kernels")

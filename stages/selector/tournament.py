@@ -4,11 +4,11 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.source.families import values_in
+from ksflow.source.families import has_untried, values_in
 
 
 class Tournament:
-    """Base: the best of `size` random entrants. Reference: the best of `size` others."""
+    """Base: the best of `size` random entrants that has something left to try. Reference: the best of `size` others."""
 
     def __init__(self, size: int = 3, seed: int = 0) -> None:
         """A larger `size` presses harder towards the fastest; 1 is chance."""
@@ -22,7 +22,11 @@ class Tournament:
         accepted = population.ranked
         tunable = [trial for trial in accepted if values_in(trial.kernel)]
         entrants = tunable or list(accepted)
-        base = self._winner(rng, entrants)
+        left = list(entrants)
+        base = self._winner(rng, left)
+        while len(left) > 1 and not has_untried(population, base):
+            left.remove(base)
+            base = self._winner(rng, left)
         reference = self._winner(rng, [trial for trial in entrants if trial is not base] or [base])
         rationale = f"{base.id} and {reference.id} each won against {self.size - 1} others drawn from {len(entrants)}"
         return population.choose(base.id, reference.id, rationale)

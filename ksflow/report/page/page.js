@@ -43,7 +43,8 @@ async function unpack() {
 }
 // SVG draws everywhere; thousands of points need WebGL, where the browser has it.
 const WEBGL = (() => { try { return !!document.createElement("canvas").getContext("webgl"); } catch { return false; } })();
-const points = run => WEBGL && run.trials.length > 800 ? "scattergl" : "scatter";
+const MANY = 800, points = run => WEBGL && run.trials.length > MANY ? "scattergl" : "scatter";
+const IN_VIEW = 300;  // trials of such a run whose lines are drawn
 
 function colours() {
   const style = getComputedStyle(document.documentElement), of = name => style.getPropertyValue(name).trim();
@@ -84,27 +85,31 @@ function progress() {
   plot("progress", traces, { xaxis: across, yaxis: { title: { text: "score, µs (less is better)", standoff: 8 }, type: "log", dtick: "D2", tickformat: ".4~r" } });
 }
 function graph() {
-  const run = RUNS[shown], c = colours(), place = new Map(run.trials.map((row, index) => [row.id, index]));
-  const edges = which => {
+  const run = RUNS[shown], rows = run.trials, c = colours(), place = new Map(rows.map((row, index) => [row.id, index]));
+  const edges = (which, [low, high]) => {
     const x = [], y = [];
-    for (const [index, row] of run.trials.entries()) {
-      const from = place.get(row.parents[which]);
-      if (from === undefined) continue;
-      x.push(from + 1, index + 1, null); y.push(-run.trials[from].lane, -row.lane, null);
+    for (const [index, row] of rows.entries()) {
+      const from = place.get(row.parents[which]), hidden = high - low > IN_VIEW ? row.lane : index + 1 < low || index + 1 > high;
+      if (from === undefined || (rows.length > MANY && hidden)) continue;
+      x.push(from + 1, index + 1, null); y.push(-rows[from].lane, -row.lane, null);
     }
     return { x, y };
   };
-  const fastest = run.trials.reduce((least, row) => Math.min(least, row.us || Infinity), Infinity);
+  const fastest = rows.reduce((least, row) => Math.min(least, row.us || Infinity), Infinity);
   const size = row => row.us ? 7 + 13 * Math.sqrt(Math.max(0, fastest / row.us)) : 7;
-  const rows = run.trials;
   const trace = { type: points(run), mode: "markers", x: rows.map((_, i) => i + 1), y: rows.map(r => -r.lane), customdata: rows.map(r => r.id),
     marker: { size: rows.map(size), color: rows.map(r => r.stale ? c.other : c[kindOf(r)]), opacity: .9,
       line: { width: rows.map(r => r.id === run.winner ? 3 : 0), color: c.mark } },
     text: rows.map(r => `${r.id} ${r.verdict}${r.us ? " " + figure(r.us) + " µs" : ""}`), hovertemplate: "%{text}<extra></extra>" };
-  const lines = (which, dash, opacity) => ({ type: points(run), mode: "lines", ...edges(which), opacity, line: { color: c.quiet, width: 1, dash }, hoverinfo: "skip" });
+  const lines = (which, dash, opacity) => ({ type: "scatter", mode: "lines", ...edges(which, ordinals(run).range), opacity, line: { color: c.quiet, width: 1, dash }, hoverinfo: "skip" });
   plot("graph", [lines(0, "solid", .45), lines(1, "dot", .22), trace], { xaxis: ordinals(run), yaxis: { visible: false }, dragmode: "pan" });
-  at("graph").removeAllListeners?.("plotly_click");
+  for (const event of ["plotly_click", "plotly_relayout"]) at("graph").removeAllListeners?.(event);
   at("graph").on("plotly_click", event => { const id = event.points[0]?.customdata; if (id) show(shown, id); });
+  at("long").hidden = rows.length <= MANY;
+  if (rows.length > MANY) at("graph").on("plotly_relayout", () => {
+    const seen = [0, 1].map(which => edges(which, at("graph")._fullLayout.xaxis.range));
+    Plotly.restyle("graph", { x: seen.map(one => one.x), y: seen.map(one => one.y) }, [0, 1]);
+  });
 }
 function diffed(text) {
   const found = make("pre");

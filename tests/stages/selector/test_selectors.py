@@ -192,11 +192,11 @@ def test_what_the_source_shows_tells_kinds_apart() -> None:
     assert chosen == {"00001", "00002"}
 
 
-@pytest.mark.parametrize("make_selector", [lambda seed: Islands(seed=seed), lambda seed: MapElites(seed=seed)])
-def test_what_is_used_up_is_no_base(make_selector: Callable[[int], Selector]) -> None:
+@pytest.mark.parametrize("make_selector", [Islands, MapElites, RandomSelector, Tournament])
+def test_what_is_used_up_is_no_base(make_selector: Callable[..., Selector]) -> None:
     used_up = [(small(value), 4.0 + value) for value in (1, 2, 3)]
     trials = population(*used_up, (wide(0), 5000))
-    assert {make_selector(seed)(PROBLEM, trials).base.id for seed in range(20)} == {"00003"}
+    assert {make_selector(seed=seed)(PROBLEM, trials).base.id for seed in range(20)} == {"00003"}
 
 
 @pytest.mark.parametrize("make", [lambda: Islands(0), lambda: MapElites([]), lambda: MapElites(["speed"])])

@@ -1,0 +1,128 @@
+"""How long the page of a long run takes: made from the lineage, opened, scrolled and zoomed in headless Chromium.
+
+    python benchmarks/page.py LINEAGE [PROBLEM RUN]      fp8_gemm dry
+
+A run to try it on: `python -m ksflow recipe=dry_run designer=random loop.evaluations=5000 loop.confirm=false`. Needs
+Debian's chromium and chromium-driver, and selenium. Opened is a page when the last task that took its thread longer
+than 50 ms has ended. A pause is the longest time between two frames while somebody turns the wheel from the top to the
+end, zooms into the graph and drags it, opens the table of all trials and turns the wheel over it, clicks on a trial.
+The browser has no GPU.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ksflow.lineage import Lineage
+from ksflow.report.page import as_html, run_facts
+
+_OPENED = """
+const done = arguments[arguments.length - 1];
+let end = performance.getEntriesByType("navigation")[0].loadEventEnd;
+new PerformanceObserver(seen => {
+  for (const task of seen.getEntries()) end = Math.max(end, task.startTime + task.duration);
+}).observe({ type: "longtask", buffered: true });
+setTimeout(() => done(end), 3000);
+"""
+_WATCH = """
+window.longest = 0;
+let last = performance.now();
+(function frame(now) { longest = Math.max(longest, now - last); last = now; requestAnimationFrame(frame); })(last);
+"""
+_LONGEST = """
+const done = arguments[arguments.length - 1];
+setTimeout(() => requestAnimationFrame(() => done(longest)), 500);
+"""
+_WHEEL, _STEPS = 240, 30
+
+
+def main(words: list[str]) -> int:
+    """Print the figures; 0."""
+    place, problem, run = [*words, *["", "fp8_gemm", "dry"][len(words) :]]
+    began = time.perf_counter()
+    lineage = Lineage(Path(place), problem, run, create=False)
+    facts = run_facts(lineage)
+    lineage.close()
+    read = time.perf_counter()
+    page = as_html([facts])
+    written = time.perf_counter()
+    print(f"{len(facts['trials'])} trials: read in {read - began:.1f} s, written in {written - read:.1f} s", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "page.html")
+        file.write_text(page, encoding="utf-8")
+        with _browser(folder) as browser:
+            browser.get(file.as_uri())
+            opened = browser.execute_async_script(_OPENED) / 1000
+            print(f"{len(page.encode()) / 1e6:.1f} MB, opened in {opened:.2f} s", flush=True)
+            browser.execute_script(_WATCH)
+            for name, act in _acts(browser).items():
+                browser.execute_script("longest = 0")
+                act()
+                print(f"longest pause, {name}: {browser.execute_async_script(_LONGEST):.0f} ms", flush=True)
+    return 0
+
+
+def _acts(browser: Any) -> dict[str, Callable[[], None]]:
+    """What a person does with the page, in this order."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+
+    def found(place: str) -> Any:
+        element = browser.find_element("css selector", place)
+        browser.execute_script("arguments[0].scrollIntoView({ block: 'center' })", element)
+        return element
+
+    def wheel(place: str) -> None:
+        mouse = ActionChains(browser)
+        origin = ScrollOrigin.from_element(found(place)) if place else ScrollOrigin.from_viewport(600, 450)
+        for _ in range(_STEPS):
+            mouse.scroll_from_origin(origin, 0, _WHEEL).pause(0.03)
+        mouse.perform()
+
+    def zoom() -> None:
+        for _ in range(5):
+            ActionChains(browser).move_to_element(found("#graph [data-title='Zoom in']")).click().perform()
+
+    def drag() -> None:
+        mouse = ActionChains(browser, duration=20).move_to_element(found("#graph .nsewdrag")).click_and_hold()
+        for _ in range(_STEPS):
+            mouse.move_by_offset(10, 0)
+        mouse.release().perform()
+
+    def table() -> None:
+        found("#all summary").click()
+        rows = "return document.querySelectorAll('#trials tbody tr').length >= RUNS[0].trials.length"
+        while not browser.execute_script(rows):
+            time.sleep(0.1)
+
+    return {
+        "scrolling": lambda: wheel(""),
+        "zooming": zoom,
+        "dragging": drag,
+        "opening the table": table,
+        "scrolling the table": lambda: wheel("#all .scroll"),
+        "showing a trial": lambda: found("#trials tbody tr:last-child .link").click(),
+    }
+
+
+@contextmanager
+def _browser(folder: str) -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    for word in ("headless", "no-sandbox", "window-size=1200,900", f"user-data-dir={folder}/profile"):
+        options.add_argument(f"--{word}")
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
