@@ -1,6 +1,6 @@
 """How long the page of a long run takes: made from the lineage, opened, scrolled and zoomed in headless Chromium.
 
-    python benchmarks/page.py LINEAGE [PROBLEM RUN]      fp8_gemm dry
+    python benchmarks/report_page.py LINEAGE [PROBLEM RUN]      fp8_gemm dry
 
 A run to try it on: `python -m ksflow recipe=dry_run designer=random loop.evaluations=5000 loop.confirm=false`. Needs
 Debian's chromium and chromium-driver, and selenium. Opened is a page when the last task that took its thread longer
