@@ -10,12 +10,15 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+
+from ksflow.processes.child_environment import end_with_this_process
 
 _SERVER = """
 import json, os, runpy, select, signal, socket, sys
@@ -91,7 +94,13 @@ def _address() -> Path:
         listening.listen()
         fd = listening.fileno()
         words = [sys.executable, "-c", _SERVER, str(fd)]
-        server = subprocess.Popen(words, pass_fds=[fd], stdin=subprocess.DEVNULL, start_new_session=True)
+        server = subprocess.Popen(
+            words,
+            pass_fds=[fd],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=end_with_this_process(signal.SIGKILL),
+        )
     atexit.register(server.kill)
     return folder / "socket"
 
