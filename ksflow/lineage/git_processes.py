@@ -12,6 +12,9 @@ _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 _KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
 """For glibc: what packs does not give its memory back after each object, which cost a quarter of its CPU."""
 
+_TRANSACTIONS = 4_000
+"""Of one process that moves refs: git keeps each commit in memory whose ref it has moved."""
+
 
 class Git(git.Git):
     """Runs git's processes in sessions of their own: a Ctrl-C at the terminal ends this process alone, not its writes.
@@ -47,6 +50,7 @@ class RefUpdates:
     def __init__(self, path: Path, repo: git.Repo) -> None:
         self._path, self._repo = path, repo
         self._running: Any = None
+        self._left = _TRANSACTIONS
 
     def update(self, lines: str) -> str | None:
         """Move refs in one transaction, as `git update-ref --stdin` has it. None when done, else what git says.
@@ -66,12 +70,18 @@ class RefUpdates:
         except KeyboardInterrupt:
             self.close()
             raise
-        return None if answers and answers[-1] == b"commit: ok\n" else self.close()
+        if not answers or answers[-1] != b"commit: ok\n":
+            return self.close()
+        self._left -= 1
+        if not self._left:
+            self.close()
+        return None
 
     def close(self) -> str:
         """End the process; what it had to say."""
         if self._running is None:
             return ""
+        self._left = _TRANSACTIONS
         helper, self._running = self._running, None  # GitPython ends the process when nobody holds it
         process = helper.proc
         with suppress(BrokenPipeError):
