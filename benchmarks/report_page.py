@@ -6,7 +6,8 @@ A run to try it on: `python -m ksflow recipe=dry_run designer=random loop.evalua
 Debian's chromium and chromium-driver, and selenium. Opened is a page when the last task that took its thread longer
 than 50 ms has ended. A pause is the longest time between two frames while somebody turns the wheel from the top to the
 end, zooms into the graph and drags it, opens the table of all trials and turns the wheel over it, clicks on a trial.
-The browser has no GPU.
+CPU is that of the page's own thread; where others use the machine, it says more than the clock. The
+browser has no GPU.
 """
 
 import sys
@@ -47,23 +48,32 @@ def main(words: list[str]) -> int:
     lineage = Lineage(Path(place), problem, run, create=False)
     facts = run_facts(lineage)
     lineage.close()
-    read = time.perf_counter()
     page = as_html([facts])
-    written = time.perf_counter()
-    print(f"{len(facts['trials'])} trials: read in {read - began:.1f} s, written in {written - read:.1f} s", flush=True)
+    made, cpu_s = time.perf_counter() - began, time.process_time()
+    print(f"{len(facts['trials'])} trials: made in {made:.1f} s, {cpu_s:.1f} s of CPU", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "page.html")
         file.write_text(page, encoding="utf-8")
         with _browser(folder) as browser:
+            browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
             browser.get(file.as_uri())
             opened = browser.execute_async_script(_OPENED) / 1000
-            print(f"{len(page.encode()) / 1e6:.1f} MB, opened in {opened:.2f} s", flush=True)
+            size = len(page.encode()) / 1e6
+            print(f"{size:.1f} MB, opened in {opened:.2f} s, {_cpu_s(browser):.2f} s of CPU", flush=True)
             browser.execute_script(_WATCH)
             for name, act in _acts(browser).items():
                 browser.execute_script("longest = 0")
+                before = _cpu_s(browser)
                 act()
-                print(f"longest pause, {name}: {browser.execute_async_script(_LONGEST):.0f} ms", flush=True)
+                longest, cpu_s = browser.execute_async_script(_LONGEST), _cpu_s(browser) - before
+                print(f"{name}: longest pause {longest:.0f} ms, {1000 * cpu_s:.0f} ms of CPU in all", flush=True)
     return 0
+
+
+def _cpu_s(browser: Any) -> float:
+    """CPU that the tasks of the page's thread have taken so far."""
+    found = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+    return float(next(one["value"] for one in found if one["name"] == "TaskDuration"))
 
 
 def _acts(browser: Any) -> dict[str, Callable[[], None]]:

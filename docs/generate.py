@@ -25,6 +25,7 @@ ELSEWHERE = {
     "problems/README.md": "reference/problems.md",
     "benchmarks/GPU.md": "figures/gpu.md",
     "benchmarks/FORMATS.md": "figures/formats.md",
+    "results/ablations/README.md": "figures/ablations.md",
     "CHANGELOG.md": "changes.md",
     "examples/README.md": "examples/index.md",
     **{f"examples/{name}/README.md": f"examples/{name}.md" for name in ("own_problem", "own_stage", "sweep")},

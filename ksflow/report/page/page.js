@@ -19,7 +19,7 @@ function table(place, heads, rows) {
   for (const [name, number] of heads) { const cell = make("th", name, number ? "n" : ""); cell.scope = "col"; head.append(cell); }
   const body = place.createTBody();
   (function fill(from) {  // a part at a time, so that thousands of rows keep nobody waiting
-    for (const row of rows.slice(from, from + 300)) {
+    for (const row of rows.slice(from, from + 100)) {
       const line = body.insertRow();
       row.forEach((value, column) => {
         const cell = line.insertCell();
@@ -27,7 +27,7 @@ function table(place, heads, rows) {
         if (value instanceof Node) cell.append(value); else cell.textContent = value ?? "";
       });
     }
-    if (from + 300 < rows.length && body.isConnected) setTimeout(fill, 0, from + 300);
+    if (from + 100 < rows.length && body.isConnected) setTimeout(fill, 10, from + 100);
   })(0);
 }
 function link(run, id) {
