@@ -469,6 +469,22 @@ def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineag
     assert most == [1]  # one device
 
 
+def test_seeds_are_judged_at_once_where_there_are_several_devices(lineage: Lineage) -> None:
+    together = threading.Barrier(2)  # breaks, and fails the test, where the second of the two does not come
+
+    class Several:
+        devices = 2
+
+        def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+            if against:
+                together.wait(timeout=30)
+            return evaluate(problem, kernel, against)
+
+    seeds = tuple(Seed(f"{n}.cpp", kernel("// a\n" + "// longer\n" * n), baseline=n == 0) for n in range(3))
+    startup.start(Run(lineage, evaluate=Several()).lab, seeds, lambda: False)
+    assert [trial.evaluation.verdict for trial in lineage.known.trials if trial.evaluation] == [Verdict.ACCEPT] * 3
+
+
 def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage) -> None:
     judged: list[str] = []
 

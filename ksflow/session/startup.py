@@ -1,8 +1,10 @@
 """How a session begins: what an earlier one left undone, what has become stale, and the seeds."""
 
+import contextvars
 import textwrap
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -50,9 +52,18 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
     lineage.population()
     _revalidate(lab, seeds)
     lost = [t for t in lineage.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
-    for trial in (*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds)):
+    todo = (*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds))
+
+    def judge(trial: Trial) -> None:
         if not lab.control.stop():
             loop.judge(lab, trial)
+
+    devices = getattr(lab.evaluate, "devices", 1)
+    for trial in todo[: 1 if devices > 1 else None]:  # the first one alone: the others are timed beside it
+        judge(trial)
+    if devices > 1:
+        with ThreadPoolExecutor(devices) as pool:
+            list(pool.map(lambda trial: contextvars.copy_context().run(judge, trial), todo[1:]))
     while not lineage.population().ranked and lineage.others_at_work() and not interrupted():
         time.sleep(0.2)  # another process is judging the seeds
     if not lineage.known.ranked and interrupted():
