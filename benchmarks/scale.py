@@ -4,9 +4,8 @@
 
 Prints for each decade (and with --every N for each N trials) the mean CPU of a trial (this process, git's helpers and
 packing), the mean wall time, resident memory, the lineage's size on disk and its files; at the end the last thousand
-against the first, with packing and without it: packing comes after what it packs, so that a first thousand is charged
-with one or two packs, and each later one with two or three. A run of 100,000 trials makes a million objects: see where
---folder is.
+against the first and the fourth. Packing comes after what it packs: a first thousand is charged with one or two packs,
+a later one with two or three. A run of 100,000 trials makes a million objects: see where --folder is.
 """
 
 import argparse
@@ -16,10 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import git
 from overhead import Write, cpu_s, design, digest, evaluate, select
 
-from ksflow.lineage import Lineage, packing
+from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.problem.loader import load
@@ -33,25 +31,6 @@ _PART = 1000
 def rss_mb() -> float:
     """Resident memory of this process now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
-
-
-class Packing:
-    """Packs as ever, and adds up the CPU seconds of the processes that did."""
-
-    def __init__(self) -> None:
-        self.s = 0.0
-        self._pack, packing.pack = packing.pack, self
-
-    def __call__(self, repo: git.Repo, path: Path) -> None:
-        before = ended_s()
-        self._pack(repo, path)
-        self.s += ended_s() - before
-
-
-def ended_s() -> float:
-    """CPU seconds of the children that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def on_disk(path: Path) -> tuple[float, int]:
@@ -69,10 +48,9 @@ class Meter:
         self.done, self.at = -1, 0
         self.cpu = self.wall = 0.0
         self.looking_s = 0.0
-        self.parts: list[tuple[float, float]] = []
-        """CPU ms a trial of each thousand, and what of that was packing."""
-        self._part = self._packed = 0.0
-        self._packing = Packing()
+        self.parts: list[float] = []
+        """CPU ms a trial of each thousand."""
+        self._part = 0.0
 
     def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
         """Told of every step."""
@@ -81,7 +59,6 @@ class Meter:
         self.done += 1  # the seed is none
         if self.done == 0:
             self.cpu = self._part = cpu_s()
-            self._packed = self._packing.s
             self.wall = time.monotonic()
         elif self.done % _PART == 0 or self.done in (10, 100):
             self.look()
@@ -90,8 +67,7 @@ class Meter:
         """Print a row where one is due."""
         cpu, wall = cpu_s(), time.monotonic()
         if self.done % _PART == 0:
-            packed = self._packing.s - self._packed
-            self.parts.append(((cpu - self._part) / _PART * 1e3, packed / _PART * 1e3))
+            self.parts.append((cpu - self._part) / _PART * 1e3)
         if self.done in (10, 100, 1000, 10_000, 100_000) or self.done % self.every == 0:
             trials = self.done - self.at
             size, files = on_disk(self.path)
@@ -103,7 +79,7 @@ class Meter:
             )
             self.at, self.cpu, self.wall = self.done, cpu_s(), time.monotonic()
         if self.done % _PART == 0:
-            self._part, self._packed = cpu_s(), self._packing.s
+            self._part = cpu_s()
 
 
 def main() -> None:
@@ -125,11 +101,9 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"closed: {size:.1f} MB on disk in {files} files; at most {peak:.0f} MB resident")
     if len(meter.parts) > 1:
-        (first, packed_first), (last, packed_last) = meter.parts[0], meter.parts[-1]
-        print(f"last thousand / first thousand, CPU: {last:.1f} / {first:.1f} ms = {last / first:.2f}")
-        bare, bare_last = first - packed_first, last - packed_last
-        print(f"the same without packing: {bare_last:.1f} / {bare:.1f} ms = {bare_last / bare:.2f}")
-        print(f"packing: {sum(packed for _, packed in meter.parts) / len(meter.parts):.1f} ms a trial")
+        for name, part in (("first", meter.parts[0]), ("fourth", meter.parts[min(3, len(meter.parts) - 1)])):
+            last = meter.parts[-1]
+            print(f"last thousand / {name} thousand, CPU: {last:.1f} / {part:.1f} ms = {last / part:.2f}")
 
 
 if __name__ == "__main__":
