@@ -105,6 +105,7 @@ def test_every_problem_folder_has_an_option() -> None:
         (["problem.seeds=3"], r"problem.seeds=3 must be a list, such as problem.seeds=\[A,B\]"),
         (["problem.seeds=absent.cpp"], r"problem.seeds=\['absent.cpp'\]: .* 02_ikj.cpp"),
         (["problem", "show"], "'problem' is not key=value; a command's words come first"),
+        (["llm=replay", "recorded=mine"], r"recorded=mine: a run's name goes into recorded.run=mine"),
         (["loop.usd=5", "again"], "'again' is not key=value; a command's words come first"),
     ],
 )

@@ -43,7 +43,7 @@ def test_what_a_note_quotes_stands_there_and_what_it_does_not_quote_it_does_not_
     quotes = note.quotes or ("",) * len(note.sources)
     if note.status is Status.DOCUMENTED:
         assert all(quotes)
-    own = [source.startswith(("problems/", "seeds/", "benchmarks/")) for source in note.sources]
+    own = [source.startswith(("problems/", "seeds/", "benchmarks/", "results/")) for source in note.sources]
     assert [bool(quote) for quote in quotes] == own, "documents that are in the project are quoted"
     findings = Sources(no_lineage, "softmax", "main").of(knowledge.StoredNote(note, "shipped", file, True))
     assert [found.holds for found in findings] == [True if quote else None for quote in quotes]

@@ -188,7 +188,7 @@ def _of_project(source: str) -> Path | None:
     top, _, rest = name.partition("/")
     if top in ("problems", "seeds"):
         file = home.shipped(top, rest)
-    elif top == "benchmarks":
+    elif top in ("benchmarks", "results"):
         file = home.PACKAGE.parent / name
     else:
         return None

@@ -27,6 +27,9 @@ def check(cfg: DictConfig, given: Sequence[str] = ()) -> None:
     """
     _check_removed(given)
     _check_roots(cfg)
+    if isinstance(cfg.get("recorded"), str):
+        name = cfg.recorded
+        raise ConfigError(f"recorded={name}: a run's name goes into recorded.run={name}, with llm=replay")
     made = [str(name) for name in cfg if isinstance(cfg[name], DictConfig) and "_target_" in cfg[name]]
     for word in (word[2:].partition("=")[0] for word in given if word.startswith("++")):
         root = word.partition(".")[0]

@@ -14,6 +14,8 @@ class RecordedEvaluator:
 
     recorded = True
     """A replay with these verdicts is the recorded run, step by step."""
+    devices = 16
+    """As many as a recorded run may have judged seeds on at once: the recording says in which order they ended."""
 
     def __init__(self, past: Recording | None) -> None:
         """`past` is the run: its verdicts are read when the first is asked for. ConfigError without one."""
