@@ -202,9 +202,10 @@ def finished(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_random_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(RUNS, marks=pytest.mark.soak)])
+def test_a_run_killed_at_random_goes_on(tmp_path: Path, times: int) -> None:
     dice, words = random.Random(11), ["recipe=dry_run", "problem=softmax", "llm=dummy", "loop.rounds_in_flight=3"]
-    for _ in range(RUNS):
+    for _ in range(times):
         killed(tmp_path, [*words, "loop.evaluations=100000"], dice, 1.0)
     finished(tmp_path, *words, "loop.evaluations=3")
     done = Lineage(tmp_path / "runs/lineage.git", "softmax", "dry")

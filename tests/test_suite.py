@@ -374,6 +374,7 @@ def test_killed_and_started_again_it_goes_on_and_one_broken_problem_stops_no_oth
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_multirun_over_problems_goes_on_when_it_was_killed(tmp_path: Path) -> None:
     command = three(tmp_path)[:3]
     words = ["problem=kernelbench", "problem.root=.", "problem.level=1", "problem.id=1,3", "seed=mine.py"]
