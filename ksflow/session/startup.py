@@ -1,10 +1,9 @@
 """How a session begins: what an earlier one left undone, what has become stale, and the seeds."""
 
-import contextvars
 import textwrap
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -15,6 +14,7 @@ from ksflow.home import shipped
 from ksflow.loop import Lab
 from ksflow.records import Origin, Population, Problem, Seed, Trial, Verdict
 from ksflow.session import revalidate
+from ksflow.session.scheduler import map_parallel
 
 _REASON = 200
 """Letters for each seed that failed."""
@@ -52,18 +52,16 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
     lineage.population()
     _revalidate(lab, seeds)
     lost = [t for t in lineage.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
-    todo = (*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds))
+    todo = iter((*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds)))
 
-    def judge(trial: Trial) -> None:
-        if not lab.control.stop():
-            loop.judge(lab, trial)
+    def judge(trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            if not lab.control.stop():
+                loop.judge(lab, trial)
 
     devices = getattr(lab.evaluate, "devices", 1)
-    for trial in todo[: 1 if devices > 1 else None]:  # the first one alone: the others are timed beside it
-        judge(trial)
-    if devices > 1:
-        with ThreadPoolExecutor(devices) as pool:
-            list(pool.map(lambda trial: contextvars.copy_context().run(judge, trial), todo[1:]))
+    judge(todo if devices == 1 else islice(todo, 1))
+    map_parallel(judge, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
     while not lineage.population().ranked and lineage.others_at_work() and not interrupted():
         time.sleep(0.2)  # another process is judging the seeds
     if not lineage.known.ranked and interrupted():
