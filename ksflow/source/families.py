@@ -7,7 +7,7 @@ than their values. Values and populations in, values out.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations, product
@@ -93,6 +93,16 @@ def has_untried(population: Population, trial: Trial) -> bool:
     """Whether a designer that starts from a trial's kernel has something left to try; true where nothing is tunable."""
     text = trial.kernel.main if trial.kernel else ""
     return not values_of(text) or space(text, family(population, text)).open
+
+
+def draw_untried(population: Population, entrants: Sequence[Trial], draw: Callable[[list[Trial]], Trial]) -> Trial:
+    """What `draw` takes of the entrants, again until that has something left to try; else the last one left."""
+    left = list(entrants)
+    found = draw(left)
+    while len(left) > 1 and not has_untried(population, found):
+        left.remove(found)
+        found = draw(left)
+    return found
 
 
 def comparable(population: Population) -> list[tuple[Member, ...]]:

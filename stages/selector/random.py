@@ -4,7 +4,7 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem
-from ksflow.source.families import has_untried, values_in
+from ksflow.source.families import draw_untried, values_in
 
 
 class RandomSelector:
@@ -21,10 +21,6 @@ class RandomSelector:
         accepted = population.ranked
         tunable = [trial for trial in accepted if values_in(trial.kernel)]
         entrants = tunable or list(accepted)
-        left = list(entrants)
-        base = rng.choice(left)
-        while len(left) > 1 and not has_untried(population, base):
-            left.remove(base)
-            base = rng.choice(left)
+        base = draw_untried(population, entrants, rng.choice)
         reference = rng.choice([trial for trial in entrants if trial is not base] or [base])
         return population.choose(base.id, reference.id, f"chance, one of {len(entrants)} kernels")

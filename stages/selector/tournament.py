@@ -4,7 +4,7 @@ from random import Random
 
 from ksflow.protocols import rng_seed
 from ksflow.records import Choice, Population, Problem, Trial
-from ksflow.source.families import has_untried, values_in
+from ksflow.source.families import draw_untried, values_in
 
 
 class Tournament:
@@ -22,11 +22,7 @@ class Tournament:
         accepted = population.ranked
         tunable = [trial for trial in accepted if values_in(trial.kernel)]
         entrants = tunable or list(accepted)
-        left = list(entrants)
-        base = self._winner(rng, left)
-        while len(left) > 1 and not has_untried(population, base):
-            left.remove(base)
-            base = self._winner(rng, left)
+        base = draw_untried(population, entrants, lambda left: self._winner(rng, left))
         reference = self._winner(rng, [trial for trial in entrants if trial is not base] or [base])
         rationale = f"{base.id} and {reference.id} each won against {self.size - 1} others drawn from {len(entrants)}"
         return population.choose(base.id, reference.id, rationale)
