@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import json
 import statistics
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,6 +33,8 @@ _AHEAD = 1_000_000
 """Cycles that the GPU waits, so that the CPU has launched all before the first event: launching is not counted."""
 _DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+_EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1))
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"""
 
 Call = Callable[[], object]
 Data = tuple[torch.Tensor, ...]
@@ -166,6 +169,12 @@ def _driver(code: ctypes.c_void_p, plan: CasePlan, data: Data) -> Call:
     def call() -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         for function, step, (array, _) in steps:
+            if step.pdl:
+                config = struct.pack(
+                    "=7I4xQQI4x", *step.grid, *step.block, step.shared, stream.value or 0, ctypes.addressof(_EARLY), 1
+                )
+                _ok(_cuda.cuLaunchKernelEx(config, function, array, None))
+                continue
             _ok(_cuda.cuLaunchKernel(function, *step.grid, *step.block, step.shared, stream, array, None))
 
     return call

@@ -54,10 +54,17 @@ def test_device_code_comes_with_its_launches(tmp_path: Path, seed: str, target: 
     assert made.name == seed
     assert said in readme
     assert "kernel 00007" in readme
+    assert "programmatic" not in readme
     assert "75 µs (geomean of 1024x1536x7168" in readme
     launches = [line.lstrip("/# ") for line in file.read_text().splitlines() if "launch: " in line]
     assert launches
     assert all(f"    {line}\n" in readme for line in launches)
+
+
+def test_a_launch_that_may_begin_early_is_explained(tmp_path: Path) -> None:
+    lines = "// launch: one [1] [32] (a)\n// launch: two [1] [32] pdl shared 8 (c)\n"
+    _, readme = written(tmp_path / "best", H200, Kernel("cuda", {"kernel.cu": lines}))
+    assert "`pdl` may begin before the one before it has ended (programmatic dependent launch)." in readme
 
 
 def test_host_code_comes_with_how_it_is_called(tmp_path: Path) -> None:

@@ -308,11 +308,11 @@ def ran(file: Path, code: str, environment: dict[str, str]) -> str:
     return done.stdout
 
 
-def facts(*sources: str, blocks: int = 3) -> Facts:
+def facts(*sources: str, blocks: int = 3, pdl: bool = False) -> Facts:
     """Of the case n=3, with a launch of `turn` where there are sources."""
     x, y = [[3, 6], [6, 1], "float32"], [[6, 3], [3, 1], "float32"]
     args = [["arg", 0], ["int", 3]]
-    step = {"kernel": "turn", "grid": [blocks, 1, 1], "block": [8, 1, 1], "shared": 120000, "args": args}
+    step = {"kernel": "turn", "grid": [blocks, 1, 1], "block": [8, 1, 1], "shared": 120000, "args": args, "pdl": pdl}
     plan = {"variant": 0, "workspaces": [{"dtype": "float32", "elements": 18}], "launches": [step]}
     return Facts([[[x, y], [[0, 1], {"1": y}, [1]], [3], plan if sources else None]], sources)
 
@@ -327,6 +327,11 @@ def test_launches_are_written_out_for_every_case(tmp_path: Path) -> None:
     assert "{'turn': 120000}" in text
     assert f"r'''{CUDA}'''" in text
     assert "stream" not in text
+    early = loader(problem, H200, kernel, facts(CUDA, pdl=True))
+    compile(early, "submission.py", "exec")
+    assert "(('arg', 0), ('int', 3)), True),)" in early
+    assert ("cuLaunchKernelEx" in early, "cuLaunchKernelEx" in text) == (True, False)
+    assert "stream" not in early.lower()
     assert "torch.cuda.current_stream" in loader(replace(problem, origin={}), H200, kernel, facts(CUDA))
     both = Facts([*facts(CUDA).rows, *facts(CUDA, blocks=4).rows], [CUDA])
     with pytest.raises(ValueError, match="two cases have tensors of the same sizes"):
@@ -353,7 +358,8 @@ except ValueError as error:
 def test_a_model_launches_where_torch_works(tmp_path: Path) -> None:
     reference = DEFINITION.replace("x.T * 3", "(x.T * 3).contiguous()")
     problem = replace(given(tmp_path, reference, format="kernelbench"), languages=("cuda",))
-    found = export_winner(tmp_path / "out", problem, H200, won(CUDA.replace("2 * n", "4"), language="cuda"))
+    early = CUDA.replace("[2 * n, n] [1]", "[2 * n, n] [1] pdl")
+    found = export_winner(tmp_path / "out", problem, H200, won(early.replace("2 * n", "4"), language="cuda"))
     assert [file.name for file in found.files] == ["model_new.py"], found.said
     code = """
 from types import SimpleNamespace
@@ -361,7 +367,7 @@ torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=77)
 x = torch.randn(5, 4)
 print(torch.equal(made.ModelNew()(x), x.T * 3))
 """
-    assert ran(found.files[0], code, {**toy_driver.environment(tmp_path, "cuda"), "QUEUE": "77"}) == "True\n"
+    assert ran(found.files[0], code, {**toy_driver.environment(tmp_path, "cuda"), "QUEUE": "77"}) == "early\nTrue\n"
 
 
 @pytest.mark.slow

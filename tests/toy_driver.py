@@ -20,6 +20,8 @@ _CUDA = """#include <cstdint>
 #include <map>
 struct Sizes { unsigned x, y, z; };
 struct Function { void *module, *code; int shared; };
+struct Attribute { int id; char pad[4]; union { char pad[64]; int allowed; void *event; } value; };
+struct Config { unsigned x, y, z, bx, by, bz, shared; void *queue; Attribute *attributes; unsigned count; };
 using Four = void (*)(int64_t, int64_t, int64_t, int64_t);
 extern "C" {
 int cuModuleLoadData(void **module, const char *image) {
@@ -56,9 +58,17 @@ int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned bx,
   }
   return 0;
 }
+int cuLaunchKernelEx(const Config *c, Function *f, void **args, void **extra) {
+  if (c->count != 1 || c->attributes->id != 6 || c->attributes->value.allowed != 1) return 1;
+  puts("early");
+  return fflush(stdout), cuLaunchKernel(f, c->x, c->y, c->z, c->bx, c->by, c->bz, c->shared, c->queue, args, extra);
+}
 }
 """
-"""Launches on the queue that $QUEUE names, or 0; more than 48 KiB of shared memory must have been asked for."""
+"""Launches on the queue that $QUEUE names, or 0; more than 48 KiB of shared memory must have been asked for.
+
+What may begin early (CUlaunchConfig, CUlaunchAttribute as cuda.h has them) is launched in order, and says so.
+"""
 
 
 def environment(folder: Path, language: str) -> dict[str, str]:

@@ -38,7 +38,7 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     if kernel.language == "python":
         return BuildResult()
     try:
-        launch_plan = parse(kernel.main) if kernel.language in DEVICE_LANGUAGES else None
+        launch_plan = parse(kernel.main, kernel.language) if kernel.language in DEVICE_LANGUAGES else None
         toolchain = _toolchain(kernel.language, target)
         if launch_plan:
             cases = {case.name: case.params for case in (*problem.tests, *problem.benchmarks)}

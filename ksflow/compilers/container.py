@@ -15,7 +15,7 @@ from ksflow.compilers.occupancy import occupancy
 from ksflow.records import Json
 from ksflow.source.tunables import number
 
-VERSION = 1
+VERSION = 2
 
 
 def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
@@ -37,6 +37,7 @@ def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]
                     "grid": list(step.grid),
                     "block": list(entry.block),
                     "shared": entry.shared,
+                    "pdl": step.pdl,
                     "args": [list(argument) for argument in step.args],
                     "parameters": entry.facts.get("parameters", []),
                     "spare": entry.spare,

@@ -15,6 +15,8 @@ from ksflow.source.contract import defines
 
 _FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
 _PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
+_EARLIEST = 90
+"""The first architecture with programmatic dependent launch."""
 _INFO = re.compile(r"^(?:ptxas[\w-]* info +:|    \d+ bytes stack frame|\s*$)")
 
 
@@ -28,6 +30,10 @@ class Nvcc(Toolchain):
     platform: str = "cuda"
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
+        march = request.target.march
+        early = [step.kernel for plan in request.plans.values() for step in plan.launches if step.pdl]
+        if early and int(re.sub(r"\D", "", march)) < _EARLIEST:
+            raise ValueError(f"launch: {early[0]}: `pdl` needs sm_{_EARLIEST} or later, not {march}: leave it out")
         return [self._job(request, request.files(values), ("-cubin",), "kernel.cubin") for values in request.variants]
 
     def host(self, request: CompileRequest) -> CompileJob:

@@ -24,7 +24,7 @@ from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, 
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
-_VERSION = 1
+_VERSION = 2
 """Of what `facts` answers: what was kept under another number is not read."""
 _COMPILED = ("cpp", "cuda", "hip")
 _NAMES = {"gpumode": "submission.py", "popcorn": "submission.py", "kernelbench": "model_new.py", "flashinfer": "run.py"}

@@ -48,7 +48,8 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
         body = _triton(kernel, facts)
     else:
         which = ", on its default queue (handle 0), whichever is current" if kind in WORDLESS else ""
-        calls = templates.DEVICE.format(**templates.DRIVERS[kernel.language], queue=stream, which=which)
+        words = {"pdl": ", pdl", "early": templates.EARLY} if _pdl(facts) else {"pdl": "", "early": ""}
+        calls = templates.DEVICE.format(**templates.DRIVERS[kernel.language], **words, queue=stream, which=which)
         body = _device_code(problem, target, kernel, facts) + templates.SPACES + calls
     return body + templates.ENTRIES.get(kind, templates.ENTRIES[""])
 
@@ -80,6 +81,11 @@ def compile_command(
     return ["-O3", "-std=c++20", *architecture.get(language, []), *defines(problem), *form, "-o", made, *sources]
 
 
+def _pdl(facts: Facts) -> bool:
+    """Whether any launch may begin before the one before it has ended."""
+    return any(step["pdl"] for *_, plan in facts.rows for step in plan["launches"])
+
+
 def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
     """CUDA or HIP that the driver launches."""
     main = next(iter(kernel.files))
@@ -98,9 +104,13 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         '"""Files, and of each function the most dynamic shared memory in bytes."""',
     ]
     modules = ["ctypes", "functools", "os", "pathlib", "re", "shutil", "subprocess", "tempfile"]
+    if pdl := _pdl(facts):
+        modules = sorted([*modules, "struct"])
+        constants.append(templates.ATTRIBUTE)
 
     def launch(step: Json) -> tuple[Any, ...]:
-        return step["kernel"], (*step["grid"], *step["block"]), step["shared"], tuple(map(tuple, step["args"]))
+        sizes, args = (*step["grid"], *step["block"]), tuple(map(tuple, step["args"]))
+        return step["kernel"], sizes, step["shared"], args, *([step["pdl"]] if pdl else [])
 
     head = _head(modules, constants, _rows(facts, lambda row: _planned(row[3], launch)), _LAUNCHED)
     return head + templates.COMPILE.format(made=_BINARIES[kernel.language])

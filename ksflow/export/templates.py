@@ -173,15 +173,24 @@ def _call(data):
     places = {{"arg": tensors, "workspace": _spaces(key, data[0].device)}}
     functions = _functions(variant, data[0].device)
     queue = ctypes.c_void_p({queue})
-    for name, sizes, shared, arguments in launches:
+    for name, sizes, shared, arguments{pdl} in launches:
         values = [value if kind == "int" else places[kind][value].data_ptr() for kind, value in arguments]
         held = (ctypes.c_int64 * len(values))(*values)
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(held) + 8 * at for at in range(len(values))))
         numbers = map(ctypes.c_uint, (*sizes, shared))
-        _told("{prefix}{launch}", functions[name], *numbers, queue, addresses, None)
+{early}        _told("{prefix}{launch}", functions[name], *numbers, queue, addresses, None)
     return _result(tensors, returned)
 '''
 """Device code that the driver launches."""
+EARLY = """\
+        if pdl:  # it may begin before the one before it has ended (CUlaunchConfig)
+            config = struct.pack("=7I4xQQI4x", *sizes, shared, queue.value or 0, ctypes.addressof(_EARLY), 1)
+            _told("cuLaunchKernelEx", config, functions[name], addresses, None)
+            continue
+"""
+"""CUDA's programmatic dependent launch, without the word that GPU MODE's server refuses."""
+ATTRIBUTE = '_EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1))  # CUlaunchAttribute'
+"""What allows it."""
 LIMIT = """\
         if shared:  # beside what it declares itself, a block has little unless it asks
             _told("cuFuncSetAttribute", found[name], 8, ctypes.c_int(shared))

@@ -87,7 +87,7 @@ class Emulator:
 
 def _interpreted_launches(problem: Problem, kernel: Kernel) -> Json:
     """The launches of every case, for Triton's interpreter; nothing in host mode. ValueError for a wrong plan."""
-    launch_plan = parse(kernel.main)
+    launch_plan = parse(kernel.main, kernel.language)
     if launch_plan is None:
         return {}
     cases = {case.name: case.params for case in problem.tests}

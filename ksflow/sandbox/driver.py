@@ -39,6 +39,11 @@ _PROPERTIES = struct.pack("=iiiiQ8x", _PINNED, _POSIX_FILE, _DEVICE, 0, 0)
 """Of shared memory (CUmemAllocationProp): its type, how it is handed over, where it is; nothing more is asked for."""
 _ACCESS = struct.pack("=iii", _DEVICE, 0, _READ_WRITE)
 """Of the first device to shared memory (CUmemAccessDesc)."""
+_LAUNCH = struct.Struct("=7I4xQQI4x")
+"""Grid, block, dynamic shared memory, stream, the address of attributes, how many (CUlaunchConfig)."""
+_EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1), 72)
+"""The attribute (CUlaunchAttribute) that lets a launch begin before the one before it on the stream has ended
+(PROGRAMMATIC_STREAM_SERIALIZATION): what follows it without the attribute waits for both."""
 
 
 class Driver:
@@ -214,8 +219,17 @@ class Driver:
             sizes.append(size.value)
         return sizes
 
-    def launch(self, function: ctypes.c_void_p, shape: Sequence[int], shared: int, arguments: Any) -> None:
-        """Start a kernel on the default stream: `shape` is grid and block, `arguments` an array of addresses."""
+    def launch(
+        self, function: ctypes.c_void_p, shape: Sequence[int], shared: int, arguments: Any, pdl: bool = False
+    ) -> None:
+        """Start a kernel on the default stream: `shape` is grid and block, `arguments` an array of addresses.
+
+        pdl: it may begin before the kernel before it has ended; CUDA's alone.
+        """
+        if pdl:
+            config = _LAUNCH.pack(*shape, shared, 0, ctypes.addressof(_EARLY), 1)
+            self.call("LaunchKernelEx", config, function, arguments, None)
+            return
         sizes = [ctypes.c_uint(size) for size in shape]
         self.call(self.launcher, function, *sizes, ctypes.c_uint(shared), None, arguments, None)
 

@@ -6,6 +6,9 @@
     // require: 4 * (BM + BN) * 128 <= 232448
     // dispatch: if m <= 1024 and k >= 4096: BM=64 BN=128
 
+`pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: it may begin before the one before
+it has ended, and the kernel has to execute griddepcontrol.wait before it reads what that one writes.
+
 With `#` for Triton, where `warps EXPR stages EXPR` stands for the block and `NAME=EXPR` is a constexpr parameter.
 Expressions are over a case's numbers and the numbers that the source declares at top level. Text in, records out:
 nothing is run. Not covered: whether the functions exist, which only a compiler can tell.
@@ -37,6 +40,8 @@ _WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
 _NUMBER = re.compile(NUMBER)
 _PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_PLACED = re.compile(r"\w+\s*\[[^\]]*\]\s*\[[^\]]*\]\s*pdl\b")
+_PLACE = "`pdl` stands once, right after the block: NAME [GRID] [BLOCK] pdl shared BYTES (ARGS) if CONDITION"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,8 @@ class Launch:
     """Triton's constexpr parameters."""
     when: str = ""
     """Left out for a case where this is false; empty for always."""
+    pdl: bool = False
+    """Whether it may begin before the launch before it has ended."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,8 @@ class CaseLaunch:
     args: tuple[tuple[str, int], ...]
     """("arg", index into the problem's), ("workspace", index) or ("int", value)."""
     constants: Mapping[str, Number]
+    pdl: bool
+    """Whether it may begin before the launch before it has ended: never the first of a case."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +123,15 @@ class CasePlan:
     launches: tuple[CaseLaunch, ...]
 
 
-def parse(text: str) -> LaunchPlan | None:
+def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
     """The launch plan of a source; None where it has no launch line. ValueError names the bad line and why."""
     found: dict[str, list[Any]] = {kind: [] for kind in _READERS}
     declared = constants(text)
     for kind, rest in lines(text):
         with _told_of(f"{kind}: {rest}"):
             found[kind].append(_READERS[kind](rest))
+            if kind == "launch" and found[kind][-1].pdl and language != "cuda":
+                raise ValueError(f"`pdl` is for CUDA C++ alone, not for {language}: leave it out")
     if not found["launch"]:
         return None
     for when, values in found["dispatch"]:
@@ -178,6 +189,11 @@ def plan_cases(
                 shown = [f"{word}={values.get(word, plan.constants[word])}" for word in used]
                 raise ValueError(f"require: {require} does not hold ({', '.join([*shown, f'case {name}'])})")
         made[name] = _plan(plan, variants.index(values), known, args)
+        if (first := made[name].launches[0]).pdl:
+            raise ValueError(
+                f"launch: {first.kernel}: the first launch of case {name} cannot have `pdl`, it would begin before the "
+                "call does; have such cases use a line without it (`if CONDITION`)"
+            )
     return variants, made
 
 
@@ -221,6 +237,7 @@ def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tupl
         stages,
         tuple(places.get(arg) or ("int", size(arg, known, -LARGEST, LARGEST)) for arg in launch.args),
         {name: calculate(value, known) for name, value in launch.constants.items()},
+        launch.pdl,
     )
 
 
@@ -230,7 +247,18 @@ def _triple(sizes: Sequence[str], known: Mapping[str, Number], most: Triple) -> 
 
 
 def _launch(rest: str) -> Launch:
-    """`NAME [GRID] [BLOCK] shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
+    """A launch line. ValueError says what is wrong, and where `pdl` belongs if it stands elsewhere."""
+    try:
+        return _read(rest)
+    except ValueError as error:
+        if not re.search(r"\bpdl\b", _PLACED.sub("", rest, count=1)):
+            raise
+        place = "`pdl` is for CUDA C++ alone" if re.search(r"\bwarps\b", rest) else _PLACE
+        raise ValueError(f"{error}; {place}") from error
+
+
+def _read(rest: str) -> Launch:
+    """`NAME [GRID] [BLOCK] pdl shared EXPR (ARGS) if EXPR`, or with `warps EXPR stages EXPR` for the block."""
     head, _, when = _cut(rest, "if")
     head = head.rstrip()
     if not head.endswith(")"):
@@ -255,9 +283,11 @@ def _launch(rest: str) -> Launch:
             raise ValueError(f"{next(iter(found))}=... is for Triton's constexpr parameters")
         block, sizes = _bracketed(sizes, "block")
         word, _, shared = sizes.partition(" ")
+        if pdl := word == "pdl":
+            word, _, shared = shared.strip().partition(" ")
         if word not in ("", "shared"):
-            raise ValueError(f"{word!r} after the block; `shared EXPR` may stand there")
-        return Launch(*common, block, expression(shared) if word else "0", when=condition)
+            raise ValueError(f"{word!r} after the block; `pdl` and `shared EXPR` may stand there, in this order")
+        return Launch(*common, block, expression(shared) if word else "0", when=condition, pdl=pdl)
     warps, between, stages = _cut(sizes.removeprefix("warps"), "stages")
     if not sizes.startswith("warps") or not between:
         raise ValueError("after the grid comes a block, [threads], or for Triton `warps EXPR stages EXPR`")

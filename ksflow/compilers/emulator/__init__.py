@@ -31,7 +31,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     if kernel.language != "hip" or not march.startswith(DEVICE_LANGUAGES["hip"]):
         raise ValueError(f"only HIP for gfx chips can be emulated, not {kernel.language} for {march}")
     text = source.whole(kernel)
-    launch_plan = parse(text)
+    launch_plan = parse(text, kernel.language)
     if launch_plan is None:
         raise ValueError("a kernel that launches itself (no launch: line) cannot be emulated")
     source.check(text)

@@ -150,8 +150,8 @@ class Launcher:
         ready = [self._launch(launch, tensors, workspaces) for launch in launches]
 
         def call() -> None:
-            for function, shape, shared, arguments, _ in ready:
-                self.driver.launch(function, shape, shared, arguments)
+            for function, shape, shared, arguments, pdl, _ in ready:
+                self.driver.launch(function, shape, shared, arguments, pdl)
 
         return call
 
@@ -169,7 +169,8 @@ class Launcher:
             for number, size in zip(numbers, sizes, strict=True)
         ]
         addresses = (ctypes.c_void_p * max(len(kept), 1))(*map(ctypes.addressof, kept))
-        return function, [*launch["grid"], *launch["block"]], launch["shared"], addresses, kept
+        shape = [*launch["grid"], *launch["block"]]
+        return function, shape, launch["shared"], addresses, launch["pdl"], kept
 
     def _module(self, index: int) -> ctypes.c_void_p:
         if index not in self._modules:

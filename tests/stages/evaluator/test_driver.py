@@ -1,6 +1,7 @@
 """The drivers, as far as a library with their interface shows them without a GPU."""
 
 import base64
+import ctypes
 import os
 import shutil
 import struct
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ksflow.judge.gpu_state import Amdgpu
-from ksflow.sandbox.driver import Driver, Hip, open_driver
+from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, Hip, open_driver
 from ksflow.sandbox.runners.device import Launcher
 
 RUNTIME = """
@@ -35,6 +36,13 @@ const char *hipGetErrorString(int status) { return "another descriptor"; }
 
 CUDA = """
 static int kernel, allowed = 8 << 10;  /* what is left of 48 KiB, where the kernel declares 40 itself */
+int shapes, early;  /* of each launch a digit, the product of its sizes; how many may begin early */
+struct attribute {
+  int id;
+  char pad[8 - sizeof(int)];
+  union { char pad[64]; int allowed; void *event; } value;
+};
+struct config { unsigned x, y, z, bx, by, bz, shared; void *stream; struct attribute *attributes; unsigned count; };
 int cuInit(unsigned flags) { return 0; }
 int cuDeviceGet(int *device, int number) { return 0; }
 int cuDevicePrimaryCtxRetain(void *context, int device) { return 0; }
@@ -43,9 +51,35 @@ int cuModuleLoadData(void *module, const char *code) { return 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &kernel, 0; }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return allowed = value, attribute != 8; }
 int cuFuncGetParamInfo(void *function, long number, long *offset, long *size) { return *size = 8, number > 1; }
-int cuLaunchKernel(void *function, int x, int y, int z, int bx, int by, int bz, int shared) { return shared > allowed; }
+int cuLaunchKernel(void *function, int x, int y, int z, int bx, int by, int bz, int shared) {
+  return shapes = shapes * 10 + x * y * z * bx * by * bz, shared > allowed;
+}
+int cuLaunchKernelEx(const struct config *c, void *function, void **arguments, void **extra) {
+  early += c->count == 1 && c->attributes->id == 6 && c->attributes->value.allowed == 1;
+  return c->stream || extra || **(long **)arguments != 4096 ||
+         cuLaunchKernel(function, c->x, c->y, c->z, c->bx, c->by, c->bz, c->shared);
+}
 int cuGetErrorName(int status, const char **text) { return *text = "INVALID_VALUE", 0; }
 int cuGetErrorString(int status, const char **text) { return *text = "", 0; }
+"""
+
+
+HEADER = Path("/usr/local/cuda/include/cuda.h")
+LAYOUT = """
+#include <cuda.h>
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+  CUlaunchConfig config;
+  CUlaunchAttribute attribute;
+  memset(&config, 0, sizeof config), memset(&attribute, 0, sizeof attribute);
+  config.gridDimX = 1, config.gridDimY = 2, config.gridDimZ = 3;
+  config.blockDimX = 4, config.blockDimY = 5, config.blockDimZ = 6, config.sharedMemBytes = 7;
+  config.hStream = (CUstream)8, config.numAttrs = 1;
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+  attribute.value.programmaticStreamSerializationAllowed = 1;
+  return fwrite(&config, sizeof config, 1, stdout) + fwrite(&attribute, sizeof attribute, 1, stdout) != 2;
+}
 """
 
 
@@ -67,10 +101,15 @@ def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     return open_driver("cuda")
 
 
-def staged(driver: Driver, shared: tuple[int, ...], args: int = 2, spare: bool = False) -> list[Callable[[], None]]:
-    """The calls of a case with a launch for each size of shared memory."""
-    common = {"code": 0, "kernel": "add", "grid": [1, 1, 1], "block": [1, 1, 1], "parameters": [], "spare": spare}
-    launches = [{**common, "shared": size, "args": [["arg", 0]] * args} for size in shared]
+def staged(
+    driver: Driver, shared: tuple[int, ...], args: int = 2, spare: bool = False, pdl: bool = False
+) -> list[Callable[[], None]]:
+    """The calls of a case with a launch for each size of shared memory; `pdl` is for all but the first."""
+    common = {"code": 0, "kernel": "add", "block": [1, 1, 1], "parameters": [], "spare": spare}
+    launches = [
+        {**common, "grid": [1, place, 1], "shared": size, "args": [["arg", 0]] * args, "pdl": pdl and place > 1}
+        for place, size in enumerate(shared, 1)
+    ]
     plan = {"workspaces": [], "launches": launches}
     container = {"codes": [base64.b64encode(b"code").decode()], "plans": {"one": plan}}
     case = {"name": "one", "slots": 1, "pitch": [0, 0], "pieces": [{"offset": 0, "out": 0}]}
@@ -81,6 +120,24 @@ def staged(driver: Driver, shared: tuple[int, ...], args: int = 2, spare: bool =
 def test_every_launch_may_have_its_shared_memory(cuda: Driver, shared: tuple[int, ...]) -> None:
     for call in staged(cuda, shared):
         call()
+
+
+@pytest.mark.parametrize("pdl", [False, True])
+def test_launches_that_may_begin_early_are_the_same_launches(cuda: Driver, pdl: bool) -> None:
+    (call,) = staged(cuda, (0, 100 << 10, 20 << 10), pdl=pdl)
+    call()
+    shapes, early = (ctypes.c_int.in_dll(cuda._library, name).value for name in ("shapes", "early"))
+    assert (shapes, early) == (123, 2 * pdl)
+
+
+@pytest.mark.skipif(not HEADER.is_file() or not shutil.which("cc"), reason="needs cuda.h and a C compiler")
+def test_a_launch_is_described_as_the_header_has_it(tmp_path: Path) -> None:
+    """Sizes and places in CUlaunchConfig and CUlaunchAttribute."""
+    (tmp_path / "runtime.c").write_text(LAYOUT)
+    made = ["cc", "-I", str(HEADER.parent), "-o", str(tmp_path / "layout"), str(tmp_path / "runtime.c")]
+    subprocess.run(made, check=True, timeout=300)
+    found = subprocess.run([str(tmp_path / "layout")], capture_output=True, check=True).stdout
+    assert found == _LAUNCH.pack(1, 2, 3, 4, 5, 6, 7, 8, 0, 1) + bytes(_EARLY)
 
 
 def test_launch_line_that_lacks_an_argument_is_told(cuda: Driver) -> None:

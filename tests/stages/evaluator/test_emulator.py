@@ -336,6 +336,7 @@ BODY = "// launch: run [1] [128] (a, out)\n__global__ void run(const float *a, f
         (BODY.format('asm volatile("v_nop");'), "inline assembly"),
         (BODY.format("") + "#include <hip/hip_fp8.h>\n", "hip/hip_fp8.h"),
         (BODY.format("") + "// require: n < 100\n", "n < 100 does not hold"),
+        (BODY.format("").replace("[128]", "[128] pdl"), "`pdl` is for CUDA"),
     ],
 )
 def test_what_cannot_be_emulated_is_named(text: str, reason: str) -> None:

@@ -94,6 +94,14 @@ def test_variant_differs_in_its_declarations_alone() -> None:
         ("launch: gemm [n] [256]", "ends without a list of arguments"),
         ("launch: gemm [n] (a)", "after the grid comes a block"),
         ("launch: gemm [n] [256] shard 3 (a)", "'shard' after the block"),
+        ("launch: gemm [n] pdl [256] (a)", "`pdl` stands once, right after the block"),
+        ("launch: gemm [n] [256] shared 3 pdl (a)", "right after the block"),
+        ("launch: gemm [n] [256] shared pdl (a) pdl", "right after the block"),
+        ("launch: gemm [n] [256] pdl pdl (a)", "right after the block"),
+        ("launch: gemm [n] [256] (a) if n > 3 pdl", "right after the block"),
+        ("launch: gemm [n] warps 4 stages 2 pdl (a)", "`pdl` is for CUDA C\\+\\+ alone"),
+        ("launch: gemm [n] pdl warps 4 stages 2 (a)", "`pdl` is for CUDA C\\+\\+ alone"),
+        ("launch: gemm [n] [256] pdl shard 3 (a)", "in this order$"),
         ("launch: gemm [n, n, n, n] [256] (a)", "one to three sizes"),
         ("launch: gemm [open('x')] [256] (a)", "is not allowed"),
         ("launch: gemm [n] [256] (a.b)", "'a.b' is not allowed"),
@@ -134,6 +142,29 @@ def test_what_cannot_be_computed_for_a_case(line: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as caught:
         launches.plan_cases(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
     assert str(caught.value).startswith(line[:9])
+
+
+def test_launches_that_may_begin_before_the_one_before_has_ended() -> None:
+    text = CUDA.replace("[256] shared", "[256] pdl shared")
+    _, plans = launches.plan_cases(parsed(text), CASES, ARGS)
+    transpose, gemm = plans["deep"].launches
+    assert (transpose.pdl, gemm.pdl, gemm.shared) == (False, True, 2 * (128 + 128) * 128)
+    assert json.loads(json.dumps(asdict(plans["deep"])))["launches"][1]["pdl"] is True
+    assert [step.pdl for step in launches.plan_cases(parsed(CUDA), CASES, ARGS)[1]["deep"].launches] == [False] * 2
+    bare = parsed("// launch: one [1] [1] (a)\n// launch: two [1] [1]pdl (pdl) if pdl\nconstexpr int pdl = 1;\n")
+    assert [step.pdl for step in launches.plan_cases(bare, CASES, ARGS)[1]["small"].launches] == [False, True]
+    with pytest.raises(
+        ValueError, match=r"^launch: gemm .*: `pdl` is for CUDA C\+\+ alone, not for hip: leave it out$"
+    ):
+        launches.parse(text, "hip")
+
+
+def test_the_first_launch_of_a_case_cannot_begin_early() -> None:
+    """Though it is not the first line: that one is left out for this case."""
+    text = CUDA.replace("(a, at, m, k)", "(a, at, m, k) if k < 7168").replace("[256] shared", "[256] pdl shared")
+    with pytest.raises(ValueError, match=r"^launch: gemm: the first launch of case deep cannot have `pdl`") as caught:
+        launches.plan_cases(parsed(text), CASES, ARGS)
+    assert "\n" not in str(caught.value)
 
 
 def test_first_dispatch_wins_and_requires_hold_after_it() -> None:

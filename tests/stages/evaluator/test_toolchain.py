@@ -51,7 +51,7 @@ def container(made: BuildResult) -> Json:
 def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
     made = build(problem, gpu_toy.cuda(), H200)
     found = container(made)
-    assert found["version"] == 1
+    assert found["version"] == 2
     assert found["platform"] == "cuda"
     assert len(found["codes"]) == 2
     assert found["plans"]["n65536"]["launches"] == [
@@ -61,6 +61,7 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
             "grid": [512, 1, 1],
             "block": [128, 1, 1],
             "shared": 0,
+            "pdl": False,
             "args": [["arg", 0], ["arg", 1], ["arg", 2], ["int", 65536]],
             "parameters": [],
             "spare": False,
@@ -77,6 +78,15 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
     again = build(problem, gpu_toy.cuda(CUDA.replace("[cdiv(n, BLOCK)]", "[cdiv(n, BLOCK) + 1]")), H200)
     assert again.cached
     assert again.artefact != made.artefact
+    early = CUDA.replace("[BLOCK] (a", "[BLOCK] pdl (a")
+    again = build(problem, gpu_toy.cuda(f"// launch: add [1] [BLOCK] (a, b, out, 1){early}"), H200)
+    assert again.cached
+    assert [launch["pdl"] for launch in container(again)["plans"]["n65536"]["launches"]] == [False, True]
+    older = build(
+        problem, gpu_toy.cuda(f"// launch: add [1] [BLOCK] (a, b, out, 1){early}"), replace(H200, march="sm_89")
+    )
+    assert older.reason == "launch: add: `pdl` needs sm_90 or later, not sm_89: leave it out"
+    assert build(problem, gpu_toy.cuda(early), H200).reason.startswith("launch: add: the first launch of case n")
 
 
 @pytest.mark.slow
@@ -172,6 +182,7 @@ def test_rocm_behind_links_compiles_in_a_box(problem: Problem, rocm: Path) -> No
         ("#include <hip", '#include "tiles.h"\n#include <hip', "^kernel.hip:.* error: 'tiles.h' file not found$"),
         ("out[i] =", "out[i] = nothing +", "^kernel.hip:.* error: use of undeclared identifier 'nothing'$"),
         ("// launch:", "//", "^compile: host mode needs ROCm's hipcc"),
+        ("[BLOCK] (a", "[BLOCK] pdl (a", r"^launch: add .*: `pdl` is for CUDA C\+\+ alone, not for hip: leave it out$"),
     ],
 )
 def test_hip_errors_are_a_line(problem: Problem, old: str, new: str, reason: str) -> None:
@@ -215,6 +226,7 @@ def test_triton_is_compiled_ahead_of_time(problem: Problem, target: Target) -> N
         ),
         ("import triton\n", "import triton\nx = = 3\n", "kernel.py:3: invalid syntax", "x = = 3"),
         ("launch: add", "launch: sub", "^launch: sub: the source has no such kernel; it has add$", ""),
+        ("stages 1 (", "stages 1 pdl (", r"^launch: add .*; `pdl` is for CUDA C\+\+ alone$", ""),
         (", n, BLOCK=BLOCK)", ", BLOCK=BLOCK)", "^launch: add: no argument for n$", ""),
         (", BLOCK=BLOCK)", ")", "^launch: add: no value for the constexpr parameter BLOCK$", ""),
         (", BLOCK=BLOCK)", ", BLOCK=BLOCK, FAST=1)", "^launch: add: FAST is no constexpr parameter$", ""),
