@@ -18,8 +18,6 @@ _QUOTE_WORDS, _QUOTE = 3, 400
 _TRIAL = re.compile(r"(\d{5,})(?:@[0-9a-f]+)?")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _MARKERS = re.compile(r"\[(\d{1,2}(?:\s*,\s*\d{1,2})*)\]")
-_BRACKETS = re.compile(rf"{_CODE.pattern}|\[([^\]\n]*)\]", re.DOTALL)
-"""Code, which stays as it is, or what stands in brackets outside it."""
 _ABBREVIATION = re.compile(r"\b(e\.g|i\.e|cf|vs|approx|resp|etc|Fig|Sec|No|Eq|Sect|Ch|incl|max|min)\.(?=\s)")
 _SENTENCE = re.compile(r"(?<=[.!?])((?:\s*\[[\d,\s]+\][.]?)*)\s+(?=[A-Z`\"'(])")
 _BULLET = re.compile(r"^\s*(?:[-*+]|\d{1,2}[.)])\s+")
@@ -68,7 +66,6 @@ def validated(note: Note, ground: Grounds) -> Note:
     given = zip(note.sources, note.quotes, strict=True)
     pairs = [_checked_source(number, *pair, ground) for number, pair in enumerate(given, 1)]
     note = replace(note, sources=tuple(pair[0] for pair in pairs), quotes=tuple(pair[1] for pair in pairs))
-    note = replace(note, text=_positions(note, ground))
     _check_claims(note)
     trials = {id for source in note.sources if (id := ground.trial(source))}
     _check_status(note, trials, ground)
@@ -110,17 +107,6 @@ def _checked_source(number: int, source: str, quote: str, ground: Grounds) -> tu
     if len(re.findall(r"\w+", quote)) < _QUOTE_WORDS and quote.split() != passage.text.split():
         raise ValueError(f"{where}: the quote {short(quote, 40)!r} is too short; quote at least {_QUOTE_WORDS} words")
     return ", ".join(filter(None, [document.source, passage.place])), quote.strip()
-
-
-def _positions(note: Note, ground: Grounds) -> str:
-    """The note's text, where a marker that is a trial of the sources, such as [00006], becomes its position: [1]."""
-    named = {source: str(number) for number, source in reversed([*enumerate(note.sources, 1)]) if ground.trial(source)}
-
-    def numbered(match: re.Match[str]) -> str:
-        parts = [part.strip() for part in (match[1] or "").split(",")]
-        return f"[{', '.join(named.get(part, part) for part in parts)}]" if named.keys() & parts else match[0]
-
-    return _BRACKETS.sub(numbered, note.text)
 
 
 def _check_claims(note: Note) -> None:

@@ -135,15 +135,6 @@ def test_a_lesson_is_the_runs_own(problem, population):
     assert (note.targets, note.problems, note.sources, note.quotes) == (("h100",), ("toy",), ("00002",), ("",))
 
 
-def test_a_marker_that_is_a_trial_of_the_sources_counts_as_its_position(problem, population):
-    lesson = LESSON | {"text": "Unrolling by 4 doubled the speed [00002]. So it is `x[00002]` [00002, 1]."}
-    (note,) = digest(problem, saying(lesson), Material((), population))
-    assert note.text == "Unrolling by 4 doubled the speed [1]. So it is `x[00002]` [1, 1]."
-    for marker in ("00001", "00007"):  # no source of this note
-        with pytest.raises(StageError, match="without a source marker"):
-            digest(problem, saying(LESSON | {"text": f"It doubled the speed [{marker}]."}), Material((), population))
-
-
 @pytest.fixture
 def long(population):
     """Five accepted experiments, each slower than the one before it, and three failures."""
