@@ -164,6 +164,9 @@ class Recording(Protocol):
     def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
         """(the kernel's digest, the verdict) each time the judge was asked, in their order."""
 
+    def first_verdict(self) -> Evaluation | None:
+        """The first of any session: a session may have judged nothing."""
+
 
 Meter = Callable[[Question], AbstractContextManager[Reservation]]
 

@@ -39,16 +39,17 @@ def test_rounds_in_flight_are_the_same_commits_again_whatever_was_learnt_since(t
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_so_are_several_sessions(tmp_path: Path) -> None:
-    for evaluations in (9, 4):
-        assert ksflow(tmp_path, *LIVE, f"loop.evaluations={evaluations}").returncode == 0
-    for _ in range(2):
+def test_so_are_several_sessions_one_of_which_judged_nothing(tmp_path: Path) -> None:
+    for evaluations in (9, 0, 4):
+        done = ksflow(tmp_path, *LIVE, f"loop.evaluations={evaluations}", "loop.confirm=false")
+        assert done.returncode == 0, done.stderr
+    for _ in range(3):
         done = ksflow(tmp_path, *AGAIN)
         assert done.returncode == 0, done.stderr
     assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
     third = ksflow(tmp_path, *AGAIN)
     assert third.returncode == 2
-    assert "all 2 sessions of run dry of softmax" in third.stderr
+    assert "all 3 sessions of run dry of softmax" in third.stderr
     assert "name a new one with run=" in third.stderr
 
 

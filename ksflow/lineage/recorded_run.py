@@ -79,6 +79,15 @@ class RecordedRun:
                 found.append((digests[trial], evaluation))
         return tuple(found)
 
+    def first_verdict(self) -> Evaluation | None:
+        """The first of any session: a session may have judged nothing."""
+        with self._lineage() as lineage:
+            for commit in self.commits:
+                entries = lineage.store.entries(commit.name)
+                if "evaluation.json" in entries:
+                    return schema.load("evaluation", lineage.store.read(entries["evaluation.json"]), Evaluation)
+        return None
+
     def _commits(self, session: int) -> list[Commit]:
         return [commit for commit in self.commits if session in (0, commit.order[0])]
 

@@ -123,7 +123,10 @@ class Session:
             ended = time.monotonic()
             busy = (self.device.busy_s - before) / max(ended - began, 1e-9)
             if self.schedule.confirm and (self._exact is None or self._exact.missing):
-                confirm.confirm(self.lab, lambda: self.baselines, interrupted)
+                try:
+                    confirm.confirm(self.lab, lambda: self.baselines, interrupted)
+                except BudgetError as error:  # a recorded session was abandoned there
+                    self.lab.control.watch(f"not confirmed: {error}", None)
             self.lab.lineage.release_all()
         best = self.known.best
         if best is None:

@@ -50,9 +50,10 @@ class RecordedEvaluator:
 
     @property
     def _first(self) -> Evaluation:
-        if not self._said:
+        first = self._said[0][1] if self._said else self.past.first_verdict()
+        if first is None:
             raise BudgetError("the recording has no verdict")
-        return self._said[0][1]
+        return first
 
     @cached_property
     def _left(self) -> dict[str, deque[Evaluation]]:

@@ -38,6 +38,9 @@ class Tape:
     def evaluations(self) -> tuple:
         return ()
 
+    def first_verdict(self) -> None:
+        return None
+
 
 def replayed(calls: list[Call]) -> Model:
     return Model("replay", "ksflow", engine=Replay(Tape([replace(call, about="00001") for call in calls])))
