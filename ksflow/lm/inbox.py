@@ -4,6 +4,8 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +26,8 @@ POLL_S = 0.2
 class Inbox:
     """Writes `<stage>-<hash>.md` and waits for `<stage>-<hash>.answer.md`; then both go to `done/`.
 
-    The hash is the content's, so a question that is asked again after a crash finds its answer. Equal questions at
-    the same time are asked one after the other.
+    The hash is the content's, so a question that is asked again after a crash finds its answer. Equal questions have
+    numbers: `<stage>-<hash>-2.md` is the second, asked by another round at the same time or later.
     """
 
     price_source = "inbox"
@@ -33,7 +35,8 @@ class Inbox:
     def __init__(self, folder: str = "runs/inbox") -> None:
         """`folder` is relative to where the program was started."""
         self.folder = Path(folder).expanduser().absolute()
-        self._locks: dict[str, threading.Lock] = {}
+        self._waiting: set[str] = set()
+        """The names of the questions that are waited for here."""
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -46,32 +49,44 @@ class Inbox:
         return as_response(request, self._asked("\n\n".join(f"## {role}\n\n{content}" for role, content in parts)))
 
     def _asked(self, prompt: str) -> str:
+        _check_deadline()
         stage = call_context().stage.partition("=")[0] or "question"
-        name = f"{stage}-{hashlib.sha256(prompt.encode('utf-8', 'replace')).hexdigest()[:12]}"
-        with self._lock:
-            lock = self._locks.setdefault(name, threading.Lock())
-        with lock:
-            _check_deadline()
+        with self._name(f"{stage}-{hashlib.sha256(prompt.encode('utf-8', 'replace')).hexdigest()[:12]}") as names:
+            name, before = names
             question, answer = self.folder / f"{name}.md", self.folder / f"{name}.answer.md"
+            purpose = call_context().about or "another round"
+            said = f"asked again, for {purpose}: an answer of its own is wanted" if before else "waiting for an answer"
             try:
                 question.parent.mkdir(parents=True, exist_ok=True)
-                write(question, _page(stage, answer.name, prompt))  # at once: nobody reads half a question
-                structlog.get_logger("ksflow.inbox").info("waiting for an answer", stage=stage, question=str(question))
+                again = f"`{before}.md` asked the same; this is for {purpose}, and an answer of its own is wanted.\n"
+                write(question, _page(stage, answer.name, again if before else "", prompt))  # at once, never a half
+                structlog.get_logger("ksflow.inbox").info(said, stage=stage, question=str(question))
                 text = _wait(answer)
-                self._file_away(question, answer)
+                done = self.folder / "done"
+                done.mkdir(exist_ok=True)
+                os.replace(question, done / question.name)
+                os.replace(answer, done / answer.name)
             except OSError as error:
                 raise ConfigError(f"the inbox {self.folder} cannot be used: {error}; set model.folder") from error
             return text
 
-    def _file_away(self, question: Path, answer: Path) -> None:
-        done = self.folder / "done"
-        done.mkdir(exist_ok=True)
-        number, stem = 1, question.stem
-        while (done / f"{stem}.md").exists():
-            number += 1
-            stem = f"{question.stem}-{number}"
-        os.replace(question, done / f"{stem}.md")
-        os.replace(answer, done / f"{stem}.answer.md")
+    @contextmanager
+    def _name(self, first: str) -> Iterator[tuple[str, str]]:
+        """Meanwhile a question has this name, the first that nobody waits for and that was not answered before.
+
+        With it the name of the equal question before it; empty where there is none.
+        """
+        name = before = first
+        with self._lock:
+            number = 1
+            while name in self._waiting or (self.folder / "done" / f"{name}.md").exists():
+                number, before, name = number + 1, name, f"{first}-{number + 1}"
+            self._waiting.add(name)
+        try:
+            yield name, before if number > 1 else ""
+        finally:
+            with self._lock:
+                self._waiting.discard(name)
 
 
 def inbox_model(folder: str = "runs/inbox", name: str = "inbox", deadline_s: float | None = None) -> Model:
@@ -79,10 +94,11 @@ def inbox_model(folder: str = "runs/inbox", name: str = "inbox", deadline_s: flo
     return Model(name, engine=Inbox(folder), deadline_s=deadline_s)
 
 
-def _page(stage: str, answer: str, prompt: str) -> str:
+def _page(stage: str, answer: str, again: str, prompt: str) -> str:
     return (
         f"# A question of the {stage}\n\n"
         f"Write your answer into `{answer}`, in this folder; it is taken as soon as it is there and no longer grows.\n"
+        f"{again}"
         f"What follows is the whole prompt. The form of the answer is described in it.\n\n{prompt}\n"
     )
 

@@ -7,12 +7,14 @@ import threading
 
 import pytest
 from conftest import until
+from structlog.testing import capture_logs
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import inbox
 from ksflow.lm.answers import answer
 from ksflow.lm.inbox import inbox_model
+from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 
 
@@ -124,17 +126,46 @@ def test_after_a_crash_the_question_finds_its_answer(folder, calls, problem, pop
     assert names(folder) == []
 
 
-def test_equal_questions_at_once_are_asked_one_after_the_other(folder, problem, population):
-    person = Person(folder)
-    selectors = [LlmSelector(model, seed=index) for model in (inbox_model(str(folder)),) for index in range(3)]
+def test_equal_questions_have_numbers_and_answers_of_their_own(folder, problem, population):
+    model = inbox_model(str(folder))
     made = []
-    threads = [threading.Thread(target=lambda each=each: made.append(each(problem, population))) for each in selectors]
-    for thread in threads:
+
+    def ask(name):
+        with calling(about=name, sample_index=int(name[-1])):
+            made.append(LlmSelector(model, seed=7)(problem, population))
+
+    def questions():
+        return sorted(path.name for path in folder.glob("selector-*.md") if ".answer" not in path.name)
+
+    def asked(name):
+        thread, before = threading.Thread(target=ask, args=(name,), daemon=True), len(questions())
         thread.start()
-    for thread in threads:
-        thread.join(300)
-    person.gone.set()
-    assert len(made) == 3
+        until(lambda: len(questions()) > before)
+
+    def answer_to(name):
+        count = len(made)
+        (folder / name.replace(".md", ".answer.md")).write_text(answer((folder / name).read_text()))
+        until(lambda: len(made) > count)
+
+    with capture_logs() as logs:
+        asked("round 1.1")
+        (first,) = questions()
+        asked("round 1.2")
+        second = first.replace(".md", "-2.md")
+        assert questions() == [second, first]
+        assert "asked the same" not in (folder / first).read_text()
+        text = (folder / second).read_text()
+        assert f"`{first}` asked the same; this is for round 1.2, and an answer of its own is wanted." in text
+        answer_to(second)
+        assert questions() == [first]
+        answer_to(first)
+        asked("round 1.3")
+        third = first.replace(".md", "-3.md")
+        assert questions() == [third]
+        answer_to(third)
+    events = [each["event"] for each in logs]
+    assert events[0] == "waiting for an answer"
+    assert events[1:] == [f"asked again, for round {name}: an answer of its own is wanted" for name in ("1.2", "1.3")]
     assert len(names(folder / "done")) == 6
 
 
