@@ -511,13 +511,14 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def _judged(field: Field) -> None:
-    """All verdicts there is time for: with fresh weights first, then with static ones, caching kernels first."""
+    """All verdicts there is time for: with fresh weights first, own kernels before others, then with static ones."""
     from ksflow.hardware.target import default_target
     from ksflow.stages.evaluator.local import LocalEvaluator
 
     evaluator = LocalEvaluator(default_target())
     by_cache = sorted(field.names, key=lambda path: not field.caches(path))
-    orders = [(path, False) for path in field.names] + [(path, True) for path in by_cache if not field.files[path]]
+    own_first = sorted(field.names, key=lambda path: not field.files[path])
+    orders = [(path, False) for path in own_first] + [(path, True) for path in by_cache if not field.files[path]]
     for path, static in orders:
         try:
             field.judge(evaluator, path, static)
