@@ -511,7 +511,8 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def _judged(field: Field) -> None:
-    """All verdicts there is time for: with fresh weights first, own kernels before others, then with static ones."""
+    """All verdicts there is time for: with fresh weights first, own kernels before others, then with static ones, caching
+    kernels first."""
     from ksflow.hardware.target import default_target
     from ksflow.stages.evaluator.local import LocalEvaluator
 
