@@ -511,8 +511,7 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def _judged(field: Field) -> None:
-    """All verdicts there is time for: with fresh weights first, own kernels before others, then with static ones, caching
-    kernels first."""
+    """All verdicts there is time for: with fresh weights, own kernels first, then with static ones, caching kernels first."""
     from ksflow.hardware.target import default_target
     from ksflow.stages.evaluator.local import LocalEvaluator
 
