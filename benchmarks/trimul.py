@@ -511,7 +511,7 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def _judged(field: Field) -> None:
-    """All verdicts there is time for: with fresh weights, own kernels first, then with static ones, caching kernels first."""
+    """All verdicts in time: with fresh weights, own kernels first; with static ones, caching kernels first."""
     from ksflow.hardware.target import default_target
     from ksflow.stages.evaluator.local import LocalEvaluator
 
