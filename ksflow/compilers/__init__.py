@@ -21,7 +21,7 @@ from ksflow.errors import ConfigError
 from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Target
 from ksflow.source.launches import parse, plan_cases
 
-__all__ = ["BuildResult", "build", "versions"]
+__all__ = ["BuildResult", "build", "source_is_wrong", "versions"]
 
 _MISSING = {
     "cuda": "no nvcc found: install the CUDA toolkit, or put its nvcc into PATH",
@@ -47,6 +47,12 @@ def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     except (ValueError, LookupError) as error:
         return BuildResult(mode="strong", reason=str(error))
     return BuildResult() if kernel.language == "triton" else _host(CompileRequest(problem, kernel, target), toolchain)
+
+
+def source_is_wrong(built: BuildResult) -> bool:
+    """Whether a kernel cannot be built for a fault of its own, whatever this machine lacks and however slow it is."""
+    of_this_machine = built.timed_out or built.reason.startswith("compile: ")
+    return bool(built.reason) and not of_this_machine and (not built.log or bool(boxes.FAULT.search(built.log)))
 
 
 def versions(target: Target) -> dict[str, str]:

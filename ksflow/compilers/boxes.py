@@ -34,7 +34,7 @@ _ROOM = 4
 """Compilers for GPUs map far more memory than they use."""
 _CLOSED = re.compile(r"\[Errno \d+\] ")
 """The script was not even started."""
-_FAULT = re.compile(
+FAULT = re.compile(
     r"^error: |\): error|:\d+:\d+: (?:fatal )?error: |undefined (?:symbol|reference)|ptxas.* error: ", re.M
 )
 """The source is to blame, so that trying again is in vain."""
@@ -174,7 +174,7 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
             return BuildResult(reason=f"compile: what was made cannot be read: {why}")
         return built
 
-    built = found_or_made(job.digest, "json", make, _FAULT)
+    built = found_or_made(job.digest, "json", make, FAULT)
     return replace(built, reason=built.reason.removeprefix("error: "))
 
 

@@ -1,19 +1,22 @@
 """`SpoolEvaluator`: asks for verdicts through a folder. Whoever has the machine runs `python -m ksflow worker FOLDER`.
 
-Compiles and runs nothing. What comes back is data, checked before it is believed: a result can make this machine do
-nothing but record it. `ksflow.remote.job_store` has the folder's format, and what it does not cover.
+Runs nothing. Where the compiler of a GPU kernel is here, the kernel is compiled before it is sent. What comes back is
+data, checked before it is believed: a result can make this machine do nothing but record it. `ksflow.remote.job_store`
+has the folder's format, and what it does not cover.
 """
 
 from pathlib import Path
 
+from ksflow import compilers
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
-from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
+from ksflow.records import DEVICE_LANGUAGES, Evaluation, Evidence, Kernel, Problem, Target, Trial, Verdict
 from ksflow.remote import job_store
 from ksflow.remote.job_client import JobClient
 from ksflow.remote.job_store import JobStore
 from ksflow.remote.object_store import is_url
 from ksflow.remote.store_link import local_folder
+from ksflow.sandbox.levels import probe
 
 
 class SpoolEvaluator:
@@ -21,15 +24,22 @@ class SpoolEvaluator:
 
     folder: relative to where the program was started; or the URL of an object store, s3://bucket/path, with what
     `pip install 'ksflow[object-store]'` brings. patience_minutes: give up after so long without any sign of a
-    worker; null waits on. devices: kernels that may be out at the same time, for several workers.
+    worker; null waits on. devices: kernels that may be out at the same time, for several workers. compile_first: a GPU
+    kernel that the compiler of this machine refuses is a compile error at once, and never sent.
     """
 
     def __init__(
-        self, target: Target, folder: str = "runs/spool", patience_minutes: float | None = None, devices: int = 1
+        self,
+        target: Target,
+        folder: str = "runs/spool",
+        patience_minutes: float | None = None,
+        devices: int = 1,
+        compile_first: bool = True,
     ) -> None:
         if devices < 1 or (patience_minutes is not None and patience_minutes <= 0):
             raise ConfigError("evaluator.devices must be at least 1, evaluator.patience_minutes positive or null")
         self.target, self.devices, self.patience_minutes = target, devices, patience_minutes
+        self.compile_first = compile_first
         url = folder if is_url(folder) else ""
         self.spool = JobStore((local_folder(url) if url else Path(folder).expanduser()).absolute())
         self.judge = f"local-{VERSION}"
@@ -37,7 +47,12 @@ class SpoolEvaluator:
         self._client = JobClient(self.spool, target, self.judge, patience_minutes, url)
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """A worker's verdict, however long it takes. Raises ConfigError: folder not usable, patience at its end."""
+        """A worker's verdict, however long it takes; or that the kernel does not compile, without asking any.
+
+        Raises ConfigError: folder not usable, patience at its end.
+        """
+        if refused := self._refused(problem, kernel):
+            return refused
         job = job_store.job(self.judge, problem, kernel, against, self.target)
         try:
             self._client.make_folder()
@@ -49,6 +64,30 @@ class SpoolEvaluator:
         except ValueError as error:
             raise StageError("evaluator", f"the job cannot be written: {error}") from error
         return evaluation
+
+    def prepare(self, problem: Problem, kernel: Kernel) -> None:
+        """Compile ahead; what was made is found again."""
+        self._refused(problem, kernel)
+
+    def _refused(self, problem: Problem, kernel: Kernel) -> Evaluation | None:
+        """What a worker's compiler would say against a kernel; None where nothing does, or only a worker can tell."""
+        if (
+            not self.compile_first
+            or kernel.language not in problem.languages
+            or kernel.language not in DEVICE_LANGUAGES
+        ):
+            return None
+        try:
+            built = compilers.build(problem, kernel, self.target)
+        except (ConfigError, OSError):  # the compiler is not here, or not for this target, or has no room
+            return None
+        if not compilers.source_is_wrong(built):
+            return None
+        line = " ".join(built.reason.split())[:500]
+        compiler = compilers.versions(self.target).get(kernel.language, "")
+        evidence = Evidence(log=built.log, more={"compiled_before_sending": compiler})
+        level = probe().level
+        return Evaluation(Verdict.COMPILE, line, None, (), evidence, level, self.fingerprint, judge=self.judge)
 
     def start(self) -> None:
         """Have the folder, with the code that workers run. Raises ConfigError where it cannot be written."""

@@ -18,6 +18,7 @@ import pytest
 from conftest import accepted, until
 from test_suite import at_work
 
+from ksflow.compilers import build
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.hardware.target import fits
@@ -27,7 +28,7 @@ from ksflow.remote import job_locks, job_store, worker, worker_payload
 from ksflow.remote.job_store import JobStore
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
-from . import toy
+from . import gpu_toy, toy
 
 BARRED = """
 import sys
@@ -120,6 +121,52 @@ def in_background(evaluator: SpoolEvaluator, problem: Problem, kernel: Kernel) -
     found: list[Evaluation] = []
     threading.Thread(target=lambda: found.append(evaluator(problem, kernel, ())), daemon=True).start()
     return found
+
+
+# -- compiled before it is sent ------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("out[i] =", "out[i] = nothing +", 'kernel.cu(10): error: identifier "nothing" is undefined'),
+        ("// launch: add", "// launch: sum", "launch: sum: the code has no kernel of this name"),
+        ("(a, b, out, n)\n", "(a, b, out, m)\n", "m"),
+    ],
+)
+def test_a_gpu_kernel_that_does_not_compile_here_is_never_sent(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    evaluator = SpoolEvaluator(gpu_toy.H200, str(tmp_path / "spool"))
+    evaluator.start()
+    problem, kernel = gpu_toy.problem(tmp_path), gpu_toy.cuda(gpu_toy.CUDA.replace(old, new, 1))
+    found = evaluator(problem, kernel, ())
+    assert found.verdict is Verdict.COMPILE
+    assert found.reason == " ".join(build(problem, kernel, gpu_toy.H200).reason.split())
+    assert reason in found.reason
+    assert (found.judge, found.target) == (f"local-{VERSION}", evaluator.fingerprint)
+    assert "nvcc" in found.evidence.more["compiled_before_sending"]
+    assert not list(evaluator.spool.jobs.iterdir())
+
+
+@pytest.mark.parametrize("fault", ["compiles", "slow", "no compiler", "not asked for"])
+def test_what_the_compiler_here_has_nothing_against_is_sent(
+    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = SpoolEvaluator(gpu_toy.H200, str(tmp_path / "spool"), compile_first=fault != "not asked for")
+    problem, text = gpu_toy.problem(tmp_path), gpu_toy.CUDA
+    if fault == "no compiler":
+        monkeypatch.setattr("ksflow.compilers.nvcc.find", lambda: None)
+    if fault == "slow":
+        problem = replace(problem, limits=replace(problem.limits, compile_s=0.001))
+        text = text.replace("BLOCK = 256", "BLOCK = 512")  # not found among what was made before
+    kernel = gpu_toy.cuda(text if fault in ("compiles", "slow") else text.replace("int i", "int j"))
+    evaluator.prepare(problem, kernel)
+    found = in_background(evaluator, problem, kernel)
+    until(lambda: evaluator.spool.jobs.is_dir() and [*evaluator.spool.jobs.glob("*.json")])
+    (job,) = evaluator.spool.jobs.glob("*.json")
+    evaluator.spool.answer(job.stem, said())
+    until(lambda: found)
+    assert found[0].accepted
 
 
 # -- with a worker ---------------------------------------------------------------------------------
