@@ -4,6 +4,7 @@
     ├── ConfigError    the set-up is wrong: a key, a folder, a missing compiler; the user mends it
     ├── StageError     a stage could not do its work; the loop records a failed trial and goes on
     ├── BudgetError    a model call would go beyond a budget; the run ends cleanly, and goes on next time
+    │   └── Interrupted   nobody waits for the answer any more, because the run is being ended
     ├── NothingTried   a run ended before it had tried anything: no model answers, a stage always raises
     └── LineageError   the git repository is not what it should be
 
@@ -45,6 +46,10 @@ class StageError(KsflowError):
 
 class BudgetError(KsflowError):
     """What is left of a budget does not cover the next model call."""
+
+
+class Interrupted(BudgetError):
+    """The run is being ended, and nobody waits for a person's answer any more. The next run asks again."""
 
 
 class NothingTried(KsflowError):

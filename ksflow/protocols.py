@@ -181,6 +181,12 @@ class Workspace:
     """What it starts from; its main file, as the agent leaves it, is the answer."""
 
 
+@contextmanager
+def _unanswered() -> Iterator[Callable[[], bool]]:
+    """Outside a run Ctrl-C ends the wait by itself."""
+    yield lambda: False
+
+
 @dataclass(frozen=True)
 class CallContext:
     """What surrounds a model call: who asks, what for, where it is recorded and by whom it is metered."""
@@ -203,6 +209,8 @@ class CallContext:
     """Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
     until: float | None = None
     """The `time.monotonic()` after which nobody waits for the answer."""
+    unanswered: Callable[[], AbstractContextManager[Callable[[], bool]]] = _unanswered
+    """Around the wait for a person, which can take hours: what it gives says whether the run is being ended."""
 
 
 _context: ContextVar[CallContext] = ContextVar("call_context", default=CallContext())  # noqa: B039 - it is frozen

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from ksflow.lm.answers import answer
+
 _LEADER = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, "
     "[sys.executable, '-m', 'ksflow', *sys.argv[1:]])"
@@ -133,6 +135,30 @@ def test_ctrl_c_twice_abandons_and_the_next_run_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.text
     again = Terminal(tmp_path, *SEARCH[:2], "loop.evaluations=3")
     assert again.end() == 0, again.text[-3000:]
+
+
+@pytest.mark.slow
+def test_the_first_ctrl_c_ends_the_wait_for_an_answer_and_the_question_stays(tmp_path: Path) -> None:
+    inbox = tmp_path / "runs" / "inbox"
+
+    def interrupted(stage: str) -> str:
+        terminal = Terminal(tmp_path, *SEARCH[:2], "llm=inbox", columns=300)
+        terminal.until(lambda text: re.search(rf"waiting for an answer' stage='{stage}'", text))
+        os.kill(terminal.process.pid, signal.SIGINT)
+        assert terminal.end() == 4, terminal.text[-3000:]  # nothing was tried
+        said = "no longer waiting for 1 answer: the question stays in the inbox, the next run asks again"
+        assert terminal.text.count(said) == 1
+        assert "finishing" not in terminal.text
+        assert "stopped: interrupted" in terminal.text
+        assert re.search(r"^winner \d{5}: ", terminal.text, re.MULTILINE)
+        (question,) = inbox.glob("*.md")
+        return question.name
+
+    asked = interrupted("selector")
+    text = (inbox / asked).read_text()
+    (inbox / asked.replace(".md", ".answer.md")).write_text(answer(text))
+    assert interrupted("designer").startswith("designer-")
+    assert (inbox / "done" / asked).read_text() == text
 
 
 @pytest.mark.slow

@@ -4,14 +4,14 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
-from ksflow.errors import ConfigError, StageError
+from ksflow.errors import ConfigError, Interrupted, StageError
 from ksflow.home import write
 from ksflow.lm.engines import as_response
 from ksflow.lm.model import Model
@@ -43,7 +43,7 @@ class Inbox:
         return f"Inbox({str(self.folder)!r})"
 
     def complete(self, request: "Request") -> "Response":
-        """The answer, however long it takes. ConfigError when the folder cannot be written."""
+        """The answer, however long it takes. ConfigError when the folder cannot be written; Interrupted by Ctrl-C."""
         parts = [("system", request.system)] if isinstance(request.system, str) else []
         parts += [(message.role, message.text or "") for message in request.messages]
         return as_response(request, self._asked("\n\n".join(f"## {role}\n\n{content}" for role, content in parts)))
@@ -61,7 +61,8 @@ class Inbox:
                 again = f"`{before}.md` asked the same; this is for {purpose}, and an answer of its own is wanted.\n"
                 write(question, _page(stage, answer.name, again if before else "", prompt))  # at once, never a half
                 structlog.get_logger("ksflow.inbox").info(said, stage=stage, question=str(question))
-                text = _wait(answer)
+                with call_context().unanswered() as interrupted:
+                    text = _wait(answer, interrupted)
                 done = self.folder / "done"
                 done.mkdir(exist_ok=True)
                 os.replace(question, done / question.name)
@@ -103,14 +104,19 @@ def _page(stage: str, answer: str, again: str, prompt: str) -> str:
     )
 
 
-def _wait(answer: Path) -> str:
-    """What the file says, once it is there, not empty, and the same in two looks. StageError after the deadline."""
+def _wait(answer: Path, interrupted: Callable[[], bool]) -> str:
+    """What the file says, once it is there, not empty, and the same in two looks.
+
+    StageError after the deadline, Interrupted where the run is being ended: the question stays.
+    """
     before = None
     while True:
         seen = _look(answer)
         if seen is not None and seen == before:
             return answer.read_bytes().decode("utf-8-sig", "replace")
         _check_deadline()
+        if seen is None and interrupted():
+            raise Interrupted("interrupted")
         before = seen
         time.sleep(POLL_S)
 

@@ -1,6 +1,7 @@
 """What a person sees while a run lasts: a line per trial, a bar, and the run's event log."""
 
 import textwrap
+from collections.abc import Collection
 from typing import Any
 
 import structlog
@@ -17,6 +18,8 @@ from ksflow.session.session import Session
 _LOG = structlog.get_logger("ksflow")
 _NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")
 """Steps that are said in a line of their own begin so."""
+_DEVICE = ("evaluate", "confirm")
+"""Steps that never wait for a person."""
 _LEAST = 24
 """Columns of what was tried, in a window however narrow."""
 _WIDE = 100
@@ -51,9 +54,7 @@ class Display:
         if what == "done" and trial:
             self._show(trial, session)
         elif what == "interrupt":
-            self._notice(
-                f"finishing {_doing(session) or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)"
-            )
+            self._notice(_ending(session))
         elif what == "abandon":
             self._notice(f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up")
         elif what.startswith(_NOTICES) and what != self._said:
@@ -121,10 +122,23 @@ def _time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _doing(session: Session) -> str:
-    """What is in flight, such as `select, write 00031 00032`."""
+def _ending(session: Session) -> str:
+    """What the first Ctrl-C does: finish what is at hand, but wait for nobody's answer."""
+    asking = [step for step, _ in session.doing.values() if step not in _DEVICE]
+    told, doing = [], _doing(session)
+    if session.unanswered:
+        noun = "answer: the question stays" if session.unanswered == 1 else "answers: the questions stay"
+        told.append(f"no longer waiting for {session.unanswered} {noun} in the inbox, the next run asks again")
+        doing = _doing(session, _DEVICE if len(asking) <= session.unanswered else ())
+    if doing or not told:
+        told.append(f"finishing {doing or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)")
+    return "; ".join(told)
+
+
+def _doing(session: Session, only: Collection[str] = ()) -> str:
+    """What is in flight, such as `select, write 00031 00032`; of some steps alone, where they are named."""
     steps: dict[str, list[str]] = {}
-    for step, trial in sorted(session.doing.values()):
+    for step, trial in sorted(each for each in session.doing.values() if not only or each[0] in only):
         steps.setdefault(step, []).append(trial)
     return ", ".join(" ".join([step, *filter(None, trials)]) for step, trials in steps.items())
 

@@ -1,15 +1,15 @@
 """What runs at once, and for how long: stale leaders and seeds, rounds until a budget is spent, then the winner again.
 
 A round is a thread, and so is each of its trials; they wait for models side by side and for the device in a queue.
-Ctrl-C once: what is in flight is finished and kept, then the run ends as usual, with its table and its winner. Twice:
-it is abandoned, and the next run takes it up.
+Ctrl-C once: what is in flight is finished and kept, then the run ends as usual, with its table and its winner; nobody
+waits for a person's answer any more. Twice: it is abandoned, and the next run takes it up.
 """
 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -92,6 +92,8 @@ class Session:
         """Experiments that came to a kernel."""
         self.doing: dict[int, tuple[str, str]] = {}
         """Thread -> (step, trial): what is in flight."""
+        self.unanswered = 0
+        """Questions to a person that wait, or waited when Ctrl-C was pressed."""
         self._show = show
         self._changed = threading.Condition(threading.RLock())
         """Guards what is counted and what runs."""
@@ -111,7 +113,8 @@ class Session:
         """
         interrupted = self._interruption.requested.is_set
         meter = self.meter.reserve if self.recorded is None else None
-        with self.interruptible(), calling(record=self.lab.transcript.keep, meter=meter):
+        keep = self.lab.transcript.keep
+        with self.interruptible(), calling(record=keep, meter=meter, unanswered=self._wait_for_person):
             self._open(settings)
             self._greet()
             self._baselines = startup.baselines(self.lab, seeds)
@@ -362,6 +365,17 @@ class Session:
             self._counts.dispatched -= 1
         elif trial.evaluation is None or trial.evaluation.evidence.renewed is None:
             self.judged += 1
+
+    @contextmanager
+    def _wait_for_person(self) -> Iterator[Callable[[], bool]]:
+        """Around the wait for an answer, which ends with the first Ctrl-C."""
+        with self._changed:
+            self.unanswered += 1
+        try:
+            yield lambda: self.interrupted
+        finally:
+            with self._changed:
+                self.unanswered -= not self.interrupted
 
     def _announce(self, what: str) -> None:
         if what == "abandon":  # whoever shows something may never end
