@@ -1,6 +1,7 @@
 """Problem folders: the shipped ones say what they should, anybody's own loads, mistakes get one line."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,32 @@ def test_a_variant_changes_dtype_and_defines() -> None:
     assert problem.tests[0].params["dtype"] == "float8_e4m3fnuz"
     with pytest.raises(ConfigError, match="no variant 'e5m2'; it has: e4m3fn, e4m3fnuz"):
         load("fp8_gemm", variant="e5m2")
+
+
+def test_a_variant_with_a_folder_has_its_own_layout_statement_and_seeds() -> None:
+    columns, rows = load("fp8_gemm"), load("fp8_gemm", variant="e4m3fn_kmajor")
+    assert (rows.name, rows.variant, dict(rows.defines)) == ("fp8_gemm", "e4m3fn_kmajor", {"E4M3FNUZ": 0, "K_MAJOR": 1})
+    assert [arg.layout for arg in rows.args[:2]] == ["K-major (row-major), strides (k, 1)"] * 2
+    assert [arg.layout for arg in rows.args[2:]] == [arg.layout for arg in columns.args[2:]]
+    assert "a is m rows and b is n rows of k contiguous bytes" in rows.statement
+    assert [(case.name, case.seed) for case in rows.benchmarks] == [(c.name, c.seed) for c in columns.benchmarks]
+    assert (rows.check, rows.limits, rows.work) == (columns.check, columns.limits, columns.work)
+    assert [seed.name for seed in rows.seeds] == ["00_numpy.py", "00_torch.py", "01_naive.cpp"]
+    assert not {seed.kernel.digest for seed in rows.seeds} & {seed.kernel.digest for seed in columns.seeds}
+    gpu = load("fp8_gemm", variant="e4m3fn_kmajor", target=Target("h200", "gpu", "some chip", march="sm_90a"))
+    assert [seed.name for seed in gpu.seeds] == ["00_torch.py", "01_naive.cu", "02_triton.py", "03_mma.cu"]
+    with pytest.raises(
+        ConfigError, match=r"\['02_ikj.cpp'\]: fp8_gemm, variant e4m3fn_kmajor, has for this target: 00_"
+    ):
+        load("fp8_gemm", variant="e4m3fn_kmajor", seeds=["02_ikj.cpp"])
+
+
+def test_nothing_of_a_variants_folder_is_in_the_other_variants(tmp_path: Path) -> None:
+    alone = tmp_path / "fp8_gemm"
+    shutil.copytree(shipped("problems", "fp8_gemm"), alone, ignore=shutil.ignore_patterns("e4m3fn_kmajor"))
+    shutil.copytree(shipped("seeds", "fp8_gemm"), alone / "seeds", ignore=shutil.ignore_patterns("e4m3fn_kmajor"))
+    before, now = load(str(alone), variant="e4m3fn"), load("fp8_gemm", variant="e4m3fn")
+    assert replace(before, root=now.root) == now  # what models are told, and the digest that kept verdicts hold for
 
 
 def test_baselines_are_marked_seeds() -> None:
@@ -125,6 +152,27 @@ def test_whatever_stands_in_place_of_a_value_is_one_line_too(mine: Path, key: st
     with pytest.raises(ConfigError, match=message) as caught:
         load(str(mine))
     assert "\n" not in str(caught.value)
+
+
+def test_a_variants_folder_of_ones_own(mine: Path) -> None:
+    folder = mine / "wide"
+    folder.mkdir()
+    (folder / "variant.yaml").write_text("title: Wide rows\nparams: {scale: 2}\nlimits: {check_s: 5}\n")
+    with pytest.raises(ConfigError, match=r"cannot read .*wide/reference.py"):
+        load(str(mine), variant="wide")
+    for name in ("reference.py", "statement.md"):
+        shutil.copy(mine / name, folder / name)
+    plain, wide = load(str(mine)), load(str(mine), variant="wide")
+    assert (wide.title, wide.limits.check_s, wide.benchmarks[0].params["scale"]) == ("Wide rows", 5, 2)
+    assert (wide.root, wide.dims) == (str(folder), plain.dims)
+    assert wide.seeds == plain.seeds  # it has none of its own
+    assert wide.digest != plain.digest
+    (folder / "variant.yaml").write_text("define: {}")
+    with pytest.raises(ConfigError, match=r"variant.yaml: unknown key 'define'; did you mean defines\?"):
+        load(str(mine), variant="wide")
+    (folder / "variant.yaml").write_text("args: 3")
+    with pytest.raises(ConfigError, match=r"variant.yaml: args: input should be a valid list, not 3"):
+        load(str(mine), variant="wide")
 
 
 def test_a_missing_problem_names_those_there_are() -> None:

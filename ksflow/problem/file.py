@@ -3,6 +3,7 @@
 Only shapes and types are checked here; what the words mean (expressions, dtypes, files) is `problem`'s.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -72,23 +73,44 @@ class ProblemFile(_Part):
     work: dict[str, Scalar] = {}
 
 
+class _VariantFile(ProblemFile):
+    """A `variant.yaml` with the problem's keys filled in."""
+
+    params: dict[str, Scalar] = {}
+    defines: dict[str, Scalar] = {}
+
+
 def read(file: Path, text: str) -> dict[str, Any]:
     """The file's keys as they are written, with the defaults of those that are not. Raises ConfigError."""
+    return _checked(file, text, ProblemFile, {})
+
+
+def read_variant(file: Path, text: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A problem's keys (`spec`) with those of a `variant.yaml` in their place, its `params` and `defines` beside them.
+
+    Raises ConfigError.
+    """
+    return _checked(file, text, _VariantFile, spec)
+
+
+def _checked(file: Path, text: str, model: type[ProblemFile], base: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's keys over those of `base`, over the model's defaults. Raises ConfigError."""
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
-    fields = ProblemFile.model_fields
-    required = sorted(name for name, field in fields.items() if field.is_required())
+    fields = model.model_fields
+    required = sorted(name for name, field in fields.items() if field.is_required() and name not in base)
     if not isinstance(given, dict):
-        raise ConfigError(f"{file} must be a mapping with {', '.join(required)}")
+        raise ConfigError(f"{file} must be a mapping with {', '.join(required or fields)}")
     for key in given:
         if key not in fields:
             raise ConfigError(f"{file}: unknown key {key!r}; {suggest(str(key), fields)}")
+    given = {**base, **given}
     if missing := [name for name in required if name not in given]:
         raise ConfigError(f"{file}: missing {', '.join(missing)}")
     try:
-        ProblemFile.model_validate(given)
+        model.model_validate(given)
     except ValidationError as error:
         raise ConfigError(f"{file}: {_first_mistake(error)}") from error
     if given.get("score", "geomean") not in _SCORES:

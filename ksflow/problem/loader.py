@@ -2,6 +2,7 @@
 
     problem.yaml    arguments, cases, tolerance, limits        statement.md   the task, for people and models
     reference.py    generate_input, ref_kernel, oracle         seeds/         kernels to start from (optional)
+    VARIANT/        variant.yaml, reference.py, statement.md of a variant that differs in more than parameters
 
 Nothing in the folder is run here: `reference.py` is read as text, and only the judge's side imports it.
 """
@@ -36,6 +37,7 @@ from ksflow.records import (
 )
 
 T = TypeVar("T")
+_VARIANT = "variant.yaml"
 _GPUS = {"cuda": "h200", "hip": "mi300x", "triton": "h200"}
 """Language -> a target that takes it."""
 
@@ -53,24 +55,21 @@ def load(
     those in problem.yaml; without one, the one for this target. seeds: the files to start from, beside the baselines;
     all where none are named; one needs no brackets.
     """
-    folder = Path(path).expanduser()
-    if not (folder / "problem.yaml").is_file() and "/" not in path:
-        folder = shipped("problems", path)
-    if not (folder / "problem.yaml").is_file():
+    root = Path(path).expanduser()
+    if not (root / "problem.yaml").is_file() and "/" not in path:
+        root = shipped("problems", path)
+    if not (root / "problem.yaml").is_file():
         names = [found.parent.name for found in shipped("problems").glob("*/problem.yaml")]
         raise ConfigError(f"no problem.yaml in {path}; {suggest(path, names)}")
-    root = folder.resolve()
+    root = root.resolve()
     spec = problem_file.read(root / "problem.yaml", read_text(root / "problem.yaml"))
-    variants = spec["variants"]
-    march = target.march if target else ""
-    fitting = (name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ()))))
-    chosen = variant or next(fitting, "") or spec["variant"] or next(iter(variants), "")
-    if chosen and chosen not in variants:
-        raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join(variants)}")
-    extra = variants.get(chosen, {})
+    chosen, home = _variant(root, spec, variant, target)
+    extra = spec["variants"].get(chosen, {})
+    if home != root:
+        extra = spec = problem_file.read_variant(home / _VARIANT, read_text(home / _VARIANT), spec)
     params = extra.get("params", {})
     tests, benchmarks = _cases(spec, cases, params, target, root)
-    reference, statement = read_text(root / "reference.py"), read_text(root / "statement.md")
+    reference, statement = read_text(home / "reference.py"), read_text(home / "statement.md")
     args = tuple(_arg(arg, spec, extra) for arg in spec["args"])
     languages = languages_of(spec["languages"], target)
     own = spec["cases"].get("cpu")
@@ -83,13 +82,14 @@ def load(
         cost_model.check(work, (*tests, *benchmarks))
     except ValueError as error:
         raise ConfigError(f"{root}/problem.yaml: {error}") from error
+    folder = _seed_folder(root, home)
     identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
     return Problem(
         name=root.name,
         title=spec["title"],
         description=spec["description"],
         statement=statement,
-        root=str(root),
+        root=str(home),
         reference=reference,
         languages=languages,
         args=args,
@@ -97,7 +97,7 @@ def load(
         tests=tests,
         benchmarks=benchmarks,
         small=tuple(small),
-        seeds=_seeds(root, spec["baselines"], languages, target, [seeds] if isinstance(seeds, str) else seeds),
+        seeds=_seeds(root, folder, spec["baselines"], languages, target, [seeds] if isinstance(seeds, str) else seeds),
         variant=chosen,
         defines=extra.get("defines", {}),
         check=_record(Check, spec["check"], f"{root}/problem.yaml: check"),
@@ -134,6 +134,20 @@ def read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def _variant(root: Path, spec: Mapping[str, Any], named: str | None, target: Target | None) -> tuple[str, Path]:
+    """The variant, and the folder with its reference and statement: its own where there is one, else the problem's.
+
+    One with a folder of its own is taken only where it is named.
+    """
+    variants, march = spec["variants"], target.march if target else ""
+    folders = {file.parent.name: file.parent for file in sorted(root.glob(f"*/{_VARIANT}"))}
+    fitting = (name for name, own in variants.items() if march.startswith(tuple(own.get("targets", ()))))
+    chosen = named or next(fitting, "") or spec["variant"] or next(iter(variants), "")
+    if chosen and chosen not in variants and chosen not in folders:
+        raise ConfigError(f"{root.name} has no variant {chosen!r}; it has: {', '.join([*variants, *folders])}")
+    return chosen, folders.get(chosen, root)
 
 
 def _arg(arg: Mapping[str, str], spec: Mapping[str, Any], extra: Mapping[str, Any]) -> Arg:
@@ -193,13 +207,23 @@ def languages_of(declared: Sequence[str], target: Target | None) -> tuple[str, .
     return tuple(n for n in declared if n == "python" or target.march.startswith(DEVICE_LANGUAGES.get(n, ())))
 
 
-def _seeds(
-    root: Path, baselines: list[str], languages: tuple[str, ...], target: Target | None, wanted: list[str] | None
-) -> tuple[Seed, ...]:
-    """Kernels beside the problem, and those in the folder `cpu` or `gpu` for such a target."""
+def _seed_folder(root: Path, home: Path) -> Path:
+    """Where a problem's kernels are; a variant with a folder (`home`) has its own in a folder of its name there."""
     folder = root / "seeds"
     if not folder.is_dir() and root.parent == shipped("problems").resolve():
         folder = shipped("seeds", root.name)
+    return folder if home == root or not (folder / home.name).is_dir() else folder / home.name
+
+
+def _seeds(
+    root: Path,
+    folder: Path,
+    baselines: list[str],
+    languages: tuple[str, ...],
+    target: Target | None,
+    wanted: list[str] | None,
+) -> tuple[Seed, ...]:
+    """Kernels in the folder, and those in its folder `cpu` or `gpu` for such a target."""
     found = (file for file in [*folder.glob("*"), *folder.glob("[cg]pu/*")] if file.is_file())
     files = sorted(found, key=lambda file: file.name)
     if lost := set(baselines) - {file.name for file in files}:
@@ -213,6 +237,7 @@ def _seeds(
     kernels = [file for file in fit if language(file.name, read_text(file)) in languages]
     if unknown := sorted(set(wanted or ()) - {file.name for file in kernels}):
         valid = ", ".join(file.name for file in kernels)
-        raise ConfigError(f"problem.seeds={unknown}: {root.name} has for this target: {valid}")
+        variant = "" if folder.name in ("seeds", root.name) else f", variant {folder.name},"
+        raise ConfigError(f"problem.seeds={unknown}: {root.name}{variant} has for this target: {valid}")
     chosen = [file for file in kernels if wanted is None or file.name in (*wanted, *baselines)]
     return tuple(Seed(file.name, kernel_file(str(file), languages), file.name in baselines) for file in chosen)

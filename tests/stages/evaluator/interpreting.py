@@ -1,7 +1,7 @@
 """Runs Triton kernels by the interpreter in a process of its own, and prints how far each is from the oracle.
 
-Reads a list of jobs from standard input: file, values of constants, dispatch lines, shape. A tolerance of 1 is what
-the problem allows.
+Reads a list of jobs from standard input: file, variant, values of constants, dispatch lines, shape. A tolerance of 1
+is what the problem allows.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ksflow.home import shipped
+from ksflow.judge.cases import loaded
 from ksflow.problem.loader import load
 from ksflow.sandbox.runners.interpreted import TritonInterpreted
 from ksflow.source.launches import parse, plan_cases
@@ -34,10 +34,8 @@ def main() -> None:
 
 def error_of(job: dict[str, Any]) -> float:
     """The kernel run twice, in one slot each, on different contents."""
-    sys.path.insert(0, str(shipped("problems", "fp8_gemm")))
-    import reference
-
-    problem = load("fp8_gemm")
+    problem = load("fp8_gemm", variant=job["variant"])
+    reference = loaded(f"reference_{problem.variant}", Path(problem.root, "reference.py"))
     shape = dict(zip("mnk", job["shape"], strict=True))
     Path("kernel.py").write_text(assign(Path(job["file"]).read_text(), job["values"]))
     data = [reference.generate_input(**shape, seed=seed) for seed in (1, 2)]

@@ -42,9 +42,9 @@ def oracle(data):
 """
 
 
-def admit(problem: str) -> Rows:
+def admit(problem: str, variant: str | None = None) -> Rows:
     """What the judge says of a problem."""
-    found = load(problem)
+    found = load(problem, variant=variant)
     cases = {
         kind: [{"name": case.name, "params": dict(case.params), "seed": case.seed} for case in getattr(found, kind)]
         for kind in ("tests", "benchmarks")
@@ -83,9 +83,17 @@ def test_a_sound_problem_is_admitted(trap: Admit) -> None:
     assert rows["rejects lower precision"][1].startswith("on ")
 
 
-@pytest.mark.parametrize("problem", ["softmax", "fp8_gemm", pytest.param("trimul", marks=pytest.mark.slow)])
-def test_shipped_problems_are_admitted(problem: str) -> None:
-    assert not failed(admit(problem))
+@pytest.mark.parametrize(
+    ("problem", "variant"),
+    [
+        ("softmax", None),
+        ("fp8_gemm", None),
+        pytest.param("fp8_gemm", "e4m3fn_kmajor", marks=pytest.mark.slow),
+        pytest.param("trimul", None, marks=pytest.mark.slow),
+    ],
+)
+def test_shipped_problems_are_admitted(problem: str, variant: str | None) -> None:
+    assert not failed(admit(problem, variant))
 
 
 @pytest.mark.parametrize(
