@@ -1,9 +1,9 @@
 """A recorded run: its model calls, its verdicts, and the order of its commits. What a replay is made from."""
 
+import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ksflow.errors import ConfigError
@@ -62,7 +62,8 @@ class RecordedRun:
 
     def calls(self) -> tuple[Call, ...]:
         """The model calls of the session, in their order; of all of them, other commands' too."""
-        return tuple(schema.load("call", data, Call) for _, data in self._files("call.json", not self.session))
+        commits = self._commits(self.session) if self.session else (*self.commits, *self._outside)
+        return tuple(schema.load("call", data, Call) for _, data in self._files("call.json", commits))
 
     def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
         """(the kernel's digest, the verdict) each time the judge was asked in the session, in their order.
@@ -72,7 +73,7 @@ class RecordedRun:
         with self._lineage() as lineage:
             digests = {trial.id: trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
         found = []
-        for commit, data in self._files("evaluation.json"):
+        for commit, data in self._files("evaluation.json", self._commits(self.session)):
             trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
             asked = not _JUDGED_AGAIN.match(commit.text) and evaluation.evidence.repeat is None
             if trial in digests and asked:
@@ -81,20 +82,16 @@ class RecordedRun:
 
     def first_verdict(self) -> Evaluation | None:
         """The first of any session: a session may have judged nothing."""
-        with self._lineage() as lineage:
-            for commit in self.commits:
-                entries = lineage.store.entries(commit.name)
-                if "evaluation.json" in entries:
-                    return schema.load("evaluation", lineage.store.read(entries["evaluation.json"]), Evaluation)
-        return None
+        with contextlib.closing(self._files("evaluation.json", self.commits)) as found:
+            return next((schema.load("evaluation", data, Evaluation) for _, data in found), None)
 
     def _commits(self, session: int) -> list[Commit]:
         return [commit for commit in self.commits if session in (0, commit.order[0])]
 
-    def _files(self, name: str, outside: bool = False) -> Iterator[tuple[Commit, bytes]]:
-        """The commits of the session that have a file, with that; `outside`: other commands' too."""
+    def _files(self, name: str, commits: Iterable[Commit]) -> Generator[tuple[Commit, bytes], None, None]:
+        """Those of the commits that have a file, with that."""
         with self._lineage() as lineage:
-            for commit in (*self._commits(self.session), *(self._outside if outside else ())):
+            for commit in commits:
                 entries = lineage.store.entries(commit.name)
                 if name in entries:
                     yield commit, lineage.store.read(entries[name])
@@ -121,7 +118,7 @@ class RecordedRun:
                 found[cause] = tuple(re.findall(r"\d{5,}", commit.text.partition("\n")[0]))
         return found
 
-    @contextmanager
+    @contextlib.contextmanager
     def _lineage(self) -> Iterator[Lineage]:
         lineage = self._open()
         try:
