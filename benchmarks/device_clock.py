@@ -10,7 +10,6 @@ import ctypes
 import importlib.util
 import json
 import statistics
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +22,7 @@ sys.path.insert(0, str(_ROOT))
 
 import torch  # noqa: E402
 
+from ksflow.sandbox.driver import early_launch  # noqa: E402
 from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5
@@ -33,8 +33,6 @@ _AHEAD = 1_000_000
 """Cycles that the GPU waits, so that the CPU has launched all before the first event: launching is not counted."""
 _DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
-_EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1))
-"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"""
 
 Call = Callable[[], object]
 Data = tuple[torch.Tensor, ...]
@@ -170,9 +168,7 @@ def _driver(code: ctypes.c_void_p, plan: CasePlan, data: Data) -> Call:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         for function, step, (array, _) in steps:
             if step.pdl:
-                config = struct.pack(
-                    "=7I4xQQI4x", *step.grid, *step.block, step.shared, stream.value or 0, ctypes.addressof(_EARLY), 1
-                )
+                config = early_launch((*step.grid, *step.block), step.shared, stream.value or 0)
                 _ok(_cuda.cuLaunchKernelEx(config, function, array, None))
                 continue
             _ok(_cuda.cuLaunchKernel(function, *step.grid, *step.block, step.shared, stream, array, None))

@@ -46,6 +46,11 @@ _EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1), 72)
 (PROGRAMMATIC_STREAM_SERIALIZATION): what follows it without the attribute waits for both."""
 
 
+def early_launch(shape: Sequence[int], shared: int, stream: int = 0) -> bytes:
+    """How a kernel is launched that may begin before the one before it on the stream has ended (CUlaunchConfig)."""
+    return _LAUNCH.pack(*shape, shared, stream, ctypes.addressof(_EARLY), 1)
+
+
 class Driver:
     """CUDA's. All sizes in bytes; pointers and handles are plain numbers. Raises DriverError."""
 
@@ -227,8 +232,7 @@ class Driver:
         pdl: it may begin before the kernel before it has ended; CUDA's alone.
         """
         if pdl:
-            config = _LAUNCH.pack(*shape, shared, 0, ctypes.addressof(_EARLY), 1)
-            self.call("LaunchKernelEx", config, function, arguments, None)
+            self.call("LaunchKernelEx", early_launch(shape, shared), function, arguments, None)
             return
         sizes = [ctypes.c_uint(size) for size in shape]
         self.call(self.launcher, function, *sizes, ctypes.c_uint(shared), None, arguments, None)
