@@ -269,8 +269,7 @@ class LocalJudge:
         timings: tuple[Timing, ...] = (),
         score_us: float | None = None,
     ) -> Evaluation:
-        line = " ".join(reason.split())[:500]
-        return Evaluation(verdict, line, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
+        return Evaluation(verdict, reason, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
 
 def _keep(secret: dict[str, str] | None) -> None:

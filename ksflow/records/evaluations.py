@@ -47,7 +47,7 @@ class Evaluation(Record):
 
     verdict: Verdict
     reason: str = ""
-    """One line for a person; empty when accepted."""
+    """One line for a person, of 500 characters at most whatever is given; empty when accepted."""
     score_us: float | None = None
     timings: tuple[Timing, ...] = ()
     evidence: Evidence = Evidence()  # noqa: RUF009 - Evidence is frozen
@@ -63,6 +63,7 @@ class Evaluation(Record):
     """Digest of the problem it was judged on."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", " ".join(self.reason.split())[:500])
         accepted = self.verdict is Verdict.ACCEPT
         if accepted != bool(self.timings) or accepted != (self.score_us is not None):
             raise ValueError(f"timings and score belong to `accept` alone, not to `{self.verdict}`")

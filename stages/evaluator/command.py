@@ -114,8 +114,7 @@ class CommandEvaluator:
     ) -> Evaluation:
         evidence = found if isinstance(found, Evidence) else parse(Evidence, found)
         score = round(timings[0].us, 6) if timings else None
-        line = " ".join(reason.split())[:500]
-        return Evaluation(verdict, line, score, timings, evidence, self.level, self.fingerprint, judge=self.judge)
+        return Evaluation(verdict, reason, score, timings, evidence, self.level, self.fingerprint, judge=self.judge)
 
 
 def _figure(problem: Problem, log: str) -> float | None:

@@ -121,8 +121,7 @@ class PopcornEvaluator:
         return self._made(Evaluation(Verdict.ACCEPT, "", round(score, 3), timed, parse(Evidence, evidence)))
 
     def _failed(self, verdict: Verdict, reason: str, evidence: Json) -> Evaluation:
-        line = " ".join(reason.split())[:500]
-        return self._made(Evaluation(verdict, line, evidence=parse(Evidence, evidence)))
+        return self._made(Evaluation(verdict, reason, evidence=parse(Evidence, evidence)))
 
     def _made(self, evaluation: Evaluation) -> Evaluation:
         return replace(evaluation, isolation="remote", target=self.fingerprint, judge=self.judge)

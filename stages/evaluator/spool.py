@@ -5,6 +5,7 @@ data, checked before it is believed: a result can make this machine do nothing b
 has the folder's format, and what it does not cover.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from ksflow import compilers
@@ -83,11 +84,10 @@ class SpoolEvaluator:
             return None
         if not compilers.source_is_wrong(built):
             return None
-        line = " ".join(built.reason.split())[:500]
         compiler = compilers.versions(self.target).get(kernel.language, "")
         evidence = Evidence(log=built.log, more={"compiled_before_sending": compiler})
-        level = probe().level
-        return Evaluation(Verdict.COMPILE, line, None, (), evidence, level, self.fingerprint, judge=self.judge)
+        made = Evaluation(Verdict.COMPILE, built.reason, evidence=evidence, isolation=probe().level)
+        return replace(made, target=self.fingerprint, judge=self.judge)
 
     def start(self) -> None:
         """Have the folder, with the code that workers run. Raises ConfigError where it cannot be written."""

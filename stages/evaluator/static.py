@@ -109,5 +109,4 @@ class StaticEvaluator:
         return f"compiled for {self.target.march}: {name}{', '.join(parts)}"
 
     def _verdict(self, verdict: Verdict, reason: str, evidence: Evidence = Evidence()) -> Evaluation:  # noqa: B008
-        line = " ".join(reason.split())[:500]
-        return Evaluation(verdict, line, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
+        return Evaluation(verdict, reason, None, (), evidence, self.level, self.fingerprint, judge=self.judge)
