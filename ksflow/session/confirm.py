@@ -6,6 +6,7 @@ from dataclasses import replace
 from ksflow import evaluation as judging
 from ksflow.loop import Lab
 from ksflow.records import Evaluation, Trial, Verdict
+from ksflow.session.scheduler import map_parallel
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""
@@ -61,11 +62,25 @@ def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tu
 
 
 def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
-    """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines."""
-    now = _judged(lab, best, rivals or baselines)
-    if not (rivals and baselines and now.accepted):
+    """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines.
+
+    Where several kernels may be out at a time, both at once: the machine that judges may be a trip away.
+    """
+    groups = [group for group in (rivals, baselines) if group] or [()]
+    said: dict[int, Evaluation] = {}
+
+    def judge(number: int) -> None:
+        said[number] = _judged(lab, best, groups[number])
+
+    if getattr(lab.evaluate, "devices", 1) > 1:
+        map_parallel(judge, range(len(groups)))
+    else:
+        judge(0)
+        if len(groups) > 1 and said[0].accepted:
+            judge(1)
+    now, again = said[0], said.get(1)
+    if again is None or not now.accepted:
         return now
-    again = _judged(lab, best, baselines)
     if not again.accepted and again.verdict is not Verdict.HARNESS:
         return again
     return now.with_evidence(against=again.evidence.joined(now.evidence.against))
