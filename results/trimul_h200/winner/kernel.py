@@ -1,8 +1,6 @@
-# As own_05, but with 256 or 384 channels z never leaves the registers: three warpgroups each normalise 64 positions straight
-# into left operands (96 registers) and multiply them with one stream of weights that a fourth, a single warp, keeps ten TMA
-# stages ahead (160 KB). A block so covers 192 positions with each byte of weights, not 128, and warpgroups may be ten stages
-# apart: one normalises while the others multiply. A projection and its gate are adjacent columns of one accumulator.
-# norm_w went into the weights and norm_b into what accumulators begin with, in float32.
+# As own_04, and the host does little: what was compiled for a shape is launched directly from the second call on (only the
+# compiler's results are kept), pointers as integers, tensor maps from plain fields. The last launch and the one behind the
+# packing are programmatic dependents: they start while the one before ends, fetch what does not depend on it, then wait.
 from typing import NamedTuple
 
 import torch
@@ -188,182 +186,174 @@ def finish_resident(work, norm_w, norm_b, to_out, y, square, size, tiles, C: gl.
 
 
 @triton.jit
-def pack_stream(norm_w, norm_b, left_w, left_gate, right_w, right_gate, out_gate, packed, bias, C: tl.constexpr):
-    """Ten groups of 64 rows in C / 128 stages of 128 channels, times norm_w; bias: what norm_b makes of a row. Four groups for
-    left, four for right: rows 2 j and 2 j + 1 are projection and gate of a channel; two groups for the output's gate.
-    Channels are relabelled as x is read, see `relabel`, hidden channels so that adjacent ones meet in a lane.
+def pack_stream(left_w, left_gate, right_w, right_gate, out_gate, packed, C: tl.constexpr):
+    """For each half of the hidden channels: stages of 128 x 64. Two sides of C / 64 stages, 64 rows of the projection above
+    64 of its gate; then C / 128 stages of the output's gate, 64 channels above the next 64.
     """
     tl.extra.cuda.gdc_launch_dependents()
-    STAGES: tl.constexpr = C // 128
-    odd = tl.program_id(0) % 2
-    quarter = tl.program_id(0) // 2 % 4
-    group = tl.program_id(0) // 8
-    base = group % 4 * 32
+    K: tl.constexpr = C // 64
+    part = tl.program_id(0)
+    below = part % 2
+    stage = part // 2 % (2 * K + K // 2)
+    half = part // 2 // (2 * K + K // 2)
     source = left_w
-    if group >= 8:
+    column = stage
+    if stage >= 2 * K:
         source = out_gate
-        base = (group - 8) * 64 + odd * 32
-    elif group >= 4:
-        if odd == 0:
+        column = (stage - 2 * K) * 2 + below
+    elif stage >= K:
+        column = stage - K
+        if below == 0:
             source = right_w
         else:
             source = right_gate
-    elif odd == 1:
+    elif below == 1:
         source = left_gate
-    j = quarter * 8 + tl.arange(0, 8)
-    hidden = base + (j & 24) + ((j >> 2) & 1) + ((j & 3) << 1)
-    n = tl.arange(0, 128)
-    channels = (n & 113) + ((n & 8) >> 2) + ((n & 6) << 1)
-    total = tl.zeros((8,), dtype=tl.float32)
-    for stage in tl.static_range(STAGES):
-        values = tl.load(source + hidden[:, None] * C + stage * 128 + channels[None, :])
-        w = tl.load(norm_w + stage * 128 + channels)
-        b = tl.load(norm_b + stage * 128 + channels)
-        total += tl.sum(values * b[None, :], 1)
-        into = packed + ((group * STAGES + stage) * 64 + 2 * j + odd)[:, None] * 128 + n[None, :]
-        tl.store(into, (values * w[None, :]).to(tl.float16))
-    tl.store(bias + group * 64 + 2 * j + odd, total)
+    rows = tl.arange(0, 64)
+    columns = tl.arange(0, 64)
+    values = tl.load(source + (half * 64 + rows)[:, None] * C + column * 64 + columns[None, :])
+    tl.store(packed + part * 4096 + rows[:, None] * 64 + columns[None, :], values.to(tl.float16))
 
 
 @gluon.jit
-def stream_weights(stream, ring, full, empty, rounds, C: gl.constexpr, DEPTH: gl.constexpr):
-    """The warp that fetches."""
-    STAGES: gl.constexpr = 10 * C // 128
-    for index in range(rounds * STAGES):
-        slot = index % DEPTH
-        mbarrier.wait(empty.index(slot), ((index // DEPTH) & 1) ^ 1)
-        mbarrier.expect(full.index(slot), 64 * 128 * 2)
-        tma.async_copy_global_to_shared(stream, [index % STAGES * 64, 0], full.index(slot), ring.index(slot))
+def fetch(stream, ring, full, count, base, STAGES: gl.constexpr, S: gl.constexpr):
+    """Begin to load what is number count of this warpgroup's stream."""
+    slot = count % STAGES
+    mbarrier.expect(full.index(slot), 128 * 64 * 2)
+    tma.async_copy_global_to_shared(stream, [(base + count % S) * 128, 0], full.index(slot), ring.index(slot))
 
 
 @gluon.jit
-def put(result, staged, into, row, place):
-    """Store [64 positions, 32 hidden channels] by TMA from one of two buffers; both may still be on their way."""
-    flat: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 32, 16])
-    tma.store_wait(1)
-    gl.thread_barrier()
-    result = result.reshape([64, 4, 2, 4]).permute([0, 1, 3, 2]).reshape([64, 32])
-    staged.store(gl.convert_layout(result.to(gl.float16), flat).permute([1, 0]))
-    fence_async_shared()
-    gl.thread_barrier()
-    tma.async_copy_shared_to_global(into, [row, place], staged)
-
-
-@gluon.jit
-def multiply(x, bias, mask, into, ring, full, empty, staged, square, batch, tiles, rounds, which, step,
-             C: gl.constexpr, DEPTH: gl.constexpr, FAST: gl.constexpr):  # fmt: skip
-    """One warpgroup: tiles of 64 positions."""
-    PARTS: gl.constexpr = C // 128
-    acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    left_layout: gl.constexpr = gl.DotOperandLayout(0, acc_layout, 2)
-    row_layout: gl.constexpr = gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [8, 0], [0, 16], [0, 32], [0, 64]],
-        [[0, 4], [0, 8], [1, 0], [2, 0], [4, 0]],
-        [[16, 0], [32, 0]], [], [64, 128])  # fmt: skip
-    columns = gl.arange(0, 128, gl.SliceLayout(0, row_layout))
-    offsets = (gl.arange(0, 64, gl.SliceLayout(1, row_layout)) * C)[:, None] + columns[None, :]
-    lines = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0])) * 32
-    zero = gl.zeros([64, 64], gl.float32, acc_layout)
-    for turn in range(rounds):
-        tile = which + turn * step
-        index = turn * (10 * PARTS)
-        if tile < tiles:
-            first = tile * 64
-            source = x + first * C
-            # one chunk is read twice, since registers do not suffice for all; sums are of what differs from its mean
-            last = gl.load(source + (PARTS - 1) * 128 + offsets, cache_modifier=".cg")
-            around = gl.sum(last, 1) * (1.0 / 128)
-            last = last - around[:, None]
-            total = gl.sum(last, 1)
-            squares = gl.sum(last * last, 1)
+def half_of_all(x, norm_w, norm_b, mask, stream, into, z, ring, full, ready, done, staged, square, batch, tiles, which, steps,
+                half: gl.constexpr, C: gl.constexpr, STAGES: gl.constexpr, FAST: gl.constexpr):  # fmt: skip
+    """One warpgroup: normalises half of a tile's positions and projects all of them to half of the hidden channels."""
+    K: gl.constexpr = C // 64
+    S: gl.constexpr = 2 * K + K // 2
+    acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
+    row_layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    line_layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    rows = gl.arange(0, 64, gl.SliceLayout(1, row_layout))
+    columns = gl.arange(0, 64, gl.SliceLayout(0, row_layout))
+    offsets = (rows * C)[:, None] + columns[None, :]
+    lines = gl.arange(0, 128, line_layout) * 32
+    zero = gl.zeros([64, 128], gl.float32, acc_layout)
+    previous()
+    for ahead in gl.static_range(STAGES):
+        fetch(stream, ring, full, ahead, half * S, STAGES, S)
+    count = 0
+    turn = 0
+    for tile in range(which, tiles, steps):
+        source = x + (tile * 128 + half * 64) * C
+        chunks = ()
+        total = gl.zeros([64], gl.float32, gl.SliceLayout(1, row_layout))
+        for k in gl.static_range(K):
+            chunk = gl.load(source + k * 64 + offsets)
+            chunks = chunks + (chunk,)
+        for k in gl.static_range(K):
+            total += gl.sum(chunks[k], 1)
+        mean = total * (1.0 / C)
+        total = gl.zeros([64], gl.float32, gl.SliceLayout(1, row_layout))
+        for k in gl.static_range(K):
+            centred = chunks[k] - mean[:, None]
+            total += gl.sum(centred * centred, 1)
+        scale = gl.rsqrt(total * (1.0 / C) + 1e-5)
+        mbarrier.wait(done, (turn & 1) ^ 1)
+        for k in gl.static_range(K):
+            w = gl.load(norm_w + k * 64 + columns)
+            b = gl.load(norm_b + k * 64 + columns)
+            value = (chunks[k] - mean[:, None]) * scale[:, None] * w[None, :] + b[None, :]
+            z.index(k).slice(half * 64, 64).store(value.to(gl.float16))
+        fence_async_shared()
+        gl.thread_barrier()
+        mbarrier.arrive(ready)
+        if tile + steps < tiles:
+            following = x + ((tile + steps) * 128 + half * 64) * C
+            for part in gl.static_range(K):
+                gl.inline_asm_elementwise(
+                    "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [(following + part * 4096 + lines).to(gl.int64)],
+                    gl.int32, False, 1,
+                )  # fmt: skip
+        first = tile * 128
+        item = first // square
+        place = first - item * square
+        row = item * 128 + half * 64
+        mbarrier.wait(ready, turn & 1)
+        for side in range(2):
+            top = zero
+            bottom = zero
+            for k in gl.static_range(K):
+                slot = count % STAGES
+                mbarrier.wait(full.index(slot), (count // STAGES) & 1)
+                operand = z.index(k).permute([1, 0])
+                top = warpgroup_mma(ring.index(slot).slice(0, 64), operand, top, use_acc=k > 0, is_async=True)
+                bottom = warpgroup_mma(ring.index(slot).slice(64, 64), operand, bottom, use_acc=k > 0, is_async=True)
+                if k > 0:
+                    top, bottom = warpgroup_mma_wait(2, deps=[top, bottom])
+                    gl.thread_barrier()
+                    fetch(stream, ring, full, count - 1 + STAGES, half * S, STAGES, S)
+                count += 1
+            top, bottom = warpgroup_mma_wait(0, deps=[top, bottom])
             gl.thread_barrier()
-            kept = ()
-            for k in gl.static_range(PARTS - 1):
-                kept = kept + (gl.load(source + k * 128 + offsets),)
-            for k in gl.static_range(PARTS - 1):
-                other = kept[k] - around[:, None]
-                total += gl.sum(other, 1)
-                squares += gl.sum(other * other, 1)
-            total = total * (1.0 / C)
-            mean = around + total
-            scale = gl.rsqrt(squares * (1.0 / C) - total * total + 1e-5)
-            operands = ()
-            for k in gl.static_range(PARTS):
-                if k == PARTS - 1:
-                    values = gl.load(source + k * 128 + offsets)
-                else:
-                    values = kept[k]
-                values = (values - mean[:, None]) * scale[:, None]
-                operands = operands + (gl.convert_layout(relabel(values.to(gl.float16), 64, 128), left_layout),)
-            if tile + step < tiles:
-                following = x + (tile + step) * 64 * C
-                for part in gl.static_range(C // 64):
-                    gl.inline_asm_elementwise(
-                        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [(following + part * 4096 + lines).to(gl.int64)],
-                        gl.int32, False, 1,
-                    )  # fmt: skip
-            keep = gl.load(mask + first + gl.arange(0, 64, gl.SliceLayout(1, acc_layout)))
-            item = first // square
-            place = first - item * square
-            for group in range(10):
-                acc = zero + gl.load(bias + group * 64 + gl.arange(0, 64, gl.SliceLayout(0, acc_layout)))[None, :]
-                for k in gl.static_range(PARTS):
-                    at = index + group * PARTS + k
-                    mbarrier.wait(full.index(at % DEPTH), (at // DEPTH) & 1)
-                    weights = ring.index(at % DEPTH).permute([1, 0])
-                    acc = warpgroup_mma(operands[k], weights, acc, is_async=True)
-                acc = warpgroup_mma_wait(0, deps=[acc])
+            fetch(stream, ring, full, count - 1 + STAGES, half * S, STAGES, S)
+            keep = gl.load(mask + first + gl.arange(0, 128, gl.SliceLayout(0, acc_layout)))
+            leave(top * sigmoid(bottom, FAST) * keep[None, :], staged, into, side * batch + row, place)
+        top = zero
+        for k in gl.static_range(K // 2):
+            slot = count % STAGES
+            mbarrier.wait(full.index(slot), (count // STAGES) & 1)
+            top = warpgroup_mma(
+                ring.index(slot).slice(0, 64), z.index(2 * k).permute([1, 0]), top, use_acc=k > 0, is_async=True)
+            top = warpgroup_mma(
+                ring.index(slot).slice(64, 64), z.index(2 * k + 1).permute([1, 0]), top, is_async=True)
+            if k > 0:
+                top = warpgroup_mma_wait(2, deps=[top])
                 gl.thread_barrier()
-                for k in gl.static_range(PARTS):
-                    mbarrier.arrive(empty.index((index + group * PARTS + k) % DEPTH))
-                if group < 8:
-                    value, logit = gl.split((acc * keep[:, None]).reshape([64, 32, 2]))
-                    row = (group >> 2) * batch + item * 128 + (group & 3) * 32
-                    put(value * sigmoid(logit, FAST), staged.index(group & 1), into, row, place)
-                else:
-                    value, logit = gl.split(acc.reshape([64, 32, 2]))
-                    row = 3 * batch + item * 128 + (group - 8) * 64
-                    put(sigmoid(value, FAST), staged.index(0), into, row, place)
-                    put(sigmoid(logit, FAST), staged.index(1), into, row + 32, place)
-        else:
-            for k in range(10 * PARTS):
-                mbarrier.wait(full.index((index + k) % DEPTH), ((index + k) // DEPTH) & 1)
-                gl.thread_barrier()
-                mbarrier.arrive(empty.index((index + k) % DEPTH))
+                fetch(stream, ring, full, count - 1 + STAGES, half * S, STAGES, S)
+            count += 1
+        top = warpgroup_mma_wait(0, deps=[top])
+        gl.thread_barrier()
+        mbarrier.arrive(done)
+        fetch(stream, ring, full, count - 1 + STAGES, half * S, STAGES, S)
+        leave(sigmoid(top, FAST), staged, into, 3 * batch + row, place)
+        turn += 1
+    for ahead in gl.static_range(STAGES):  # what was begun and is not needed
+        mbarrier.wait(full.index(count % STAGES), (count // STAGES) & 1)
+        count += 1
     tma.store_wait(0)
 
 
 @gluon.jit
-def project_stream(x, bias, mask, stream, into, square, batch, tiles, C: gl.constexpr, DEPTH: gl.constexpr,
+def project_stream(x, norm_w, norm_b, mask, stream, into, square, batch, tiles, C: gl.constexpr, STAGES: gl.constexpr,
                    FAST: gl.constexpr):  # fmt: skip
     """All projections of up to 384 channels. stream, into: tensor descriptors."""
-    ring = gl.allocate_shared_memory(gl.float16, [DEPTH, 64, 128], stream.layout)
-    staged0 = gl.allocate_shared_memory(gl.float16, [2, 32, 64], into.layout)
-    staged1 = gl.allocate_shared_memory(gl.float16, [2, 32, 64], into.layout)
-    staged2 = gl.allocate_shared_memory(gl.float16, [2, 32, 64], into.layout)
-    full = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
-    empty = gl.allocate_shared_memory(gl.int64, [DEPTH, 1], mbarrier.MBarrierLayout())
-    for slot in gl.static_range(DEPTH):
-        mbarrier.init(full.index(slot), count=1)
-        mbarrier.init(empty.index(slot), count=3)
+    shared: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    z = gl.allocate_shared_memory(gl.float16, [C // 64, 128, 64], shared)
+    ring0 = gl.allocate_shared_memory(gl.float16, [STAGES, 128, 64], shared)
+    ring1 = gl.allocate_shared_memory(gl.float16, [STAGES, 128, 64], shared)
+    staged0 = gl.allocate_shared_memory(gl.float16, [64, 128], into.layout)
+    staged1 = gl.allocate_shared_memory(gl.float16, [64, 128], into.layout)
+    full0 = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    full1 = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    done = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full0.index(stage), count=1)
+        mbarrier.init(full1.index(stage), count=1)
+    mbarrier.init(ready, count=2)
+    mbarrier.init(done, count=2)
     fence_async_shared()
     gl.thread_barrier()
-    previous()
-    blocks = gl.num_programs(0)
     which = gl.program_id(0)
-    rounds = (tiles - which + 3 * blocks - 1) // (3 * blocks)
+    steps = gl.num_programs(0)
     gl.warp_specialize(
         [
-            (multiply, (x, bias, mask, into, ring, full, empty, staged0, square, batch, tiles, rounds,
-                        which, 3 * blocks, C, DEPTH, FAST)),
-            (multiply, (x, bias, mask, into, ring, full, empty, staged1, square, batch, tiles, rounds,
-                        which + blocks, 3 * blocks, C, DEPTH, FAST)),
-            (multiply, (x, bias, mask, into, ring, full, empty, staged2, square, batch, tiles, rounds,
-                        which + 2 * blocks, 3 * blocks, C, DEPTH, FAST)),
-            (stream_weights, (stream, ring, full, empty, rounds, C, DEPTH)),
+            (half_of_all, (x, norm_w, norm_b, mask, stream, into, z, ring0, full0, ready, done, staged0, square, batch, tiles,
+                           which, steps, 0, C, STAGES, FAST)),
+            (half_of_all, (x, norm_w, norm_b, mask, stream, into, z, ring1, full1, ready, done, staged1, square, batch, tiles,
+                           which, steps, 1, C, STAGES, FAST)),
         ],
-        [4, 4, 1],
-        [160, 160, 24],
+        [4],
+        [240],
     )  # fmt: skip
 
 
@@ -455,7 +445,7 @@ class Map(NamedTuple):
 
 PACK = {"num_warps": 4}
 RESIDENT = {"num_warps": 4}
-STREAMED = {"num_warps": 4, "launch_pdl": True}
+STREAMED = {"num_warps": 4, "maxnreg": 240, "launch_pdl": True}
 FINISH128 = {"num_warps": 8, "maxnreg": 80, "launch_pdl": True}
 FINISH = {"num_warps": 8, "maxnreg": 128, "launch_pdl": True}
 compiled = {}
@@ -492,17 +482,15 @@ def custom_kernel(data):
             left_gate, right_w, right_gate, out_gate, into, square, batch, tiles, FAST,
         )  # fmt: skip
     elif c <= 384:
-        packed = torch.empty((5 * c, 128), dtype=torch.float16, device=x.device)
-        bias = torch.empty((640,), dtype=torch.float32, device=x.device)
+        packed = torch.empty((10 * c, 64), dtype=torch.float16, device=x.device)
         launch(
-            ("pack", *shape), pack_stream, 80, PACK, norm_w, norm_b, left_w, left_gate, right_w, right_gate, out_gate, packed,
-            bias, c,
-        )  # fmt: skip
-        stream = Map(packed, (5 * c, 128), (128, 1), (64, 128))
-        into = Map(work, (4 * batch, square), (square, 1), (32, 64))
+            ("pack", *shape), pack_stream, 5 * c // 32, PACK, left_w, left_gate, right_w, right_gate, out_gate, packed, c
+        )
+        stream = Map(packed, (10 * c, 64), (64, 1), (128, 64))
+        into = Map(work, (4 * batch, square), (square, 1), (64, 128))
         launch(
-            ("stream", *shape), project_stream, min(BLOCKS, tiles), STREAMED, x, bias, mask, stream, into, square,
-            batch, tiles, c, 10, FAST,
+            ("stream", *shape), project_stream, min(BLOCKS, count // 128), STREAMED, x, norm_w, norm_b, mask, stream, into,
+            square, batch, count // 128, c, 3, FAST,
         )  # fmt: skip
     else:
         packed = torch.empty((640, c), dtype=torch.float16, device=x.device)
