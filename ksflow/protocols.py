@@ -155,6 +155,10 @@ class Recording(Protocol):
     """A recorded run, as a replay's stages see it: of one session, or of all before one is opened."""
 
     @property
+    def session(self) -> int:
+        """The number of the session that is open; 0 where none is."""
+
+    @property
     def anew(self) -> bool:
         """Whether its kernels are judged anew, so that questions with times in them cannot be the same."""
 

@@ -55,6 +55,20 @@ def test_so_are_several_sessions_one_of_which_judged_nothing(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.soak
+def test_so_are_the_sessions_of_a_run_that_inherits(tmp_path: Path) -> None:
+    """It asks for the judge's machine before a session is open; each session judges its winner once more."""
+    assert ksflow(tmp_path, *LIVE, "run=parent", "loop.evaluations=3", "loop.confirm=false").returncode == 0
+    for evaluations in (3, 0):
+        done = ksflow(tmp_path, *LIVE, "inherit=parent", f"loop.evaluations={evaluations}")
+        assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        done = ksflow(tmp_path, *AGAIN, "inherit=parent")
+        assert done.returncode == 0, done.stderr
+    assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
+
+
+@pytest.mark.slow
+@pytest.mark.soak
 def test_rules_are_replayed_too_and_other_settings_are_noticed(tmp_path: Path) -> None:
     rules = ["selector=tournament", "designer=rules", "writer=tune", "digester=rules"]
     live = ["recipe=dry_run", SOFTMAX, *rules, "loop.evaluations=9", "loop.rounds_in_flight=2"]

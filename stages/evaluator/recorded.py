@@ -1,7 +1,7 @@
 """`RecordedEvaluator`: repeats what a judge once said in a recorded run. Compiles and runs nothing."""
 
 import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 from functools import cached_property
 
 from ksflow.errors import BudgetError, ConfigError
@@ -25,6 +25,7 @@ class RecordedEvaluator:
             )
         self.past = past
         self._lock = threading.Lock()
+        self._firsts: dict[int, Evaluation] = {}
 
     @property
     def judge(self) -> str:
@@ -37,27 +38,32 @@ class RecordedEvaluator:
         return self._first.target
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """The next verdict on this code. BudgetError when the recording has none: it ends here."""
+        """The next verdict on this code, beside these where there is one. BudgetError where the recording ends."""
+        beside = {trial.id for trial in against}
         with self._lock:
             left = self._left[kernel.digest]
-            if left:
-                return left.popleft()
-        raise BudgetError("the recording has no verdict on this kernel")
-
-    @cached_property
-    def _said(self) -> tuple[tuple[str, Evaluation], ...]:
-        return self.past.evaluations()
+            if not left:
+                raise BudgetError("the recording has no verdict on this kernel")
+            same = (said for said in left if {row.id for row in said.evidence.against} == beside)
+            found = next(same, left[0])
+            left.remove(found)
+            return found
 
     @property
     def _first(self) -> Evaluation:
-        first = self._said[0][1] if self._said else self.past.first_verdict()
-        if first is None:
-            raise BudgetError("the recording has no verdict")
-        return first
+        """Of the session that is open now: a run asks whose verdicts they are before it opens one, too."""
+        session = self.past.session
+        if session not in self._firsts:
+            said = self.past.evaluations()
+            first = said[0][1] if said else self.past.first_verdict()
+            if first is None:
+                raise BudgetError("the recording has no verdict")
+            self._firsts[session] = first
+        return self._firsts[session]
 
     @cached_property
-    def _left(self) -> dict[str, deque[Evaluation]]:
-        found: dict[str, deque[Evaluation]] = defaultdict(deque)
-        for digest, evaluation in self._said:
+    def _left(self) -> dict[str, list[Evaluation]]:
+        found: dict[str, list[Evaluation]] = defaultdict(list)
+        for digest, evaluation in self.past.evaluations():
             found[digest].append(evaluation)
         return found
