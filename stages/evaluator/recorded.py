@@ -38,14 +38,14 @@ class RecordedEvaluator:
         return self._first.target
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-        """The next verdict on this code, beside these where there is one. BudgetError where the recording ends."""
+        """The next verdict on this code that was not given beside others. BudgetError where the recording ends."""
         beside = {trial.id for trial in against}
         with self._lock:
             left = self._left[kernel.digest]
             if not left:
                 raise BudgetError("the recording has no verdict on this kernel")
-            same = (said for said in left if {row.id for row in said.evidence.against} == beside)
-            found = next(same, left[0])
+            fitting = (said for said in left if {row.id for row in said.evidence.against} in (beside, set()))
+            found = next(fitting, left[0])
             left.remove(found)
             return found
 
