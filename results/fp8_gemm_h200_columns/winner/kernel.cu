@@ -1,28 +1,35 @@
 // One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
 // workspace: at uint8 max(1, (FORM == 1) * (max(m, n) * k + 65536))
 // workspace: bt uint8 max(1, (FORM < 2) * (max(m, n) * k + 65536))
 // workspace: bs float32 n * k // 512 + 1024
-// workspace: partial float32 (SPLIT - 1) * 2 * cdiv(m, 128) * 128 * n + (TAIL - 1) * 132 * 128 * BN + 4
+// workspace: partial float32 (SPLIT - 1) * 2 * cdiv(m, 128) * 128 * n + (TAIL - 1) * 132 * 64 * TEAMS * HIGH * BN + 4
 // workspace: arrived int32 128
 // workspace: map uint8 128 * max(132, n // BN)
 // launch: prepare [cdiv(n, 128) + (FORM == 1) * cdiv(m, 128), k // 128] [64] (a, b, b_scale, at, bt, bs, map, arrived, m, n, k, cdiv(n, 128)) if FORM < 2 and SWAP == 0
 // launch: prepare [cdiv(m, 128) + (FORM == 1) * cdiv(n, 128), k // 128] [64] (b, a, b_scale, at, bt, bs, map, arrived, n, m, k, cdiv(n, 128)) if FORM < 2 and SWAP
-// launch: gemm [min(132, cdiv(m, 128) * cdiv(n, BN) * SPLIT)] [384] pdl shared STAGES * ((128 + BN) * 128 + 512 + BN) + 1024 (map, at, bt, a_scale, bs, partial, arrived, c, m, n, k) if FORM < 2 and SWAP == 0
-// launch: gemm [min(132, cdiv(n, 128) * cdiv(m, BN) * SPLIT)] [384] pdl shared STAGES * ((128 + BN) * 128 + BN * 4 + 16) + 1024 (map, at, bt, a_scale, bs, partial, arrived, c, n, m, k) if FORM < 2 and SWAP
+// launch: gemm [CLM * CLN * min(132 // (CLM * CLN), cdiv(m, 64 * TEAMS * HIGH * CLM) * cdiv(n, BN * CLN) * SPLIT)] [128 * TEAMS + 128] pdl shared STAGES * ((64 * TEAMS * HIGH + BN) * 128 + 256 * TEAMS * HIGH + BN) + 1024 (map, at, bt, a_scale, bs, partial, arrived, c, m, n, k) if FORM < 2 and SWAP == 0
+// launch: gemm [CLM * CLN * min(132 // (CLM * CLN), cdiv(n, 64 * TEAMS * HIGH * CLM) * cdiv(m, BN * CLN) * SPLIT)] [128 * TEAMS + 128] pdl shared STAGES * ((64 * TEAMS * HIGH + BN) * 128 + BN * 4 + 16 * cdiv(TEAMS * HIGH, 2)) + 1024 (map, at, bt, a_scale, bs, partial, arrived, c, n, m, k) if FORM < 2 and SWAP
 // launch: stationary [n // BN * min(cdiv(m, 128), max(1, 132 // (n // BN)))] [384] shared SLICES * BN * 128 + STAGES * 16896 + 128 * (2 * BN + 16) + 1024 (a, b, a_scale, b_scale, map, c, m, n, k) if FORM == 2
-// require: FORM == 2 or STAGES * ((128 + BN) * 128 + max(512 + BN, BN * 4 + 16)) + 2560 <= 233472
+// require: FORM == 2 or STAGES * ((64 * TEAMS * HIGH + BN) * 128 + max(256 * TEAMS * HIGH + BN, BN * 4 + 32)) + 2560 <= 233472
 // require: FORM < 2 or k == 128 * SLICES and n % BN == 0 and SLICES * BN * 128 + STAGES * 16896 + 128 * (2 * BN + 16) + 2560 <= 233472
-// require: TAIL == 1 or SPLIT == 1 and cdiv(m, 128) * cdiv(n, BN) % 132 * TAIL <= 132 and cdiv(m, 128) * cdiv(n, BN) >= 132
-// require: SPLIT == 1 or SWAP == 0 and cdiv(m, 128) * cdiv(n, BN) * SPLIT <= 132
+// require: TAIL == 1 or SPLIT == 1 and SWAP == 0 and cdiv(m, 64 * TEAMS * HIGH) * cdiv(n, BN) % 132 * TAIL <= 132 and cdiv(m, 64 * TEAMS * HIGH) * cdiv(n, BN) >= 132
+// require: FORM < 2 or TEAMS == 2 and HIGH == 1
+// require: SPLIT == 1 or TEAMS == 2 and HIGH == 1 and SWAP == 0 and cdiv(m, 128) * cdiv(n, BN) * SPLIT <= 132
 // dispatch: if k == 256 and n % 128 == 0: FORM=2 SLICES=2 STAGES=8 TURNS=1
 // dispatch: if k == 512 and n % 64 == 0 and m == 1024: FORM=2 SLICES=4 BN=64 STAGES=8 TURNS=1
 // dispatch: if k == 512 and n % 128 == 0: FORM=2 SLICES=4 TURNS=1
+// dispatch: if m == 6144 and n == 576 and k >= 1024: TEAMS=3 STAGES=5 REGS=160 FEW=32 PIECES=3 SETS=2 BN=144
+// dispatch: if m == 6144 and n == 4608 and k >= 1024: TEAMS=3 STAGES=5 REGS=160 FEW=32 PIECES=1 GROUP=16
+// dispatch: if m == 6144 and n % 128 == 0 and k >= 1024: TEAMS=3 STAGES=5 REGS=160 FEW=32 PIECES=1
+// dispatch: if m == 1024 and n == 7168 and k == 2304: HIGH=2 STAGES=4 PIECES=1 SETS=2 BN=112
 // dispatch: if m == 1024 and n <= 512: SPLIT=4
 // dispatch: if m == 1024 and n == 576: BN=144 SPLIT=4
+// dispatch: if m == 1024 and n == 4608 and k >= 1024: BN=144 PIECES=1 SETS=2
+// dispatch: if m == 1024 and n == 3072 and k >= 1024: BN=192 STAGES=5 REGS=240 FEW=24 PIECES=2 SETS=2
 // dispatch: if m == 1024 and n == 3072 or m == 6144 and k == 7168 and n > 1024: BN=192 STAGES=5 REGS=240 FEW=24
 // dispatch: if m == 6144 and n == 576 and k >= 4096: BN=144 TAIL=2
 // dispatch: if m == 6144 and (n == 512 or n == 7168): TAIL=2
@@ -39,8 +46,9 @@
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -57,14 +65,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -77,11 +94,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -90,7 +108,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -149,7 +170,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -595,8 +617,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -645,6 +667,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -669,8 +701,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -685,6 +722,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -694,6 +732,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -707,7 +746,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -739,13 +778,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -759,12 +800,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -775,6 +818,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -807,6 +856,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -814,23 +864,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -839,49 +888,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -889,9 +1003,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -901,7 +1015,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -912,7 +1026,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -920,21 +1034,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));

@@ -1,4 +1,4 @@
-# fp8_gemm: kernel 00019 of ksflow, 52.06 us on NVIDIA H200 SXM
+# fp8_gemm: kernel 00033 of ksflow, 49.44 us on NVIDIA H200 SXM
 import ctypes
 import functools
 import os
@@ -15,8 +15,15 @@ _COMMAND = [shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc", *['-O3', '-std=c
 _VARIANTS = [({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -53,8 +60,9 @@ _VARIANTS = [({'03_mma.cu': r'''// One operand is turned once, the other never. 
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 64;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -71,14 +79,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -91,11 +108,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -104,7 +122,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -163,7 +184,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -609,8 +631,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -659,6 +681,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -683,8 +715,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -699,6 +736,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -708,6 +746,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -721,7 +760,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -753,13 +792,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -773,12 +814,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -789,6 +832,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -821,6 +870,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -828,23 +878,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -853,49 +902,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -903,9 +1017,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -915,7 +1029,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -926,7 +1040,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -934,21 +1048,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -1128,8 +1252,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 151936}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -1166,8 +1297,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -1184,14 +1316,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -1204,11 +1345,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -1217,7 +1359,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -1276,7 +1421,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -1722,8 +1868,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -1772,6 +1918,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -1796,8 +1952,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -1812,6 +1973,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -1821,6 +1983,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -1834,7 +1997,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -1866,13 +2029,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -1886,12 +2051,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -1902,6 +2069,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -1934,6 +2107,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -1941,23 +2115,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -1966,49 +2139,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -2016,9 +2254,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -2028,7 +2266,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -2039,7 +2277,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -2047,21 +2285,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -2241,8 +2489,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 201472}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -2279,8 +2534,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 144;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -2297,14 +2553,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -2317,11 +2582,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -2330,7 +2596,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -2389,7 +2658,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -2835,8 +3105,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -2885,6 +3155,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -2909,8 +3189,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -2925,6 +3210,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -2934,6 +3220,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -2947,7 +3234,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -2979,13 +3266,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -2999,12 +3288,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -3015,6 +3306,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -3047,6 +3344,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -3054,23 +3352,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -3079,49 +3376,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -3129,9 +3491,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -3141,7 +3503,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -3152,7 +3514,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -3160,21 +3522,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -3354,8 +3726,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 213856}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -3392,8 +3771,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 8;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -3410,14 +3790,23 @@ constexpr int FORM = 2;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -3430,11 +3819,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -3443,7 +3833,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -3502,7 +3895,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -3948,8 +4342,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -3998,6 +4392,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -4022,8 +4426,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -4038,6 +4447,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -4047,6 +4457,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -4060,7 +4471,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -4092,13 +4503,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -4112,12 +4525,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -4128,6 +4543,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -4160,6 +4581,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -4167,23 +4589,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -4192,49 +4613,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -4242,9 +4728,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -4254,7 +4740,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -4265,7 +4751,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -4273,21 +4759,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -4467,8 +4963,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'stationary': 203776}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -4505,8 +5008,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -4523,14 +5027,23 @@ constexpr int FORM = 2;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 4;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -4543,11 +5056,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -4556,7 +5070,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -4615,7 +5132,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -5061,8 +5579,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -5111,6 +5629,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -5135,8 +5663,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -5151,6 +5684,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -5160,6 +5694,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -5173,7 +5708,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -5205,13 +5740,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -5225,12 +5762,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -5241,6 +5780,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -5273,6 +5818,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -5280,23 +5826,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -5305,49 +5850,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -5355,9 +5965,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -5367,7 +5977,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -5378,7 +5988,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -5386,21 +5996,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -5580,8 +6200,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'stationary': 202752}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -5618,8 +6245,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 96;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 7;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -5636,14 +6264,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -5656,11 +6293,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -5669,7 +6307,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -5728,7 +6369,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -6174,8 +6816,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -6224,6 +6866,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -6248,8 +6900,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -6264,6 +6921,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -6273,6 +6931,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -6286,7 +6945,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -6318,13 +6977,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -6338,12 +6999,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -6354,6 +7017,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -6386,6 +7055,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -6393,23 +7063,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -6418,49 +7087,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -6468,9 +7202,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -6480,7 +7214,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -6491,7 +7225,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -6499,21 +7233,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -6693,8 +7437,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 205984}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -6731,8 +7482,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 192;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -6749,14 +7501,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 2;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 2;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -6769,11 +7530,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -6782,7 +7544,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -6841,7 +7606,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -7287,8 +8053,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -7337,6 +8103,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -7361,8 +8137,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -7377,6 +8158,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -7386,6 +8168,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -7399,7 +8182,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -7431,13 +8214,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -7451,12 +8236,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -7467,6 +8254,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -7499,6 +8292,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -7506,23 +8300,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -7531,49 +8324,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -7581,9 +8439,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -7593,7 +8451,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -7604,7 +8462,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -7612,21 +8470,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -7806,8 +8674,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 209344}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -7844,8 +8719,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 144;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -7862,14 +8738,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 4;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -7882,11 +8767,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -7895,7 +8781,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -7954,7 +8843,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -8400,8 +9290,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -8450,6 +9340,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -8474,8 +9374,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -8490,6 +9395,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -8499,6 +9405,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -8512,7 +9419,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -8544,13 +9451,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -8564,12 +9473,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -8580,6 +9491,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -8612,6 +9529,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -8619,23 +9537,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -8644,49 +9561,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -8694,9 +9676,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -8706,7 +9688,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -8717,7 +9699,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -8725,21 +9707,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -8919,8 +9911,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 213856}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -8957,8 +9956,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 160;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -8975,14 +9975,23 @@ constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
 constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -8995,11 +10004,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -9008,7 +10018,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -9067,7 +10080,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -9513,8 +10527,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -9563,6 +10577,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -9587,8 +10611,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -9603,6 +10632,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -9612,6 +10642,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -9625,7 +10656,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -9657,13 +10688,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -9677,12 +10710,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -9693,6 +10728,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -9725,6 +10766,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -9732,23 +10774,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -9757,49 +10798,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -9807,9 +10913,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -9819,7 +10925,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -9830,7 +10936,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -9838,21 +10944,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -10032,8 +11148,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 188624}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -10070,2234 +11193,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
-constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
-constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
-constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
-constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
-constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
-constexpr int REGS = 232;          // registers of a thread that multiplies; 104 where BLOCKS is 2
-constexpr int FEW = 40;            // and of one that copies; 24 where BLOCKS is 2
-constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
-constexpr int TURNS = 2;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
-constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
-constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
-constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
-constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
-constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
-constexpr int SPLIT = 4;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
-constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
-constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
-constexpr int CL = CLM * CLN;
-constexpr bool BOTH = FORM == 1;
-constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
-constexpr int A_BYTES = BM * 128;
-constexpr int B_BYTES = BN * 128;
-constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
-constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
-
-// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
-
-// Four words of four bytes each, as a 4x4 matrix: rows become columns.
-__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
-  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
-  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
-  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
-  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
-}
-
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
-  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
-  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
-  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
-  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
-}
-
-// The same in shared memory, which is quicker to change.
-__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
-  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
-  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
-  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
-  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
-}
-
-// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
-// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
-template <class Put>
-__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
-  uint4 found[16];
-#pragma unroll
-  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
-#pragma unroll
-  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
-    uint32_t words[4][4];                 // [word of the chunk][column]
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
-        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
-      }
-      turn(words[t]);
-    }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
-      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
-    }
-  }
-}
-
-// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
-extern "C" __global__ void __launch_bounds__(64)
-    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
-            int *arrived, int m, int n, int k, int blocks) {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
-  bool left = BOTH && blockIdx.x >= first;
-  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
-  if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
-    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
-  }
-  if (SWAP) {
-    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
-      float by = __ldg(scale + (size_t)s * blocks + x);
-      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
-    }
-  }
-  if (group >= groups) return;
-  if (!SWAP && !left && chunk == 0) {
-    float by = __ldg(scale + (size_t)s * blocks + group / 8);
-    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
-  }
-  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
-  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
-             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
-}
-
-// -- the matrix unit ------------------------------------------------------------------------------
-
-__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "%8, %9, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
-      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
-      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
-      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23}, "
-      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
-      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23}, "
-      "%24, %25, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
-      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
-      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
-      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39}, "
-      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
-      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39}, "
-      "%40, %41, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
-      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
-      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-      "%48, %49, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
-      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55}, "
-      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
-      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55}, "
-      "%56, %57, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
-      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71}, "
-      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
-      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71}, "
-      "%72, %73, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
-      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
-      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-      "%80, %81, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
-      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
-      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-      "%96, %97, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
-__device__ __forceinline__ uint64_t describe(uint32_t address) {
-  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-
-// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
-template <int N>
-__device__ __forceinline__ void hold(float (&d)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
-// Keeps registers that the matrix unit reads from being used for something else meanwhile.
-__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
-}
-
-// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
-__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
-  uint32_t r0, r1, r2, r3;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-               : "r"(address)
-               : "memory");
-  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
-  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
-}
-
-// -- barriers and copies ----------------------------------------------------------------------------
-
-__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
-__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
-  if (CL == 1) {
-    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
-  } else {
-    asm volatile(
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
-        : "memory");
-  }
-}
-
-__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
-  uint32_t done;
-  do {
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
-        : "=r"(done)
-        : "r"(barrier), "r"(phase)
-        : "memory");
-  } while (!done);
-}
-
-__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
-__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
-  if (many == 1)
-    fetch(to, from, bytes, barrier);
-  else
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-        "%4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
-        : "memory");
-}
-
-__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
-                                        uint16_t blocks) {
-  if (CLN == 1)
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-            to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier)
-        : "memory");
-  else
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-        "{%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
-        : "memory");
-}
-
-__device__ __forceinline__ void sync_cluster() {
-  if (CL > 1)
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-  else
-    __syncthreads();
-}
-
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *(uint32_t *)&both;
-}
-
-// -- gemm -----------------------------------------------------------------------------------------
-
-struct Tile {
-  int i0, j0, first, end, room, part;
-  bool split;
-  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
-  // full wave are split.
-  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
-    int along = (m + BM * CLM - 1) / (BM * CLM), index;
-    split = cluster >= whole;
-    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
-    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
-  }
-};
-
-struct Scales {
-  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
-};
-
-// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
-// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
-template <int FIRST, int N>
-__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
-                                         uint32_t columns) {
-  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
-  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
-#pragma unroll
-  for (int j = 0; j < N / 8; ++j) {
-    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
-    if (SWAP) {
-      float x, y, z;
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
-                   : "r"(columns + (FIRST + j * 16) * 4)
-                   : "memory");
-      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
-      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
-      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
-      continue;
-    }
-    bool same = ONE_SCALE || FIRST / 16 + j < turn;
-    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
-#pragma unroll
-    for (int x = 0; x < 8; x += 4) {
-      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
-      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
-    }
-  }
-  return w;
-}
-
-// Waits until the other warpgroup has issued its products; then lets it go on.
-__device__ __forceinline__ void my_turn(int team) {
-  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
-}
-
-__device__ __forceinline__ void your_turn(int team) {
-  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
-}
-
-template <int N>
-__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
-  uint64_t left = describe(here), right = describe(there);
-  if constexpr (!BOTH) keep(a);
-  my_turn(team);
-  hold(d);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int x = 0; x < 4; ++x) {
-    if constexpr (BOTH)
-      multiply(d, left + 2 * x, right + 2 * x, x);
-    else
-      multiply(d, a[x], right + 2 * x, x);
-  }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  your_turn(team);
-}
-
-// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
-// same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
-  int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
-#pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
-    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
-    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
-  }
-  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
-  if (thread == 0) {
-    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
-    int there;
-    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
-    while (there < PARTS);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-  }
-  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
-#pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
-    float total[8] = {};
-#pragma unroll
-    for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
-      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
-      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
-      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
-      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
-      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
-    }
-#pragma unroll
-    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
-  }
-}
-
-extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
-    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
-         __nv_bfloat16 *c, int m, int n, int k) {
-  if (FORM == 2) return;
-  extern __shared__ uint8_t memory[];
-  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
-  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
-  uint32_t scales = tiles + STAGES * TILE_BYTES;
-  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
-  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int rank = blockIdx.x % CL;
-  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
-  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
-  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
-  int count = whole + (tiles_of_c - whole) * PARTS;
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-  __syncwarp();
-  sync_cluster();
-
-  if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
-    if (threadIdx.x == 0) {
-      asm volatile("griddepcontrol.wait;" ::: "memory");
-      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-      uint16_t same_m = 0, same_n = 0;
-      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
-      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
-      uint32_t slot = 0, phase = 1;
-      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
-        Tile tile(cluster, rank, m, n, slices, whole);
-        int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
-        for (int s = tile.first; s < tile.end; ++s) {
-          wait(empty + 8 * slot, phase);
-          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
-          if (BOTH)
-            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
-          else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
-                     same_n, CLM);
-          if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
-          } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
-          }
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-        }
-      }
-    }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
-    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
-    uint32_t slot = 0, phase = 0;
-    if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
-    Scales by[2];
-#pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
-#pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
-    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
-    // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
-      uint32_t beside = scales + slot * SCALE_BYTES;
-      if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
-      } else {
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
-                     : "memory");
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
-        if (!ONE_SCALE)
-          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
-      }
-#pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
-    };
-    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
-      Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
-#pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
-      int turn = 8 - tile.j0 % 128 / 16;
-      load(left[0], by[0]);
-      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
-
-      auto step = [&](auto more, auto odd) {
-        constexpr int o = decltype(odd)::value ? 1 : 0;
-        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
-          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-          hold(part);
-          if constexpr (!BOTH) keep(left[o]);
-          if constexpr (EARLY && !SWAP) {
-            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
-          } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
-            __syncwarp();
-            if (lane < CL) arrive(empty + 8 * here, lane, seen);
-          }
-          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
-          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
-        } else {
-          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
-          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-          if constexpr (decltype(more)::value) {
-            load(left[1 - o], by[1 - o]);
-            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          } else {
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-          }
-          hold(other);
-          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
-          __syncwarp();
-          if (lane < CL) arrive(empty + 8 * here, lane, seen);
-        }
-      };
-      const std::false_type no{};
-      const std::true_type yes{};
-      int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
-
-      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
-      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
-        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
-#pragma unroll
-        for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
-          if (!SWAP && tile.j0 + j * 16 < n) {
-            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
-            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
-          } else if (SWAP && tile.j0 + j * 16 < n) {
-            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
-            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
-            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
-            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
-          }
-        }
-      }
-    }
-  }
-  __syncwarp();
-  sync_cluster();
-}
-
-// -- short sums -------------------------------------------------------------------------------------
-
-// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
-// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
-// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
-// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
-constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
-
-extern "C" __global__ void __launch_bounds__(384, 1)
-    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
-               __nv_bfloat16 *c, int m, int n, int k) {
-  if (FORM != 2) return;
-  extern __shared__ uint8_t memory[];
-  __shared__ alignas(128) uint8_t drafts[128];
-  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
-  constexpr int STAGE = A_BYTES;
-  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
-  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
-  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
-  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-  __syncthreads();
-
-  if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
-    uint8_t *map = maps + blockIdx.x * 128;
-    if (warp == 0) {
-      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
-      if (lane == 0) describe_there(draft, a, m, k);
-      __syncwarp();
-      asm volatile(
-          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
-          "r"(draft)
-          : "memory");
-    }
-    if (threadIdx.x == 0) {
-      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-      uint32_t slot = 0, phase = 1;
-      for (int i = first; i < count; i += parts) {
-        int bytes = min(128, m - i * 128) * 4;
-        for (int s = 0; s < SLICES; ++s) {
-          wait(empty + 8 * slot, phase);
-          expect(full + 8 * slot, STAGE + bytes);
-          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
-          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-        }
-      }
-    }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
-    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
-      int group = job % (BN / 16), chunk = job / (BN / 16);
-      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
-      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                     : "memory");
-      });
-    }
-    float first_scale[SLICES], last_scale[SLICES];
-#pragma unroll
-    for (int s = 0; s < SLICES; ++s) {
-      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
-      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
-    }
-    int turn = 8 - j0 % 128 / 16;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("bar.sync 1, 256;" ::: "memory");
-
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
-    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
-    uint32_t left[2][4][4];
-    float part[BN / 2], upper[2], lower[2];
-#pragma unroll
-    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
-    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
-      wait(full + 8 * slot, phase);
-      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(up), "=f"(low)
-                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
-                   : "memory");
-#pragma unroll
-      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
-      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
-      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
-                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
-      __syncwarp();
-      if (lane == 0)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
-      if (++slot == STAGES) slot = 0, phase ^= 1;
-    };
-    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
-    start(part, left[0], 0, right, team);
-    for (int i = first;; i += parts) {
-      bool more_tiles = i + parts < count;
-      float sum[BN / 2];
-      uint32_t packed[BN / 4];
-#pragma unroll
-      for (int s = 0; s < SLICES; ++s) {
-        int now = s % 2;
-        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        hold(part);
-        keep(left[now]);
-        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
-        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
-#pragma unroll
-        for (int x = 0; x < BN / 2; ++x) {
-          bool other = !ONE_SCALE && x / 8 >= turn;
-          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
-          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
-        }
-        if (s + 1 == SLICES) {
-#pragma unroll
-          for (int j = 0; j < BN / 16; ++j) {
-            float *x = sum + j * 8;
-            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
-            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
-          }
-        }
-        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
-      }
-      // 16 rows of this warp
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < BN / 16; ++j) {
-        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
-                     : "memory");
-      }
-      __syncwarp();
-      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
-#pragma unroll
-      for (int r = 0; r < 16; r += AT_ONCE) {
-        int here = r + lane / WIDE, row = i * 128 + within + here;
-        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
-          uint4 x;
-          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
-                       : "memory");
-          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
-        }
-      }
-      if (!more_tiles) break;
-    }
-  }
-}
-'''}, {'prepare': 0, 'gemm': 201472}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
-// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
-// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-#include <cuda_bf16.h>
-
-#include <cstdint>
-#include <type_traits>
-
-#if defined(E4M3FNUZ) && E4M3FNUZ
-#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
-#endif
-
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
-constexpr int BN = 64;            // tune: 64 96 128 | tile: columns of c for each block; divides n
-constexpr int STAGES = 8;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
-constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
-constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
-constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
-constexpr int REGS = 232;          // registers of a thread that multiplies; 104 where BLOCKS is 2
-constexpr int FEW = 40;            // and of one that copies; 24 where BLOCKS is 2
-constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
-constexpr int TURNS = 1;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
-constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
-constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
-constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
-constexpr int FORM = 2;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
-constexpr int SLICES = 4;          // tune: 2 4 | form: k / 128 where FORM is 2
-constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
-constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
-constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
-constexpr int CL = CLM * CLN;
-constexpr bool BOTH = FORM == 1;
-constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
-constexpr int A_BYTES = BM * 128;
-constexpr int B_BYTES = BN * 128;
-constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
-constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
-
-// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
-
-// Four words of four bytes each, as a 4x4 matrix: rows become columns.
-__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
-  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
-  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
-  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
-  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
-}
-
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
-  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
-  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
-  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
-  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
-}
-
-// The same in shared memory, which is quicker to change.
-__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
-  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
-  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
-  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
-  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
-  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
-  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
-}
-
-// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
-// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
-template <class Put>
-__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
-  uint4 found[16];
-#pragma unroll
-  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
-#pragma unroll
-  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
-    uint32_t words[4][4];                 // [word of the chunk][column]
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
-        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
-      }
-      turn(words[t]);
-    }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
-      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
-    }
-  }
-}
-
-// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
-extern "C" __global__ void __launch_bounds__(64)
-    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
-            int *arrived, int m, int n, int k, int blocks) {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
-  bool left = BOTH && blockIdx.x >= first;
-  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
-  if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
-    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
-  }
-  if (SWAP) {
-    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
-      float by = __ldg(scale + (size_t)s * blocks + x);
-      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
-    }
-  }
-  if (group >= groups) return;
-  if (!SWAP && !left && chunk == 0) {
-    float by = __ldg(scale + (size_t)s * blocks + group / 8);
-    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
-  }
-  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
-  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
-             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
-}
-
-// -- the matrix unit ------------------------------------------------------------------------------
-
-__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
-      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7}, "
-      "%8, %9, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
-      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
-      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "%16, %17, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
-      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23}, "
-      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
-      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23}, "
-      "%24, %25, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
-      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
-      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
-      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39}, "
-      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
-      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39}, "
-      "%40, %41, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
-      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
-      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-      "%48, %49, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
-      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55}, "
-      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
-      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55}, "
-      "%56, %57, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
-      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71}, "
-      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
-      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71}, "
-      "%72, %73, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
-      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
-      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
-      "%80, %81, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
-      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
-      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
-      "%96, %97, p, 1, 1; }"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
-        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
-        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
-        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
-        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
-        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
-        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
-        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
-        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
-        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
-        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
-      : "l"(a), "l"(b), "r"(add));
-}
-
-// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
-__device__ __forceinline__ uint64_t describe(uint32_t address) {
-  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
-}
-
-// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
-template <int N>
-__device__ __forceinline__ void hold(float (&d)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
-// Keeps registers that the matrix unit reads from being used for something else meanwhile.
-__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
-}
-
-// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
-__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
-  uint32_t r0, r1, r2, r3;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-               : "r"(address)
-               : "memory");
-  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
-  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
-}
-
-// -- barriers and copies ----------------------------------------------------------------------------
-
-__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-
-// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
-__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
-  if (CL == 1) {
-    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
-  } else {
-    asm volatile(
-        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
-        : "memory");
-  }
-}
-
-__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
-  uint32_t done;
-  do {
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
-        : "=r"(done)
-        : "r"(barrier), "r"(phase)
-        : "memory");
-  } while (!done);
-}
-
-__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
-__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
-  if (many == 1)
-    fetch(to, from, bytes, barrier);
-  else
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
-        "%4;" ::"r"(to),
-        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
-        : "memory");
-}
-
-__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
-                                        uint16_t blocks) {
-  if (CLN == 1)
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
-            to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier)
-        : "memory");
-  else
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-        "{%2, %3}], [%4], %5;" ::"r"(to),
-        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
-        : "memory");
-}
-
-__device__ __forceinline__ void sync_cluster() {
-  if (CL > 1)
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
-  else
-    __syncthreads();
-}
-
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
-  return *(uint32_t *)&both;
-}
-
-// -- gemm -----------------------------------------------------------------------------------------
-
-struct Tile {
-  int i0, j0, first, end, room, part;
-  bool split;
-  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
-  // full wave are split.
-  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
-    int along = (m + BM * CLM - 1) / (BM * CLM), index;
-    split = cluster >= whole;
-    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
-    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
-  }
-};
-
-struct Scales {
-  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
-};
-
-// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
-// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
-template <int FIRST, int N>
-__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
-                                         uint32_t columns) {
-  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
-  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
-#pragma unroll
-  for (int j = 0; j < N / 8; ++j) {
-    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
-    if (SWAP) {
-      float x, y, z;
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
-                   : "r"(columns + (FIRST + j * 16) * 4)
-                   : "memory");
-      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
-      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
-      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
-      continue;
-    }
-    bool same = ONE_SCALE || FIRST / 16 + j < turn;
-    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
-#pragma unroll
-    for (int x = 0; x < 8; x += 4) {
-      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
-      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
-    }
-  }
-  return w;
-}
-
-// Waits until the other warpgroup has issued its products; then lets it go on.
-__device__ __forceinline__ void my_turn(int team) {
-  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
-}
-
-__device__ __forceinline__ void your_turn(int team) {
-  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
-}
-
-template <int N>
-__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
-  uint64_t left = describe(here), right = describe(there);
-  if constexpr (!BOTH) keep(a);
-  my_turn(team);
-  hold(d);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int x = 0; x < 4; ++x) {
-    if constexpr (BOTH)
-      multiply(d, left + 2 * x, right + 2 * x, x);
-    else
-      multiply(d, a[x], right + 2 * x, x);
-  }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  your_turn(team);
-}
-
-// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
-// same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
-  int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
-#pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
-    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
-    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
-  }
-  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
-  if (thread == 0) {
-    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
-    int there;
-    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
-    while (there < PARTS);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-  }
-  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
-#pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
-    float total[8] = {};
-#pragma unroll
-    for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
-      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
-      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
-      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
-      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
-      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
-    }
-#pragma unroll
-    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
-  }
-}
-
-extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
-    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
-         __nv_bfloat16 *c, int m, int n, int k) {
-  if (FORM == 2) return;
-  extern __shared__ uint8_t memory[];
-  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
-  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
-  uint32_t scales = tiles + STAGES * TILE_BYTES;
-  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
-  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int rank = blockIdx.x % CL;
-  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
-  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
-  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
-  int count = whole + (tiles_of_c - whole) * PARTS;
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-  __syncwarp();
-  sync_cluster();
-
-  if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
-    if (threadIdx.x == 0) {
-      asm volatile("griddepcontrol.wait;" ::: "memory");
-      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-      uint16_t same_m = 0, same_n = 0;
-      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
-      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
-      uint32_t slot = 0, phase = 1;
-      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
-        Tile tile(cluster, rank, m, n, slices, whole);
-        int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
-        for (int s = tile.first; s < tile.end; ++s) {
-          wait(empty + 8 * slot, phase);
-          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
-          if (BOTH)
-            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
-          else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
-                     same_n, CLM);
-          if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
-          } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
-          }
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-        }
-      }
-    }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
-    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
-    uint32_t slot = 0, phase = 0;
-    if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
-    Scales by[2];
-#pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
-#pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
-    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
-    // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
-      uint32_t beside = scales + slot * SCALE_BYTES;
-      if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
-      } else {
-        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                     : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
-                     : "memory");
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
-        if (!ONE_SCALE)
-          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
-      }
-#pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
-    };
-    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
-      Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
-#pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
-      int turn = 8 - tile.j0 % 128 / 16;
-      load(left[0], by[0]);
-      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
-
-      auto step = [&](auto more, auto odd) {
-        constexpr int o = decltype(odd)::value ? 1 : 0;
-        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
-          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-          hold(part);
-          if constexpr (!BOTH) keep(left[o]);
-          if constexpr (EARLY && !SWAP) {
-            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
-          } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
-            __syncwarp();
-            if (lane < CL) arrive(empty + 8 * here, lane, seen);
-          }
-          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
-          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
-        } else {
-          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
-          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-          if constexpr (decltype(more)::value) {
-            load(left[1 - o], by[1 - o]);
-            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          } else {
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-          }
-          hold(other);
-          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
-          __syncwarp();
-          if (lane < CL) arrive(empty + 8 * here, lane, seen);
-        }
-      };
-      const std::false_type no{};
-      const std::true_type yes{};
-      int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
-
-      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
-      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
-        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
-#pragma unroll
-        for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
-          if (!SWAP && tile.j0 + j * 16 < n) {
-            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
-            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
-          } else if (SWAP && tile.j0 + j * 16 < n) {
-            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
-            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
-            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
-            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
-          }
-        }
-      }
-    }
-  }
-  __syncwarp();
-  sync_cluster();
-}
-
-// -- short sums -------------------------------------------------------------------------------------
-
-// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
-// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
-// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
-// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
-constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
-
-extern "C" __global__ void __launch_bounds__(384, 1)
-    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
-               __nv_bfloat16 *c, int m, int n, int k) {
-  if (FORM != 2) return;
-  extern __shared__ uint8_t memory[];
-  __shared__ alignas(128) uint8_t drafts[128];
-  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
-  constexpr int STAGE = A_BYTES;
-  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
-  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
-  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
-  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  }
-  __syncthreads();
-
-  if (warp < 4) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
-    uint8_t *map = maps + blockIdx.x * 128;
-    if (warp == 0) {
-      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
-      if (lane == 0) describe_there(draft, a, m, k);
-      __syncwarp();
-      asm volatile(
-          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
-          "r"(draft)
-          : "memory");
-    }
-    if (threadIdx.x == 0) {
-      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-      uint32_t slot = 0, phase = 1;
-      for (int i = first; i < count; i += parts) {
-        int bytes = min(128, m - i * 128) * 4;
-        for (int s = 0; s < SLICES; ++s) {
-          wait(empty + 8 * slot, phase);
-          expect(full + 8 * slot, STAGE + bytes);
-          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
-          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
-          if (++slot == STAGES) slot = 0, phase ^= 1;
-        }
-      }
-    }
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
-    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
-      int group = job % (BN / 16), chunk = job / (BN / 16);
-      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
-      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
-        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                     : "memory");
-      });
-    }
-    float first_scale[SLICES], last_scale[SLICES];
-#pragma unroll
-    for (int s = 0; s < SLICES; ++s) {
-      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
-      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
-    }
-    int turn = 8 - j0 % 128 / 16;
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("bar.sync 1, 256;" ::: "memory");
-
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
-    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
-    uint32_t left[2][4][4];
-    float part[BN / 2], upper[2], lower[2];
-#pragma unroll
-    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
-    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
-      wait(full + 8 * slot, phase);
-      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
-                   : "=f"(up), "=f"(low)
-                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
-                   : "memory");
-#pragma unroll
-      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
-      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
-      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
-                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
-      __syncwarp();
-      if (lane == 0)
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
-      if (++slot == STAGES) slot = 0, phase ^= 1;
-    };
-    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
-    start(part, left[0], 0, right, team);
-    for (int i = first;; i += parts) {
-      bool more_tiles = i + parts < count;
-      float sum[BN / 2];
-      uint32_t packed[BN / 4];
-#pragma unroll
-      for (int s = 0; s < SLICES; ++s) {
-        int now = s % 2;
-        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-        hold(part);
-        keep(left[now]);
-        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
-        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
-#pragma unroll
-        for (int x = 0; x < BN / 2; ++x) {
-          bool other = !ONE_SCALE && x / 8 >= turn;
-          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
-          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
-        }
-        if (s + 1 == SLICES) {
-#pragma unroll
-          for (int j = 0; j < BN / 16; ++j) {
-            float *x = sum + j * 8;
-            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
-            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
-          }
-        }
-        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
-      }
-      // 16 rows of this warp
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < BN / 16; ++j) {
-        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
-                     : "memory");
-      }
-      __syncwarp();
-      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
-#pragma unroll
-      for (int r = 0; r < 16; r += AT_ONCE) {
-        int here = r + lane / WIDE, row = i * 128 + within + here;
-        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
-          uint4 x;
-          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
-                       : "memory");
-          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
-        }
-      }
-      if (!more_tiles) break;
-    }
-  }
-}
-'''}, {'stationary': 187392}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
-// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
-// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-#include <cuda_bf16.h>
-
-#include <cstdint>
-#include <type_traits>
-
-#if defined(E4M3FNUZ) && E4M3FNUZ
-#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
-#endif
-
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
 constexpr int BN = 144;            // tune: 64 96 128 | tile: columns of c for each block; divides n
 constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
@@ -12313,15 +11211,24 @@ constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back 
 constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
-constexpr int TAIL = 2;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 1;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 2;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -12334,11 +11241,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -12347,7 +11255,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -12406,7 +11317,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -12852,8 +11764,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -12902,6 +11814,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -12926,8 +11848,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -12942,6 +11869,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -12951,6 +11879,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -12964,7 +11893,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -12996,13 +11925,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -13016,12 +11947,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -13032,6 +11965,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -13064,6 +12003,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -13071,23 +12011,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -13096,49 +12035,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -13146,9 +12150,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -13158,7 +12162,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -13169,7 +12173,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -13177,21 +12181,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -13371,8 +12385,15 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 '''}, {'prepare': 0, 'gemm': 213856}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
 // 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
 // one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
-// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two warpgroups
-// multiplies 64 rows. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
 
 
 
@@ -13409,10 +12430,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 #error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
 #endif
 
-constexpr int TEAMS = 2;           // warpgroups that multiply, 64 rows of c each
-constexpr int BM = 64 * TEAMS;
-constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
-constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
+constexpr int BN = 112;            // tune: 64 96 128 | tile: columns of c for each block; divides n
+constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
 constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
 constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
 constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
@@ -13426,15 +12448,24 @@ constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back 
 constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
-constexpr int TAIL = 2;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 1;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 2;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
 constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
 constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
 constexpr bool BOTH = FORM == 1;
 constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
 constexpr int A_BYTES = BM * 128;
 constexpr int B_BYTES = BN * 128;
 constexpr int TILE_BYTES = A_BYTES + B_BYTES;
-constexpr int SCALE_BYTES = SWAP ? BN * 4 + 16 : BM * 4 + BN;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
 constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
 
 // -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
@@ -13447,11 +12478,12 @@ __device__ __forceinline__ void turn(uint32_t (&x)[4]) {
   x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
 }
 
-__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
   for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
   asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
   asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, 128;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
   asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
   asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
@@ -13460,7 +12492,10 @@ __device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k) {
   asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
-  asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
   asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
   asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
 }
@@ -13519,7 +12554,8 @@ extern "C" __global__ void __launch_bounds__(64)
   bool left = BOTH && blockIdx.x >= first;
   int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
   if (blockIdx.x == 0 && s == 0) {
-    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k);
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
     arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
   }
   if (SWAP) {
@@ -13965,8 +13001,8 @@ __device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
   } else {
     asm volatile(
         "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
-        "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-        "r"(rank)
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
         : "memory");
   }
 }
@@ -14015,6 +13051,16 @@ __device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, 
         : "memory");
 }
 
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
 __device__ __forceinline__ void sync_cluster() {
   if (CL > 1)
     asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -14039,8 +13085,13 @@ struct Tile {
     split = cluster >= whole;
     room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
     first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
-    i0 = (index % along * CLM + rank % CLM) * BM;
-    j0 = (index / along * CLN + rank / CLM) * BN;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
   }
 };
 
@@ -14055,6 +13106,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                                          uint32_t columns) {
   float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
   float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
 #pragma unroll
   for (int j = 0; j < N / 8; ++j) {
     float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
@@ -14064,6 +13116,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
                    : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
                    : "r"(columns + (FIRST + j * 16) * 4)
                    : "memory");
+      if (PIECES) all &= __float_as_uint(w);
       float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
       to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
       to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
@@ -14077,7 +13130,7 @@ __device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N],
       to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
     }
   }
-  return w;
+  return PIECES ? __uint_as_float(all) : w;
 }
 
 // Waits until the other warpgroup has issued its products; then lets it go on.
@@ -14109,13 +13162,15 @@ __device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], 
 
 // Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
 // same time, since no more than one for each multiprocessor is launched.
-__device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int *arrived, int tile, int part) {
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
   int thread = threadIdx.x - 128;
-  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (BN / 16) * TEAMS * 256;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS == part) continue;
-    float4 *to = room + ((part * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
     __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
     __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
   }
@@ -14129,12 +13184,14 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
   }
   asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
 #pragma unroll
-  for (int j = 0; j < BN / 16; ++j) {
-    if (j % PARTS != part) continue;
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
     float total[8] = {};
 #pragma unroll
     for (int q = 0; q < PARTS; ++q) {  // always in this order
-      const float4 *from = room + ((q * (BN / 16) + j) * 2) * (128 * TEAMS) + thread;
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
       float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
       float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
       if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
@@ -14145,6 +13202,12 @@ __device__ __forceinline__ void add_up(float (&sum)[BN / 2], float *partial, int
     for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
   }
 }
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
 
 extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
     gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
@@ -14177,6 +13240,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
     if (threadIdx.x == 0) {
       asm volatile("griddepcontrol.wait;" ::: "memory");
       if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
       uint16_t same_m = 0, same_n = 0;
       for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
       for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
@@ -14184,23 +13248,22 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
         Tile tile(cluster, rank, m, n, slices, whole);
         int bytes = max(0, min(BM, m - tile.i0)) * 4;
-        const uint8_t *right = bt + (size_t)tile.j0 * 128 + rank % CLM * (B_BYTES / CLM);
         for (int s = tile.first; s < tile.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
-          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + 16 : bytes + BN));
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
           if (BOTH)
             fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
           else
-            fetch_a(to + rank / CLM * (A_BYTES / CLN), map, tile.i0, s * 128 + rank / CLM * (128 / CLN), barrier, same_m);
-          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), right + (size_t)s * n * 128, B_BYTES / CLM, barrier,
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
                      same_n, CLM);
           if (SWAP) {
-            fetch(beside, a_scale + (size_t)s * n + tile.j0, min(BN, n - tile.j0) * 4, barrier);
-            fetch(beside + BN * 4, bs + ((size_t)s * ((m + 127) / 128) + tile.i0 / 128) * 4, 16, barrier);
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
           } else {
-            if (bytes > 0) fetch(beside, a_scale + (size_t)s * m + tile.i0, bytes, barrier);
-            fetch(beside + BM * 4, bs + ((size_t)s * n + tile.j0) / 4, BN, barrier);
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
           }
           if (++slot == STAGES) slot = 0, phase ^= 1;
         }
@@ -14209,49 +13272,114 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
     if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
-    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;  // first of this warp's 16 rows
-    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
     uint32_t slot = 0, phase = 0;
     if (team == 1) your_turn(team);
-    float part[N0 / 2], other[N1 / 2];
-    uint32_t left[2][4][4];
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
     Scales by[2];
+    uint32_t all = ~0u;
 #pragma unroll
-    for (int x = 0; x < N0 / 2; ++x) part[x] = 0;
+    for (int x = 0; x < R0; ++x) part[x] = 0;
 #pragma unroll
-    for (int x = 0; x < N1 / 2; ++x) other[x] = 0;
+    for (int x = 0; x < R1; ++x) other[x] = 0;
     // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
     // until the stage has been filled anew.
-    auto load = [&](uint32_t (&to)[4][4], Scales &scale) {
-      wait(full + 8 * slot, phase);
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
       uint32_t beside = scales + slot * SCALE_BYTES;
       if (SWAP) {
-        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4) : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
       } else {
         asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
                      : "=f"(scale.upper), "=f"(scale.lower)
-                     : "r"(beside + (within + lane / 4 * 2) * 4)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
                      : "memory");
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
         if (!ONE_SCALE)
           asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
       }
 #pragma unroll
-      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + from + x * 4096);
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
     };
     for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
       Tile tile(cluster, rank, m, n, slices, whole);
-      float sum[BN / 2];
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
 #pragma unroll
-      for (int x = 0; x < BN / 2; ++x) sum[x] = 0;
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
       load(left[0], by[0]);
       start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
 
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0;
         uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
-        if constexpr (TURNS == 1) {
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -14259,9 +13387,9 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           if constexpr (!BOTH) keep(left[o]);
           if constexpr (EARLY && !SWAP) {
             if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
-            promote<0>(sum, part, by[o], turn, columns);
+            promote<0>(sum[0], part, by[o], turn, columns);
           } else {
-            float seen = promote<0>(sum, part, by[o], turn, columns);
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
             __syncwarp();
             if (lane < CL) arrive(empty + 8 * here, lane, seen);
           }
@@ -14271,7 +13399,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
           asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
           hold(part);
-          promote<0>(sum, part, by[o], turn, columns);
+          promote<0>(sum[0], part, by[o], turn, columns);
           if (++slot == STAGES) slot = 0, phase ^= 1;
           if constexpr (decltype(more)::value) {
             load(left[1 - o], by[1 - o]);
@@ -14282,7 +13410,7 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
           }
           hold(other);
           if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
-          float seen = promote<N0>(sum, other, by[o], turn, columns);
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
           __syncwarp();
           if (lane < CL) arrive(empty + 8 * here, lane, seen);
         }
@@ -14290,21 +13418,31 @@ extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TE
       const std::false_type no{};
       const std::true_type yes{};
       int s = tile.first;
-      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < tile.end)
-        step(yes, no), step(no, yes);
-      else
-        step(no, no);
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
 
       if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
       // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
-      int row = tile.i0 + within + lane / 4 * 2;
-      if (row < m) {
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
         __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
 #pragma unroll
         for (int j = 0; j < BN / 16; ++j) {
-          if (PARTS > 1 && tile.split && j % PARTS != tile.part) continue;
-          float *x = sum + j * 8;
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
           if (!SWAP && tile.j0 + j * 16 < n) {
             *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
             *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
@@ -14481,7 +13619,6192 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     }
   }
 }
-'''}, {'prepare': 0, 'gemm': 201472})]
+'''}, {'prepare': 0, 'gemm': 193984}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
+// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
+// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(E4M3FNUZ) && E4M3FNUZ
+#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
+#endif
+
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
+constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
+constexpr int STAGES = 6;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
+constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
+constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
+constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
+constexpr int REGS = 232;          // registers of a thread that multiplies; 104 where BLOCKS is 2
+constexpr int FEW = 40;            // and of one that copies; 24 where BLOCKS is 2
+constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
+constexpr int TURNS = 2;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
+constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
+constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
+constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
+constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
+constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
+constexpr int SPLIT = 4;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
+constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
+constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
+constexpr bool BOTH = FORM == 1;
+constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
+constexpr int A_BYTES = BM * 128;
+constexpr int B_BYTES = BN * 128;
+constexpr int TILE_BYTES = A_BYTES + B_BYTES;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
+constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
+
+// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
+
+// Four words of four bytes each, as a 4x4 matrix: rows become columns.
+__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
+  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
+  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
+  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
+}
+
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
+  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+// The same in shared memory, which is quicker to change.
+__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
+  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+}
+
+// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
+// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
+template <class Put>
+__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
+  uint4 found[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
+#pragma unroll
+  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
+    uint32_t words[4][4];                 // [word of the chunk][column]
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
+        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
+      }
+      turn(words[t]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
+      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
+    }
+  }
+}
+
+// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
+extern "C" __global__ void __launch_bounds__(64)
+    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
+            int *arrived, int m, int n, int k, int blocks) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
+  bool left = BOTH && blockIdx.x >= first;
+  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
+  if (blockIdx.x == 0 && s == 0) {
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
+    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
+  }
+  if (SWAP) {
+    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
+      float by = __ldg(scale + (size_t)s * blocks + x);
+      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
+    }
+  }
+  if (group >= groups) return;
+  if (!SWAP && !left && chunk == 0) {
+    float by = __ldg(scale + (size_t)s * blocks + group / 8);
+    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
+  }
+  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
+  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
+             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
+}
+
+// -- the matrix unit ------------------------------------------------------------------------------
+
+__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "%24, %25, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "%40, %41, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "%48, %49, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "%56, %57, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "%72, %73, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "%80, %81, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
+__device__ __forceinline__ uint64_t describe(uint32_t address) {
+  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
+template <int N>
+__device__ __forceinline__ void hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Keeps registers that the matrix unit reads from being used for something else meanwhile.
+__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
+}
+
+// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
+__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
+  uint32_t r0, r1, r2, r3;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address)
+               : "memory");
+  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
+  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
+}
+
+// -- barriers and copies ----------------------------------------------------------------------------
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
+__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
+  if (CL == 1) {
+    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
+  } else {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
+  uint32_t done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(phase)
+        : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
+  if (many == 1)
+    fetch(to, from, bytes, barrier);
+  else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
+                                        uint16_t blocks) {
+  if (CLN == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
+__device__ __forceinline__ void sync_cluster() {
+  if (CL > 1)
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  else
+    __syncthreads();
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *(uint32_t *)&both;
+}
+
+// -- gemm -----------------------------------------------------------------------------------------
+
+struct Tile {
+  int i0, j0, first, end, room, part;
+  bool split;
+  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
+  // full wave are split.
+  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
+    int along = (m + BM * CLM - 1) / (BM * CLM), index;
+    split = cluster >= whole;
+    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
+    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
+  }
+};
+
+struct Scales {
+  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
+};
+
+// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
+// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
+template <int FIRST, int N>
+__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
+                                         uint32_t columns) {
+  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
+  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
+    if (SWAP) {
+      float x, y, z;
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+                   : "r"(columns + (FIRST + j * 16) * 4)
+                   : "memory");
+      if (PIECES) all &= __float_as_uint(w);
+      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
+      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
+      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
+      continue;
+    }
+    bool same = ONE_SCALE || FIRST / 16 + j < turn;
+    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
+#pragma unroll
+    for (int x = 0; x < 8; x += 4) {
+      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
+      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
+    }
+  }
+  return PIECES ? __uint_as_float(all) : w;
+}
+
+// Waits until the other warpgroup has issued its products; then lets it go on.
+__device__ __forceinline__ void my_turn(int team) {
+  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
+}
+
+__device__ __forceinline__ void your_turn(int team) {
+  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
+}
+
+template <int N>
+__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
+  uint64_t left = describe(here), right = describe(there);
+  if constexpr (!BOTH) keep(a);
+  my_turn(team);
+  hold(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int x = 0; x < 4; ++x) {
+    if constexpr (BOTH)
+      multiply(d, left + 2 * x, right + 2 * x, x);
+    else
+      multiply(d, a[x], right + 2 * x, x);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  your_turn(team);
+}
+
+// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
+// same time, since no more than one for each multiprocessor is launched.
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
+  int thread = threadIdx.x - 128;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
+    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+  if (thread == 0) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
+    int there;
+    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
+    while (there < PARTS);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
+    float total[8] = {};
+#pragma unroll
+    for (int q = 0; q < PARTS; ++q) {  // always in this order
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
+      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
+      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
+      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
+      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
+    }
+#pragma unroll
+    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
+  }
+}
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
+
+extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
+    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
+         __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM == 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t scales = tiles + STAGES * TILE_BYTES;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int rank = blockIdx.x % CL;
+  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
+  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
+  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
+  int count = whole + (tiles_of_c - whole) * PARTS;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncwarp();
+  sync_cluster();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    if (threadIdx.x == 0) {
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
+      uint16_t same_m = 0, same_n = 0;
+      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
+      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
+      uint32_t slot = 0, phase = 1;
+      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+        Tile tile(cluster, rank, m, n, slices, whole);
+        int bytes = max(0, min(BM, m - tile.i0)) * 4;
+        for (int s = tile.first; s < tile.end; ++s) {
+          wait(empty + 8 * slot, phase);
+          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
+          if (BOTH)
+            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
+          else
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
+                     same_n, CLM);
+          if (SWAP) {
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
+          } else {
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
+          }
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
+    uint32_t slot = 0, phase = 0;
+    if (team == 1) your_turn(team);
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
+    Scales by[2];
+    uint32_t all = ~0u;
+#pragma unroll
+    for (int x = 0; x < R0; ++x) part[x] = 0;
+#pragma unroll
+    for (int x = 0; x < R1; ++x) other[x] = 0;
+    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
+    // until the stage has been filled anew.
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
+      uint32_t beside = scales + slot * SCALE_BYTES;
+      if (SWAP) {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
+      } else {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(scale.upper), "=f"(scale.lower)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
+                     : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
+        if (!ONE_SCALE)
+          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
+      }
+#pragma unroll
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
+    };
+    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+      Tile tile(cluster, rank, m, n, slices, whole);
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
+#pragma unroll
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
+      int turn = 8 - tile.j0 % 128 / 16;
+      load(left[0], by[0]);
+      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
+      auto step = [&](auto more, auto odd) {
+        constexpr int o = decltype(odd)::value ? 1 : 0;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          hold(part);
+          if constexpr (!BOTH) keep(left[o]);
+          if constexpr (EARLY && !SWAP) {
+            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
+            promote<0>(sum[0], part, by[o], turn, columns);
+          } else {
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, seen);
+          }
+          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+        } else {
+          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          hold(part);
+          promote<0>(sum[0], part, by[o], turn, columns);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (decltype(more)::value) {
+            load(left[1 - o], by[1 - o]);
+            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          } else {
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          }
+          hold(other);
+          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
+          __syncwarp();
+          if (lane < CL) arrive(empty + 8 * here, lane, seen);
+        }
+      };
+      const std::false_type no{};
+      const std::true_type yes{};
+      int s = tile.first;
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
+
+      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
+      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
+        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
+#pragma unroll
+        for (int j = 0; j < BN / 16; ++j) {
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
+          if (!SWAP && tile.j0 + j * 16 < n) {
+            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
+            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
+          } else if (SWAP && tile.j0 + j * 16 < n) {
+            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
+          }
+        }
+      }
+    }
+  }
+  __syncwarp();
+  sync_cluster();
+}
+
+// -- short sums -------------------------------------------------------------------------------------
+
+// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
+// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
+// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
+// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
+constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
+               __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM != 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(128) uint8_t drafts[128];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  constexpr int STAGE = A_BYTES;
+  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
+  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    uint8_t *map = maps + blockIdx.x * 128;
+    if (warp == 0) {
+      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
+      if (lane == 0) describe_there(draft, a, m, k);
+      __syncwarp();
+      asm volatile(
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+          "r"(draft)
+          : "memory");
+    }
+    if (threadIdx.x == 0) {
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      uint32_t slot = 0, phase = 1;
+      for (int i = first; i < count; i += parts) {
+        int bytes = min(128, m - i * 128) * 4;
+        for (int s = 0; s < SLICES; ++s) {
+          wait(empty + 8 * slot, phase);
+          expect(full + 8 * slot, STAGE + bytes);
+          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
+          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
+    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
+      int group = job % (BN / 16), chunk = job / (BN / 16);
+      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
+      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                     : "memory");
+      });
+    }
+    float first_scale[SLICES], last_scale[SLICES];
+#pragma unroll
+    for (int s = 0; s < SLICES; ++s) {
+      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
+      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
+    }
+    int turn = 8 - j0 % 128 / 16;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+
+    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
+    uint32_t left[2][4][4];
+    float part[BN / 2], upper[2], lower[2];
+#pragma unroll
+    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
+    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
+      wait(full + 8 * slot, phase);
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(up), "=f"(low)
+                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
+                   : "memory");
+#pragma unroll
+      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
+      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
+      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
+                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
+      __syncwarp();
+      if (lane == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
+      if (++slot == STAGES) slot = 0, phase ^= 1;
+    };
+    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
+    start(part, left[0], 0, right, team);
+    for (int i = first;; i += parts) {
+      bool more_tiles = i + parts < count;
+      float sum[BN / 2];
+      uint32_t packed[BN / 4];
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        int now = s % 2;
+        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        hold(part);
+        keep(left[now]);
+        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
+        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
+#pragma unroll
+        for (int x = 0; x < BN / 2; ++x) {
+          bool other = !ONE_SCALE && x / 8 >= turn;
+          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
+          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
+        }
+        if (s + 1 == SLICES) {
+#pragma unroll
+          for (int j = 0; j < BN / 16; ++j) {
+            float *x = sum + j * 8;
+            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
+            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
+          }
+        }
+        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
+      }
+      // 16 rows of this warp
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 16; ++j) {
+        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
+                     : "memory");
+      }
+      __syncwarp();
+      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
+#pragma unroll
+      for (int r = 0; r < 16; r += AT_ONCE) {
+        int here = r + lane / WIDE, row = i * 128 + within + here;
+        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
+          uint4 x;
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
+                       : "memory");
+          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
+        }
+      }
+      if (!more_tiles) break;
+    }
+  }
+}
+'''}, {'prepare': 0, 'gemm': 201472}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
+// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
+// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(E4M3FNUZ) && E4M3FNUZ
+#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
+#endif
+
+constexpr int TEAMS = 2;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
+constexpr int BN = 64;            // tune: 64 96 128 | tile: columns of c for each block; divides n
+constexpr int STAGES = 8;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
+constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
+constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
+constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
+constexpr int REGS = 232;          // registers of a thread that multiplies; 104 where BLOCKS is 2
+constexpr int FEW = 40;            // and of one that copies; 24 where BLOCKS is 2
+constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
+constexpr int TURNS = 1;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
+constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
+constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
+constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
+constexpr int FORM = 2;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
+constexpr int SLICES = 4;          // tune: 2 4 | form: k / 128 where FORM is 2
+constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 0;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
+constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
+constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
+constexpr bool BOTH = FORM == 1;
+constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
+constexpr int A_BYTES = BM * 128;
+constexpr int B_BYTES = BN * 128;
+constexpr int TILE_BYTES = A_BYTES + B_BYTES;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
+constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
+
+// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
+
+// Four words of four bytes each, as a 4x4 matrix: rows become columns.
+__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
+  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
+  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
+  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
+}
+
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
+  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+// The same in shared memory, which is quicker to change.
+__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
+  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+}
+
+// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
+// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
+template <class Put>
+__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
+  uint4 found[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
+#pragma unroll
+  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
+    uint32_t words[4][4];                 // [word of the chunk][column]
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
+        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
+      }
+      turn(words[t]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
+      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
+    }
+  }
+}
+
+// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
+extern "C" __global__ void __launch_bounds__(64)
+    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
+            int *arrived, int m, int n, int k, int blocks) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
+  bool left = BOTH && blockIdx.x >= first;
+  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
+  if (blockIdx.x == 0 && s == 0) {
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
+    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
+  }
+  if (SWAP) {
+    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
+      float by = __ldg(scale + (size_t)s * blocks + x);
+      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
+    }
+  }
+  if (group >= groups) return;
+  if (!SWAP && !left && chunk == 0) {
+    float by = __ldg(scale + (size_t)s * blocks + group / 8);
+    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
+  }
+  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
+  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
+             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
+}
+
+// -- the matrix unit ------------------------------------------------------------------------------
+
+__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "%24, %25, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "%40, %41, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "%48, %49, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "%56, %57, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "%72, %73, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "%80, %81, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
+__device__ __forceinline__ uint64_t describe(uint32_t address) {
+  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
+template <int N>
+__device__ __forceinline__ void hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Keeps registers that the matrix unit reads from being used for something else meanwhile.
+__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
+}
+
+// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
+__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
+  uint32_t r0, r1, r2, r3;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address)
+               : "memory");
+  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
+  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
+}
+
+// -- barriers and copies ----------------------------------------------------------------------------
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
+__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
+  if (CL == 1) {
+    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
+  } else {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
+  uint32_t done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(phase)
+        : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
+  if (many == 1)
+    fetch(to, from, bytes, barrier);
+  else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
+                                        uint16_t blocks) {
+  if (CLN == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
+__device__ __forceinline__ void sync_cluster() {
+  if (CL > 1)
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  else
+    __syncthreads();
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *(uint32_t *)&both;
+}
+
+// -- gemm -----------------------------------------------------------------------------------------
+
+struct Tile {
+  int i0, j0, first, end, room, part;
+  bool split;
+  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
+  // full wave are split.
+  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
+    int along = (m + BM * CLM - 1) / (BM * CLM), index;
+    split = cluster >= whole;
+    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
+    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
+  }
+};
+
+struct Scales {
+  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
+};
+
+// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
+// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
+template <int FIRST, int N>
+__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
+                                         uint32_t columns) {
+  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
+  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
+    if (SWAP) {
+      float x, y, z;
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+                   : "r"(columns + (FIRST + j * 16) * 4)
+                   : "memory");
+      if (PIECES) all &= __float_as_uint(w);
+      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
+      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
+      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
+      continue;
+    }
+    bool same = ONE_SCALE || FIRST / 16 + j < turn;
+    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
+#pragma unroll
+    for (int x = 0; x < 8; x += 4) {
+      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
+      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
+    }
+  }
+  return PIECES ? __uint_as_float(all) : w;
+}
+
+// Waits until the other warpgroup has issued its products; then lets it go on.
+__device__ __forceinline__ void my_turn(int team) {
+  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
+}
+
+__device__ __forceinline__ void your_turn(int team) {
+  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
+}
+
+template <int N>
+__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
+  uint64_t left = describe(here), right = describe(there);
+  if constexpr (!BOTH) keep(a);
+  my_turn(team);
+  hold(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int x = 0; x < 4; ++x) {
+    if constexpr (BOTH)
+      multiply(d, left + 2 * x, right + 2 * x, x);
+    else
+      multiply(d, a[x], right + 2 * x, x);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  your_turn(team);
+}
+
+// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
+// same time, since no more than one for each multiprocessor is launched.
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
+  int thread = threadIdx.x - 128;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
+    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+  if (thread == 0) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
+    int there;
+    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
+    while (there < PARTS);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
+    float total[8] = {};
+#pragma unroll
+    for (int q = 0; q < PARTS; ++q) {  // always in this order
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
+      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
+      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
+      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
+      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
+    }
+#pragma unroll
+    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
+  }
+}
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
+
+extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
+    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
+         __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM == 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t scales = tiles + STAGES * TILE_BYTES;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int rank = blockIdx.x % CL;
+  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
+  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
+  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
+  int count = whole + (tiles_of_c - whole) * PARTS;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncwarp();
+  sync_cluster();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    if (threadIdx.x == 0) {
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
+      uint16_t same_m = 0, same_n = 0;
+      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
+      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
+      uint32_t slot = 0, phase = 1;
+      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+        Tile tile(cluster, rank, m, n, slices, whole);
+        int bytes = max(0, min(BM, m - tile.i0)) * 4;
+        for (int s = tile.first; s < tile.end; ++s) {
+          wait(empty + 8 * slot, phase);
+          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
+          if (BOTH)
+            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
+          else
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
+                     same_n, CLM);
+          if (SWAP) {
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
+          } else {
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
+          }
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
+    uint32_t slot = 0, phase = 0;
+    if (team == 1) your_turn(team);
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
+    Scales by[2];
+    uint32_t all = ~0u;
+#pragma unroll
+    for (int x = 0; x < R0; ++x) part[x] = 0;
+#pragma unroll
+    for (int x = 0; x < R1; ++x) other[x] = 0;
+    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
+    // until the stage has been filled anew.
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
+      uint32_t beside = scales + slot * SCALE_BYTES;
+      if (SWAP) {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
+      } else {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(scale.upper), "=f"(scale.lower)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
+                     : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
+        if (!ONE_SCALE)
+          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
+      }
+#pragma unroll
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
+    };
+    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+      Tile tile(cluster, rank, m, n, slices, whole);
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
+#pragma unroll
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
+      int turn = 8 - tile.j0 % 128 / 16;
+      load(left[0], by[0]);
+      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
+      auto step = [&](auto more, auto odd) {
+        constexpr int o = decltype(odd)::value ? 1 : 0;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          hold(part);
+          if constexpr (!BOTH) keep(left[o]);
+          if constexpr (EARLY && !SWAP) {
+            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
+            promote<0>(sum[0], part, by[o], turn, columns);
+          } else {
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, seen);
+          }
+          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+        } else {
+          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          hold(part);
+          promote<0>(sum[0], part, by[o], turn, columns);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (decltype(more)::value) {
+            load(left[1 - o], by[1 - o]);
+            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          } else {
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          }
+          hold(other);
+          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
+          __syncwarp();
+          if (lane < CL) arrive(empty + 8 * here, lane, seen);
+        }
+      };
+      const std::false_type no{};
+      const std::true_type yes{};
+      int s = tile.first;
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
+
+      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
+      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
+        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
+#pragma unroll
+        for (int j = 0; j < BN / 16; ++j) {
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
+          if (!SWAP && tile.j0 + j * 16 < n) {
+            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
+            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
+          } else if (SWAP && tile.j0 + j * 16 < n) {
+            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
+          }
+        }
+      }
+    }
+  }
+  __syncwarp();
+  sync_cluster();
+}
+
+// -- short sums -------------------------------------------------------------------------------------
+
+// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
+// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
+// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
+// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
+constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
+               __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM != 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(128) uint8_t drafts[128];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  constexpr int STAGE = A_BYTES;
+  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
+  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    uint8_t *map = maps + blockIdx.x * 128;
+    if (warp == 0) {
+      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
+      if (lane == 0) describe_there(draft, a, m, k);
+      __syncwarp();
+      asm volatile(
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+          "r"(draft)
+          : "memory");
+    }
+    if (threadIdx.x == 0) {
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      uint32_t slot = 0, phase = 1;
+      for (int i = first; i < count; i += parts) {
+        int bytes = min(128, m - i * 128) * 4;
+        for (int s = 0; s < SLICES; ++s) {
+          wait(empty + 8 * slot, phase);
+          expect(full + 8 * slot, STAGE + bytes);
+          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
+          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
+    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
+      int group = job % (BN / 16), chunk = job / (BN / 16);
+      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
+      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                     : "memory");
+      });
+    }
+    float first_scale[SLICES], last_scale[SLICES];
+#pragma unroll
+    for (int s = 0; s < SLICES; ++s) {
+      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
+      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
+    }
+    int turn = 8 - j0 % 128 / 16;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+
+    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
+    uint32_t left[2][4][4];
+    float part[BN / 2], upper[2], lower[2];
+#pragma unroll
+    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
+    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
+      wait(full + 8 * slot, phase);
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(up), "=f"(low)
+                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
+                   : "memory");
+#pragma unroll
+      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
+      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
+      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
+                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
+      __syncwarp();
+      if (lane == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
+      if (++slot == STAGES) slot = 0, phase ^= 1;
+    };
+    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
+    start(part, left[0], 0, right, team);
+    for (int i = first;; i += parts) {
+      bool more_tiles = i + parts < count;
+      float sum[BN / 2];
+      uint32_t packed[BN / 4];
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        int now = s % 2;
+        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        hold(part);
+        keep(left[now]);
+        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
+        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
+#pragma unroll
+        for (int x = 0; x < BN / 2; ++x) {
+          bool other = !ONE_SCALE && x / 8 >= turn;
+          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
+          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
+        }
+        if (s + 1 == SLICES) {
+#pragma unroll
+          for (int j = 0; j < BN / 16; ++j) {
+            float *x = sum + j * 8;
+            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
+            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
+          }
+        }
+        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
+      }
+      // 16 rows of this warp
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 16; ++j) {
+        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
+                     : "memory");
+      }
+      __syncwarp();
+      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
+#pragma unroll
+      for (int r = 0; r < 16; r += AT_ONCE) {
+        int here = r + lane / WIDE, row = i * 128 + within + here;
+        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
+          uint4 x;
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
+                       : "memory");
+          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
+        }
+      }
+      if (!more_tiles) break;
+    }
+  }
+}
+'''}, {'stationary': 187392}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
+// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
+// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(E4M3FNUZ) && E4M3FNUZ
+#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
+#endif
+
+constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
+constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
+constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
+constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
+constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
+constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
+constexpr int REGS = 160;          // registers of a thread that multiplies; 104 where BLOCKS is 2
+constexpr int FEW = 32;            // and of one that copies; 24 where BLOCKS is 2
+constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
+constexpr int TURNS = 2;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
+constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
+constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
+constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
+constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
+constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
+constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 1;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
+constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
+constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
+constexpr bool BOTH = FORM == 1;
+constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
+constexpr int A_BYTES = BM * 128;
+constexpr int B_BYTES = BN * 128;
+constexpr int TILE_BYTES = A_BYTES + B_BYTES;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
+constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
+
+// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
+
+// Four words of four bytes each, as a 4x4 matrix: rows become columns.
+__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
+  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
+  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
+  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
+}
+
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
+  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+// The same in shared memory, which is quicker to change.
+__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
+  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+}
+
+// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
+// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
+template <class Put>
+__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
+  uint4 found[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
+#pragma unroll
+  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
+    uint32_t words[4][4];                 // [word of the chunk][column]
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
+        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
+      }
+      turn(words[t]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
+      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
+    }
+  }
+}
+
+// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
+extern "C" __global__ void __launch_bounds__(64)
+    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
+            int *arrived, int m, int n, int k, int blocks) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
+  bool left = BOTH && blockIdx.x >= first;
+  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
+  if (blockIdx.x == 0 && s == 0) {
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
+    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
+  }
+  if (SWAP) {
+    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
+      float by = __ldg(scale + (size_t)s * blocks + x);
+      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
+    }
+  }
+  if (group >= groups) return;
+  if (!SWAP && !left && chunk == 0) {
+    float by = __ldg(scale + (size_t)s * blocks + group / 8);
+    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
+  }
+  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
+  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
+             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
+}
+
+// -- the matrix unit ------------------------------------------------------------------------------
+
+__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "%24, %25, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "%40, %41, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "%48, %49, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "%56, %57, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "%72, %73, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "%80, %81, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
+__device__ __forceinline__ uint64_t describe(uint32_t address) {
+  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
+template <int N>
+__device__ __forceinline__ void hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Keeps registers that the matrix unit reads from being used for something else meanwhile.
+__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
+}
+
+// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
+__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
+  uint32_t r0, r1, r2, r3;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address)
+               : "memory");
+  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
+  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
+}
+
+// -- barriers and copies ----------------------------------------------------------------------------
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
+__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
+  if (CL == 1) {
+    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
+  } else {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
+  uint32_t done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(phase)
+        : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
+  if (many == 1)
+    fetch(to, from, bytes, barrier);
+  else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
+                                        uint16_t blocks) {
+  if (CLN == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
+__device__ __forceinline__ void sync_cluster() {
+  if (CL > 1)
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  else
+    __syncthreads();
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *(uint32_t *)&both;
+}
+
+// -- gemm -----------------------------------------------------------------------------------------
+
+struct Tile {
+  int i0, j0, first, end, room, part;
+  bool split;
+  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
+  // full wave are split.
+  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
+    int along = (m + BM * CLM - 1) / (BM * CLM), index;
+    split = cluster >= whole;
+    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
+    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
+  }
+};
+
+struct Scales {
+  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
+};
+
+// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
+// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
+template <int FIRST, int N>
+__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
+                                         uint32_t columns) {
+  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
+  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
+    if (SWAP) {
+      float x, y, z;
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+                   : "r"(columns + (FIRST + j * 16) * 4)
+                   : "memory");
+      if (PIECES) all &= __float_as_uint(w);
+      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
+      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
+      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
+      continue;
+    }
+    bool same = ONE_SCALE || FIRST / 16 + j < turn;
+    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
+#pragma unroll
+    for (int x = 0; x < 8; x += 4) {
+      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
+      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
+    }
+  }
+  return PIECES ? __uint_as_float(all) : w;
+}
+
+// Waits until the other warpgroup has issued its products; then lets it go on.
+__device__ __forceinline__ void my_turn(int team) {
+  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
+}
+
+__device__ __forceinline__ void your_turn(int team) {
+  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
+}
+
+template <int N>
+__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
+  uint64_t left = describe(here), right = describe(there);
+  if constexpr (!BOTH) keep(a);
+  my_turn(team);
+  hold(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int x = 0; x < 4; ++x) {
+    if constexpr (BOTH)
+      multiply(d, left + 2 * x, right + 2 * x, x);
+    else
+      multiply(d, a[x], right + 2 * x, x);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  your_turn(team);
+}
+
+// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
+// same time, since no more than one for each multiprocessor is launched.
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
+  int thread = threadIdx.x - 128;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
+    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+  if (thread == 0) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
+    int there;
+    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
+    while (there < PARTS);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
+    float total[8] = {};
+#pragma unroll
+    for (int q = 0; q < PARTS; ++q) {  // always in this order
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
+      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
+      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
+      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
+      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
+    }
+#pragma unroll
+    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
+  }
+}
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
+
+extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
+    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
+         __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM == 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t scales = tiles + STAGES * TILE_BYTES;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int rank = blockIdx.x % CL;
+  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
+  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
+  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
+  int count = whole + (tiles_of_c - whole) * PARTS;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncwarp();
+  sync_cluster();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    if (threadIdx.x == 0) {
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
+      uint16_t same_m = 0, same_n = 0;
+      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
+      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
+      uint32_t slot = 0, phase = 1;
+      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+        Tile tile(cluster, rank, m, n, slices, whole);
+        int bytes = max(0, min(BM, m - tile.i0)) * 4;
+        for (int s = tile.first; s < tile.end; ++s) {
+          wait(empty + 8 * slot, phase);
+          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
+          if (BOTH)
+            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
+          else
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
+                     same_n, CLM);
+          if (SWAP) {
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
+          } else {
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
+          }
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
+    uint32_t slot = 0, phase = 0;
+    if (team == 1) your_turn(team);
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
+    Scales by[2];
+    uint32_t all = ~0u;
+#pragma unroll
+    for (int x = 0; x < R0; ++x) part[x] = 0;
+#pragma unroll
+    for (int x = 0; x < R1; ++x) other[x] = 0;
+    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
+    // until the stage has been filled anew.
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
+      uint32_t beside = scales + slot * SCALE_BYTES;
+      if (SWAP) {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
+      } else {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(scale.upper), "=f"(scale.lower)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
+                     : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
+        if (!ONE_SCALE)
+          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
+      }
+#pragma unroll
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
+    };
+    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+      Tile tile(cluster, rank, m, n, slices, whole);
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
+#pragma unroll
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
+      int turn = 8 - tile.j0 % 128 / 16;
+      load(left[0], by[0]);
+      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
+      auto step = [&](auto more, auto odd) {
+        constexpr int o = decltype(odd)::value ? 1 : 0;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          hold(part);
+          if constexpr (!BOTH) keep(left[o]);
+          if constexpr (EARLY && !SWAP) {
+            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
+            promote<0>(sum[0], part, by[o], turn, columns);
+          } else {
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, seen);
+          }
+          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+        } else {
+          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          hold(part);
+          promote<0>(sum[0], part, by[o], turn, columns);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (decltype(more)::value) {
+            load(left[1 - o], by[1 - o]);
+            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          } else {
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          }
+          hold(other);
+          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
+          __syncwarp();
+          if (lane < CL) arrive(empty + 8 * here, lane, seen);
+        }
+      };
+      const std::false_type no{};
+      const std::true_type yes{};
+      int s = tile.first;
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
+
+      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
+      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
+        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
+#pragma unroll
+        for (int j = 0; j < BN / 16; ++j) {
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
+          if (!SWAP && tile.j0 + j * 16 < n) {
+            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
+            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
+          } else if (SWAP && tile.j0 + j * 16 < n) {
+            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
+          }
+        }
+      }
+    }
+  }
+  __syncwarp();
+  sync_cluster();
+}
+
+// -- short sums -------------------------------------------------------------------------------------
+
+// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
+// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
+// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
+// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
+constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
+               __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM != 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(128) uint8_t drafts[128];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  constexpr int STAGE = A_BYTES;
+  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
+  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    uint8_t *map = maps + blockIdx.x * 128;
+    if (warp == 0) {
+      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
+      if (lane == 0) describe_there(draft, a, m, k);
+      __syncwarp();
+      asm volatile(
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+          "r"(draft)
+          : "memory");
+    }
+    if (threadIdx.x == 0) {
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      uint32_t slot = 0, phase = 1;
+      for (int i = first; i < count; i += parts) {
+        int bytes = min(128, m - i * 128) * 4;
+        for (int s = 0; s < SLICES; ++s) {
+          wait(empty + 8 * slot, phase);
+          expect(full + 8 * slot, STAGE + bytes);
+          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
+          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
+    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
+      int group = job % (BN / 16), chunk = job / (BN / 16);
+      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
+      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                     : "memory");
+      });
+    }
+    float first_scale[SLICES], last_scale[SLICES];
+#pragma unroll
+    for (int s = 0; s < SLICES; ++s) {
+      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
+      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
+    }
+    int turn = 8 - j0 % 128 / 16;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+
+    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
+    uint32_t left[2][4][4];
+    float part[BN / 2], upper[2], lower[2];
+#pragma unroll
+    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
+    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
+      wait(full + 8 * slot, phase);
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(up), "=f"(low)
+                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
+                   : "memory");
+#pragma unroll
+      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
+      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
+      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
+                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
+      __syncwarp();
+      if (lane == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
+      if (++slot == STAGES) slot = 0, phase ^= 1;
+    };
+    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
+    start(part, left[0], 0, right, team);
+    for (int i = first;; i += parts) {
+      bool more_tiles = i + parts < count;
+      float sum[BN / 2];
+      uint32_t packed[BN / 4];
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        int now = s % 2;
+        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        hold(part);
+        keep(left[now]);
+        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
+        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
+#pragma unroll
+        for (int x = 0; x < BN / 2; ++x) {
+          bool other = !ONE_SCALE && x / 8 >= turn;
+          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
+          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
+        }
+        if (s + 1 == SLICES) {
+#pragma unroll
+          for (int j = 0; j < BN / 16; ++j) {
+            float *x = sum + j * 8;
+            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
+            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
+          }
+        }
+        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
+      }
+      // 16 rows of this warp
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 16; ++j) {
+        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
+                     : "memory");
+      }
+      __syncwarp();
+      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
+#pragma unroll
+      for (int r = 0; r < 16; r += AT_ONCE) {
+        int here = r + lane / WIDE, row = i * 128 + within + here;
+        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
+          uint4 x;
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
+                       : "memory");
+          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
+        }
+      }
+      if (!more_tiles) break;
+    }
+  }
+}
+'''}, {'prepare': 0, 'gemm': 210304}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
+// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
+// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(E4M3FNUZ) && E4M3FNUZ
+#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
+#endif
+
+constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
+constexpr int BN = 144;            // tune: 64 96 128 | tile: columns of c for each block; divides n
+constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
+constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
+constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
+constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
+constexpr int REGS = 160;          // registers of a thread that multiplies; 104 where BLOCKS is 2
+constexpr int FEW = 32;            // and of one that copies; 24 where BLOCKS is 2
+constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
+constexpr int TURNS = 2;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
+constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
+constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
+constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
+constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
+constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
+constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 3;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 2;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 0;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
+constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
+constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
+constexpr bool BOTH = FORM == 1;
+constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
+constexpr int A_BYTES = BM * 128;
+constexpr int B_BYTES = BN * 128;
+constexpr int TILE_BYTES = A_BYTES + B_BYTES;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
+constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
+
+// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
+
+// Four words of four bytes each, as a 4x4 matrix: rows become columns.
+__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
+  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
+  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
+  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
+}
+
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
+  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+// The same in shared memory, which is quicker to change.
+__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
+  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+}
+
+// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
+// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
+template <class Put>
+__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
+  uint4 found[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
+#pragma unroll
+  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
+    uint32_t words[4][4];                 // [word of the chunk][column]
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
+        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
+      }
+      turn(words[t]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
+      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
+    }
+  }
+}
+
+// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
+extern "C" __global__ void __launch_bounds__(64)
+    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
+            int *arrived, int m, int n, int k, int blocks) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
+  bool left = BOTH && blockIdx.x >= first;
+  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
+  if (blockIdx.x == 0 && s == 0) {
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
+    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
+  }
+  if (SWAP) {
+    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
+      float by = __ldg(scale + (size_t)s * blocks + x);
+      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
+    }
+  }
+  if (group >= groups) return;
+  if (!SWAP && !left && chunk == 0) {
+    float by = __ldg(scale + (size_t)s * blocks + group / 8);
+    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
+  }
+  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
+  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
+             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
+}
+
+// -- the matrix unit ------------------------------------------------------------------------------
+
+__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "%24, %25, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "%40, %41, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "%48, %49, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "%56, %57, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "%72, %73, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "%80, %81, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
+__device__ __forceinline__ uint64_t describe(uint32_t address) {
+  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
+template <int N>
+__device__ __forceinline__ void hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Keeps registers that the matrix unit reads from being used for something else meanwhile.
+__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
+}
+
+// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
+__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
+  uint32_t r0, r1, r2, r3;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address)
+               : "memory");
+  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
+  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
+}
+
+// -- barriers and copies ----------------------------------------------------------------------------
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
+__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
+  if (CL == 1) {
+    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
+  } else {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
+  uint32_t done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(phase)
+        : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
+  if (many == 1)
+    fetch(to, from, bytes, barrier);
+  else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
+                                        uint16_t blocks) {
+  if (CLN == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
+__device__ __forceinline__ void sync_cluster() {
+  if (CL > 1)
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  else
+    __syncthreads();
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *(uint32_t *)&both;
+}
+
+// -- gemm -----------------------------------------------------------------------------------------
+
+struct Tile {
+  int i0, j0, first, end, room, part;
+  bool split;
+  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
+  // full wave are split.
+  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
+    int along = (m + BM * CLM - 1) / (BM * CLM), index;
+    split = cluster >= whole;
+    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
+    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
+  }
+};
+
+struct Scales {
+  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
+};
+
+// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
+// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
+template <int FIRST, int N>
+__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
+                                         uint32_t columns) {
+  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
+  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
+    if (SWAP) {
+      float x, y, z;
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+                   : "r"(columns + (FIRST + j * 16) * 4)
+                   : "memory");
+      if (PIECES) all &= __float_as_uint(w);
+      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
+      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
+      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
+      continue;
+    }
+    bool same = ONE_SCALE || FIRST / 16 + j < turn;
+    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
+#pragma unroll
+    for (int x = 0; x < 8; x += 4) {
+      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
+      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
+    }
+  }
+  return PIECES ? __uint_as_float(all) : w;
+}
+
+// Waits until the other warpgroup has issued its products; then lets it go on.
+__device__ __forceinline__ void my_turn(int team) {
+  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
+}
+
+__device__ __forceinline__ void your_turn(int team) {
+  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
+}
+
+template <int N>
+__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
+  uint64_t left = describe(here), right = describe(there);
+  if constexpr (!BOTH) keep(a);
+  my_turn(team);
+  hold(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int x = 0; x < 4; ++x) {
+    if constexpr (BOTH)
+      multiply(d, left + 2 * x, right + 2 * x, x);
+    else
+      multiply(d, a[x], right + 2 * x, x);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  your_turn(team);
+}
+
+// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
+// same time, since no more than one for each multiprocessor is launched.
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
+  int thread = threadIdx.x - 128;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
+    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+  if (thread == 0) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
+    int there;
+    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
+    while (there < PARTS);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
+    float total[8] = {};
+#pragma unroll
+    for (int q = 0; q < PARTS; ++q) {  // always in this order
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
+      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
+      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
+      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
+      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
+    }
+#pragma unroll
+    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
+  }
+}
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
+
+extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
+    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
+         __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM == 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t scales = tiles + STAGES * TILE_BYTES;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int rank = blockIdx.x % CL;
+  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
+  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
+  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
+  int count = whole + (tiles_of_c - whole) * PARTS;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncwarp();
+  sync_cluster();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    if (threadIdx.x == 0) {
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
+      uint16_t same_m = 0, same_n = 0;
+      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
+      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
+      uint32_t slot = 0, phase = 1;
+      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+        Tile tile(cluster, rank, m, n, slices, whole);
+        int bytes = max(0, min(BM, m - tile.i0)) * 4;
+        for (int s = tile.first; s < tile.end; ++s) {
+          wait(empty + 8 * slot, phase);
+          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
+          if (BOTH)
+            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
+          else
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
+                     same_n, CLM);
+          if (SWAP) {
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
+          } else {
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
+          }
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
+    uint32_t slot = 0, phase = 0;
+    if (team == 1) your_turn(team);
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
+    Scales by[2];
+    uint32_t all = ~0u;
+#pragma unroll
+    for (int x = 0; x < R0; ++x) part[x] = 0;
+#pragma unroll
+    for (int x = 0; x < R1; ++x) other[x] = 0;
+    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
+    // until the stage has been filled anew.
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
+      uint32_t beside = scales + slot * SCALE_BYTES;
+      if (SWAP) {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
+      } else {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(scale.upper), "=f"(scale.lower)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
+                     : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
+        if (!ONE_SCALE)
+          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
+      }
+#pragma unroll
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
+    };
+    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+      Tile tile(cluster, rank, m, n, slices, whole);
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
+#pragma unroll
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
+      int turn = 8 - tile.j0 % 128 / 16;
+      load(left[0], by[0]);
+      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
+      auto step = [&](auto more, auto odd) {
+        constexpr int o = decltype(odd)::value ? 1 : 0;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          hold(part);
+          if constexpr (!BOTH) keep(left[o]);
+          if constexpr (EARLY && !SWAP) {
+            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
+            promote<0>(sum[0], part, by[o], turn, columns);
+          } else {
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, seen);
+          }
+          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+        } else {
+          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          hold(part);
+          promote<0>(sum[0], part, by[o], turn, columns);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (decltype(more)::value) {
+            load(left[1 - o], by[1 - o]);
+            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          } else {
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          }
+          hold(other);
+          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
+          __syncwarp();
+          if (lane < CL) arrive(empty + 8 * here, lane, seen);
+        }
+      };
+      const std::false_type no{};
+      const std::true_type yes{};
+      int s = tile.first;
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
+
+      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
+      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
+        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
+#pragma unroll
+        for (int j = 0; j < BN / 16; ++j) {
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
+          if (!SWAP && tile.j0 + j * 16 < n) {
+            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
+            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
+          } else if (SWAP && tile.j0 + j * 16 < n) {
+            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
+          }
+        }
+      }
+    }
+  }
+  __syncwarp();
+  sync_cluster();
+}
+
+// -- short sums -------------------------------------------------------------------------------------
+
+// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
+// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
+// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
+// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
+constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
+               __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM != 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(128) uint8_t drafts[128];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  constexpr int STAGE = A_BYTES;
+  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
+  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    uint8_t *map = maps + blockIdx.x * 128;
+    if (warp == 0) {
+      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
+      if (lane == 0) describe_there(draft, a, m, k);
+      __syncwarp();
+      asm volatile(
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+          "r"(draft)
+          : "memory");
+    }
+    if (threadIdx.x == 0) {
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      uint32_t slot = 0, phase = 1;
+      for (int i = first; i < count; i += parts) {
+        int bytes = min(128, m - i * 128) * 4;
+        for (int s = 0; s < SLICES; ++s) {
+          wait(empty + 8 * slot, phase);
+          expect(full + 8 * slot, STAGE + bytes);
+          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
+          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
+    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
+      int group = job % (BN / 16), chunk = job / (BN / 16);
+      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
+      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                     : "memory");
+      });
+    }
+    float first_scale[SLICES], last_scale[SLICES];
+#pragma unroll
+    for (int s = 0; s < SLICES; ++s) {
+      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
+      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
+    }
+    int turn = 8 - j0 % 128 / 16;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+
+    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
+    uint32_t left[2][4][4];
+    float part[BN / 2], upper[2], lower[2];
+#pragma unroll
+    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
+    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
+      wait(full + 8 * slot, phase);
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(up), "=f"(low)
+                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
+                   : "memory");
+#pragma unroll
+      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
+      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
+      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
+                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
+      __syncwarp();
+      if (lane == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
+      if (++slot == STAGES) slot = 0, phase ^= 1;
+    };
+    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
+    start(part, left[0], 0, right, team);
+    for (int i = first;; i += parts) {
+      bool more_tiles = i + parts < count;
+      float sum[BN / 2];
+      uint32_t packed[BN / 4];
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        int now = s % 2;
+        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        hold(part);
+        keep(left[now]);
+        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
+        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
+#pragma unroll
+        for (int x = 0; x < BN / 2; ++x) {
+          bool other = !ONE_SCALE && x / 8 >= turn;
+          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
+          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
+        }
+        if (s + 1 == SLICES) {
+#pragma unroll
+          for (int j = 0; j < BN / 16; ++j) {
+            float *x = sum + j * 8;
+            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
+            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
+          }
+        }
+        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
+      }
+      // 16 rows of this warp
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 16; ++j) {
+        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
+                     : "memory");
+      }
+      __syncwarp();
+      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
+#pragma unroll
+      for (int r = 0; r < 16; r += AT_ONCE) {
+        int here = r + lane / WIDE, row = i * 128 + within + here;
+        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
+          uint4 x;
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
+                       : "memory");
+          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
+        }
+      }
+      if (!more_tiles) break;
+    }
+  }
+}
+'''}, {'prepare': 0, 'gemm': 220624}), ({'03_mma.cu': r'''// One operand is turned once, the other never. The first launch writes b (or, with SWAP, a) K-major, in panels of 16 columns by
+// 128 of k that have the order which the matrix unit's 128-byte swizzle expects, and makes a tensor map of the other one. That
+// one's boxes are copied as they lie, k by rows; ldmatrix.trans and two byte permutes make fragments of them, rows 2g and
+// 2g + 1 as rows g and g + 8, with k in an order of its own that the panels share. One thread copies; each of two or three
+// warpgroups multiplies 64 rows, or 128 in two halves. With SWAP, c is made as its transpose. Where k is short (FORM 2), one launch does all: see below.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(E4M3FNUZ) && E4M3FNUZ
+#error "the matrix unit of sm_90 reads e4m3fn, not e4m3fnuz"
+#endif
+
+constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply
+constexpr int HIGH = 1;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has
+constexpr int BM = 64 * TEAMS * HIGH;
+constexpr int BN = 128;            // tune: 64 96 128 | tile: columns of c for each block; divides n
+constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way
+constexpr int CLM = 1;             // tune: 1 2 4 | cluster: blocks along m that share the tiles of b
+constexpr int CLN = 1;             // tune: 1 2 | cluster: blocks along n that share the tiles of a
+constexpr int BLOCKS = 1;          // tune: 1 2 | occupancy: blocks of a multiprocessor
+constexpr int REGS = 160;          // registers of a thread that multiplies; 104 where BLOCKS is 2
+constexpr int FEW = 32;            // and of one that copies; 24 where BLOCKS is 2
+constexpr int AHEAD = 1;           // tune: 0 1 | overlap: a of the next slice is read while this one is multiplied
+constexpr int TURNS = 2;           // tune: 1 2 | overlap: parts in which a warpgroup multiplies a slice
+constexpr int ORDER = 0;           // tune: 0 1 | overlap: 1 lets the warpgroups issue by turns, so that one adds up while the other multiplies
+constexpr int SWAP = 0;            // tune: 0 1 | form: 1 turns a instead of b, and c is made as its transpose
+constexpr int EARLY = 1;           // tune: 0 1 | memory: a stage is given back before its sums are added up
+constexpr int FORM = 0;            // tune: 0 1 2 | form: 0 turns one operand, 1 both, 2 (for sums of 128 * SLICES) none in memory
+constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128 where FORM is 2
+constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k that different blocks add up
+constexpr int TAIL = 1;            // tune: 1 2 | reduction: parts of k for the tiles of the last wave, if that is not full
+constexpr int PIECES = 1;          // tune: 0 1 2 3 | overlap: parts of the columns that are multiplied by themselves; 0: as TURNS says
+constexpr int BUFS = 1;            // tune: 1 2 | overlap: partial sums where PIECES > 0: with 2, one is made while the other is added up
+constexpr int SETS = 1;            // tune: 1 2 | overlap: sets of a's fragments where PIECES > 0
+constexpr int GROUP = 16;           // tune: 0 4 8 16 | order: tiles along m that run side by side; 0: all
+constexpr int PARTS = SPLIT > TAIL ? SPLIT : TAIL;
+constexpr int CL = CLM * CLN;
+constexpr int PIECE = PIECES ? BN / PIECES : 16;
+static_assert(PIECES == 0 || PIECE * PIECES == BN && PIECE % 16 == 0, "pieces of 16 columns");
+static_assert(HIGH == 1 || PIECES > 0 && TEAMS == 2, "there are not so many registers");
+static_assert(TEAMS == 2 || ORDER == 0 && FORM == 0, "two warpgroups take turns");
+constexpr bool BOTH = FORM == 1;
+constexpr int N0 = TURNS == 1 ? BN : (BN / 2 + 15) / 16 * 16, N1 = TURNS == 1 ? 16 : BN - N0;  // columns of a turn
+constexpr int A_BYTES = BM * 128;
+constexpr int B_BYTES = BN * 128;
+constexpr int TILE_BYTES = A_BYTES + B_BYTES;
+constexpr int SIDE = BM == 128 ? 16 : 32;  // b's scales of the tile's rows, where a is turned
+constexpr int SCALE_BYTES = SWAP ? BN * 4 + SIDE : BM * 4 + BN;
+constexpr bool ONE_SCALE = 128 % BN == 0;  // all columns of a tile share one scale of b, else they share two at most
+
+// -- b K-major in panels of 16 columns, and a tensor map of a ---------------------------------------
+
+// Four words of four bytes each, as a 4x4 matrix: rows become columns.
+__device__ __forceinline__ void turn(uint32_t (&x)[4]) {
+  uint32_t p = __byte_perm(x[0], x[1], 0x5140), q = __byte_perm(x[2], x[3], 0x5140);
+  uint32_t r = __byte_perm(x[0], x[1], 0x7362), s = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(p, q, 0x5410), x[1] = __byte_perm(p, q, 0x7632);
+  x[2] = __byte_perm(r, s, 0x5410), x[3] = __byte_perm(r, s, 0x7632);
+}
+
+// Boxes of `box` bytes by 128 / CLN of k, swizzled by as much.
+__device__ void describe_a(uint8_t *map, const uint8_t *a, int m, int k, int box) {
+  for (int i = 0; i < 16; ++i) ((uint64_t *)map)[i] = 0;
+  asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.global.b1024.b32 [%0], 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(box) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 0, %1;" ::"l"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.global.b1024.b32 [%0], 1, %1;" ::"l"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.global.b1024.b64 [%0], 0, %1;" ::"l"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 0, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.global.b1024.b32 [%0], 1, 1;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  if (box == 128)
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 3;" ::"l"(map) : "memory");
+  else
+    asm volatile("tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%0], 2;" ::"l"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.global.b1024.b32 [%0], 0;" ::"l"(map) : "memory");
+  asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+}
+
+// The same in shared memory, which is quicker to change.
+__device__ void describe_there(uint32_t map, const uint8_t *a, int m, int k) {
+  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(a) : "memory");
+  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, 128;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(128 / CLN) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(map), "r"(m) : "memory");
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(map), "r"(k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)m) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+}
+
+// Turns 16 of k by 16 columns. Within 16 of k the order is the one in which ldmatrix hands out what is not turned:
+// {0,1,8,9}, {2,3,10,11}, ...; of 16 columns the even ones come first. to: a panel of 16 rows of 128 bytes, swizzled.
+template <class Put>
+__device__ __forceinline__ void turn_chunk(const uint8_t *from, int stride, int chunk, Put put) {
+  uint4 found[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) found[i] = __ldg((const uint4 *)(from + (size_t)i * stride));
+#pragma unroll
+  for (int four = 0; four < 4; ++four) {  // columns 4 * four ... + 3
+    uint32_t words[4][4];                 // [word of the chunk][column]
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint4 x = found[2 * t + i % 2 + i / 2 * 8];
+        words[t][i] = four == 0 ? x.x : four == 1 ? x.y : four == 2 ? x.z : x.w;
+      }
+      turn(words[t]);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      int column = 4 * four + j, row = column / 2 + column % 2 * 8;
+      put(row * 128 + ((chunk ^ row % 8) << 4), make_uint4(words[0][j], words[1][j], words[2][j], words[3][j]));
+    }
+  }
+}
+
+// m: rows of a, which is turned only if BOTH; n: rows of b; scale: of the problem's b, with `blocks` in a row.
+extern "C" __global__ void __launch_bounds__(64)
+    prepare(const uint8_t *a, const uint8_t *b, const float *scale, uint8_t *at, uint8_t *bt, float *bs, uint8_t *map,
+            int *arrived, int m, int n, int k, int blocks) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  int s = blockIdx.y, first = (n + 127) / 128, chunk = threadIdx.x / 8;
+  bool left = BOTH && blockIdx.x >= first;
+  int rows = left ? m : n, groups = rows / 16, group = (blockIdx.x - (left ? first : 0)) * 8 + threadIdx.x % 8;
+  if (blockIdx.x == 0 && s == 0) {
+    if (!BOTH && threadIdx.x == 0) describe_a(map, a, m, k, 128);
+    if (BM == 192 && threadIdx.x == 32) describe_a(map + 128, a, m, k, 64);
+    arrived[threadIdx.x] = arrived[threadIdx.x + 64] = 0;
+  }
+  if (SWAP) {
+    for (int x = blockIdx.x * 64 + threadIdx.x; x < blocks; x += gridDim.x * 64) {
+      float by = __ldg(scale + (size_t)s * blocks + x);
+      ((float4 *)bs)[(size_t)s * blocks + x] = make_float4(by, by, by, by);
+    }
+  }
+  if (group >= groups) return;
+  if (!SWAP && !left && chunk == 0) {
+    float by = __ldg(scale + (size_t)s * blocks + group / 8);
+    ((float4 *)bs)[(size_t)s * groups + group] = make_float4(by, by, by, by);
+  }
+  uint8_t *to = (left ? at : bt) + ((size_t)s * groups + group) * 2048;
+  turn_chunk((left ? a : b) + ((size_t)s * 128 + chunk * 16) * rows + group * 16, rows, chunk,
+             [&](int place, uint4 x) { *(uint4 *)(to + place) = x; });
+}
+
+// -- the matrix unit ------------------------------------------------------------------------------
+
+__device__ __forceinline__ void multiply(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %13, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[8], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %10, 0; "
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "%8, %9, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %21, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[16], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %18, 0; "
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %29, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "{%24, %25, %26, %27}, %28, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[24], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %26, 0; "
+      "wgmma.mma_async.sync.aligned.m64n48k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23}, "
+      "%24, %25, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %37, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %34, 0; "
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %45, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[40], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %42, 0; "
+      "wgmma.mma_async.sync.aligned.m64n80k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39}, "
+      "%40, %41, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %53, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "{%48, %49, %50, %51}, %52, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[48], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %50, 0; "
+      "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+      "%48, %49, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %61, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "{%56, %57, %58, %59}, %60, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[56], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %58, 0; "
+      "wgmma.mma_async.sync.aligned.m64n112k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55}, "
+      "%56, %57, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %69, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %77, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "{%72, %73, %74, %75}, %76, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[72], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %74, 0; "
+      "wgmma.mma_async.sync.aligned.m64n144k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71}, "
+      "%72, %73, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %85, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "{%80, %81, %82, %83}, %84, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[80], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %82, 0; "
+      "wgmma.mma_async.sync.aligned.m64n160k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "
+      "%80, %81, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], const uint32_t (&a)[4], uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %101, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "{%96, %97, %98, %99}, %100, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[96], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %98, 0; "
+      "wgmma.mma_async.sync.aligned.m64n192k32.f32.e4m3.e4m3 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+      "%96, %97, p, 1, 1; }"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+        "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+        "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]),
+        "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]),
+        "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
+        "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
+        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]),
+        "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]),
+        "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]),
+        "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]),
+        "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
+      : "l"(a), "l"(b), "r"(add));
+}
+
+// Describes K-major rows of 128 bytes with the 128-byte swizzle: groups of 8 rows are 1024 bytes apart.
+__device__ __forceinline__ uint64_t describe(uint32_t address) {
+  return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+// Keeps the compiler from using sums before the matrix unit has left them, or from moving them while it works.
+template <int N>
+__device__ __forceinline__ void hold(float (&d)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Keeps registers that the matrix unit reads from being used for something else meanwhile.
+__device__ __forceinline__ void keep(const uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) asm volatile("" ::"r"(a[i / 4][i % 4]) : "memory");
+}
+
+// 16 rows of a by 32 of k out of the tile as it lies in memory, k by m: rows 2g and 2g + 1 for lane / 4 = g.
+__device__ __forceinline__ void load_a(uint32_t (&x)[4], uint32_t address) {
+  uint32_t r0, r1, r2, r3;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+               : "r"(address)
+               : "memory");
+  x[0] = __byte_perm(r0, r1, 0x6420), x[1] = __byte_perm(r0, r1, 0x7531);
+  x[2] = __byte_perm(r2, r3, 0x6420), x[3] = __byte_perm(r2, r3, 0x7531);
+}
+
+// -- barriers and copies ----------------------------------------------------------------------------
+
+__device__ __forceinline__ void expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+// Arrives at the barrier of a block of the cluster, once `seen` is there: no NaN of these bits comes from a product.
+__device__ __forceinline__ void arrive(uint32_t barrier, int rank, float seen) {
+  if (CL == 1) {
+    int once = __float_as_uint(seen) == 0x7fc12345u ? 2 : 1;
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(once) : "memory");
+  } else {
+    asm volatile(
+        "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; "
+        "mbarrier.arrive.shared::cluster.b64 _, [there], %2; }" ::"r"(barrier),
+        "r"(rank), "r"(__float_as_uint(seen) == 0x7fc12345u ? 2 : 1)
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void wait(uint32_t barrier, uint32_t phase) {
+  uint32_t done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(barrier), "r"(phase)
+        : "memory");
+  } while (!done);
+}
+
+__device__ __forceinline__ void fetch(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void fetch_part(uint32_t to, const void *from, int bytes, uint32_t barrier, uint16_t blocks, int many) {
+  if (many == 1)
+    fetch(to, from, bytes, barrier);
+  else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+__device__ __forceinline__ void fetch_a(uint32_t to, const uint8_t *map, int x, int y, uint32_t barrier,
+                                        uint16_t blocks) {
+  if (CLN == 1)
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier)
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%2, %3}], [%4], %5;" ::"r"(to),
+        "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+        : "memory");
+}
+
+// BM rows of a: panels of 128 that begin at multiples of 128, and one of 64 behind them in shared memory if BM is 192.
+__device__ __forceinline__ void fetch_rows(uint32_t to, const uint8_t *map, int i, int k, int part, uint32_t barrier,
+                                           uint16_t blocks) {
+  k += part * (128 / CLN);
+  int odd = BM == 192 ? i % 128 : 0;
+#pragma unroll
+  for (int x = 0; x < BM / 128; ++x) fetch_a(to + x * 16384 + part * (16384 / CLN), map, i + odd + x * 128, k, barrier, blocks);
+  if (BM == 192) fetch_a(to + 16384 + part * (8192 / CLN), map + 128, odd ? i : i + 128, k, barrier, blocks);
+}
+
+__device__ __forceinline__ void sync_cluster() {
+  if (CL > 1)
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  else
+    __syncthreads();
+}
+
+__device__ __forceinline__ uint32_t pack(float low, float high) {
+  __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *(uint32_t *)&both;
+}
+
+// -- gemm -----------------------------------------------------------------------------------------
+
+struct Tile {
+  int i0, j0, first, end, room, part;
+  bool split;
+  // Clusters of CLM by CLN blocks; those along m run side by side, for the sake of the L2. With TAIL, tiles behind the last
+  // full wave are split.
+  __device__ Tile(int cluster, int rank, int m, int n, int slices, int whole) {
+    int along = (m + BM * CLM - 1) / (BM * CLM), index;
+    split = cluster >= whole;
+    room = (cluster - whole) / PARTS, part = split ? (cluster - whole) % PARTS : 0, index = split ? whole + room : cluster;
+    first = split ? slices * part / PARTS : 0, end = split ? slices * (part + 1) / PARTS : slices;
+    int i = index % along, j = index / along;
+    if (GROUP) {
+      int across = (n + BN * CLN - 1) / (BN * CLN), first_i = index / (GROUP * across) * GROUP, wide = min(GROUP, along - first_i);
+      i = first_i + index % (GROUP * across) % wide, j = index % (GROUP * across) / wide;
+    }
+    i0 = (i * CLM + rank % CLM) * BM;
+    j0 = (j * CLN + rank / CLM) * BN;
+  }
+};
+
+struct Scales {
+  float upper, lower, first, last;  // of this thread's two rows; of the first and the last columns
+};
+
+// Adds what columns FIRST ... of the tile came to in a slice; from group `turn` of 16 columns on they have b's other scale.
+// Where a is turned, every column has a scale of its own, at `columns`; what comes back is the last of them.
+template <int FIRST, int N>
+__device__ __forceinline__ float promote(float (&sum)[BN / 2], float (&part)[N], const Scales &by, int turn,
+                                         uint32_t columns) {
+  float upper = by.upper * by.first, lower = by.lower * by.first, w = 0;
+  float upper_last = by.upper * by.last, lower_last = by.lower * by.last;
+  uint32_t all = ~0u;
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float *to = sum + FIRST / 2 + j * 8, *from = part + j * 8;
+    if (SWAP) {
+      float x, y, z;
+      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(x), "=f"(y), "=f"(z), "=f"(w)
+                   : "r"(columns + (FIRST + j * 16) * 4)
+                   : "memory");
+      if (PIECES) all &= __float_as_uint(w);
+      float by_x = x * by.first, by_y = y * by.first, by_z = z * by.first, by_w = w * by.first;
+      to[0] += from[0] * by_x, to[1] += from[1] * by_z, to[2] += from[2] * by_x, to[3] += from[3] * by_z;
+      to[4] += from[4] * by_y, to[5] += from[5] * by_w, to[6] += from[6] * by_y, to[7] += from[7] * by_w;
+      continue;
+    }
+    bool same = ONE_SCALE || FIRST / 16 + j < turn;
+    float by_upper = same ? upper : upper_last, by_lower = same ? lower : lower_last;
+#pragma unroll
+    for (int x = 0; x < 8; x += 4) {
+      to[x] += from[x] * by_upper, to[x + 1] += from[x + 1] * by_upper;
+      to[x + 2] += from[x + 2] * by_lower, to[x + 3] += from[x + 3] * by_lower;
+    }
+  }
+  return PIECES ? __uint_as_float(all) : w;
+}
+
+// Waits until the other warpgroup has issued its products; then lets it go on.
+__device__ __forceinline__ void my_turn(int team) {
+  if (ORDER) asm volatile("bar.sync %0, 256;" ::"r"(2 + team) : "memory");
+}
+
+__device__ __forceinline__ void your_turn(int team) {
+  if (ORDER) asm volatile("bar.arrive %0, 256;" ::"r"(3 - team) : "memory");
+}
+
+template <int N>
+__device__ __forceinline__ void start(float (&d)[N], const uint32_t (&a)[4][4], uint32_t here, uint32_t there, int team) {
+  uint64_t left = describe(here), right = describe(there);
+  if constexpr (!BOTH) keep(a);
+  my_turn(team);
+  hold(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int x = 0; x < 4; ++x) {
+    if constexpr (BOTH)
+      multiply(d, left + 2 * x, right + 2 * x, x);
+    else
+      multiply(d, a[x], right + 2 * x, x);
+  }
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  your_turn(team);
+}
+
+// Sums of all parts of k, each block those of its own columns: 16 columns in PARTS * 16. The blocks of a tile run at the
+// same time, since no more than one for each multiprocessor is launched.
+__device__ __forceinline__ void add_up(float (&sums)[HIGH][BN / 2], float *partial, int *arrived, int tile, int part) {
+  int thread = threadIdx.x - 128;
+  float4 *room = (float4 *)partial + (size_t)tile * PARTS * (HIGH * BN / 16) * TEAMS * 256;
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS == part) continue;
+    float4 *to = room + ((part * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+    __stcg(to, make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]));
+    __stcg(to + 128 * TEAMS, make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]));
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+  if (thread == 0) {
+    asm volatile("fence.acq_rel.gpu; red.relaxed.gpu.global.add.s32 [%0], 1;" ::"l"(arrived + tile) : "memory");
+    int there;
+    do asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(arrived + tile) : "memory");
+    while (there < PARTS);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(128 * TEAMS) : "memory");
+#pragma unroll
+  for (int g = 0; g < HIGH * BN / 16; ++g) {
+    float *sum = sums[g / (BN / 16)];
+    int j = g % (BN / 16);
+    if (g % PARTS != part) continue;
+    float total[8] = {};
+#pragma unroll
+    for (int q = 0; q < PARTS; ++q) {  // always in this order
+      const float4 *from = room + ((q * (HIGH * BN / 16) + g) * 2) * (128 * TEAMS) + thread;
+      float4 x = make_float4(sum[j * 8], sum[j * 8 + 1], sum[j * 8 + 2], sum[j * 8 + 3]);
+      float4 y = make_float4(sum[j * 8 + 4], sum[j * 8 + 5], sum[j * 8 + 6], sum[j * 8 + 7]);
+      if (q != part) x = __ldcg(from), y = __ldcg(from + 128 * TEAMS);
+      total[0] += x.x, total[1] += x.y, total[2] += x.z, total[3] += x.w;
+      total[4] += y.x, total[5] += y.y, total[6] += y.z, total[7] += y.w;
+    }
+#pragma unroll
+    for (int x = 0; x < 8; ++x) sum[j * 8 + x] = total[x];
+  }
+}
+
+template <int N, int I = 0, class Do>
+__device__ __forceinline__ void each(Do &&what) {
+  if constexpr (I < N) what(std::integral_constant<int, I>{}), each<N, I + 1>(what);
+}
+constexpr int PIECES_ = PIECES ? PIECES : 1;
+
+extern "C" __global__ void __cluster_dims__(CL, 1, 1) __launch_bounds__(128 * TEAMS + 128, BLOCKS)
+    gemm(const uint8_t *map, const uint8_t *at, const uint8_t *bt, const float *a_scale, const float *bs, float *partial, int *arrived,
+         __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM == 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  uint32_t tiles = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t scales = tiles + STAGES * TILE_BYTES;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int slices = k / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int rank = blockIdx.x % CL;
+  // Of all tiles the first `whole` are made by one block each, the others by PARTS blocks.
+  int tiles_of_c = (m + BM * CLM - 1) / (BM * CLM) * ((n + BN * CLN - 1) / (BN * CLN)), at_once = gridDim.x / CL;
+  int whole = SPLIT > 1 ? 0 : TAIL > 1 ? tiles_of_c / at_once * at_once : tiles_of_c;
+  int count = whole + (tiles_of_c - whole) * PARTS;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(4 * TEAMS * CL) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncwarp();
+  sync_cluster();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    if (threadIdx.x == 0) {
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+      if (!BOTH) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      if (BM == 192) asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map + 128) : "memory");
+      uint16_t same_m = 0, same_n = 0;
+      for (int x = 0; x < CLN; ++x) same_m |= 1 << (rank % CLM + x * CLM);
+      for (int x = 0; x < CLM; ++x) same_n |= 1 << (rank / CLM * CLM + x);
+      uint32_t slot = 0, phase = 1;
+      for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+        Tile tile(cluster, rank, m, n, slices, whole);
+        int bytes = max(0, min(BM, m - tile.i0)) * 4;
+        for (int s = tile.first; s < tile.end; ++s) {
+          wait(empty + 8 * slot, phase);
+          uint32_t to = tiles + slot * TILE_BYTES, barrier = full + 8 * slot, beside = scales + slot * SCALE_BYTES;
+          expect(barrier, TILE_BYTES + (SWAP ? min(BN, n - tile.j0) * 4 + SIDE : bytes + BN));
+          if (BOTH)
+            fetch(to, at + ((size_t)s * m + tile.i0) * 128, A_BYTES, barrier);
+          else
+            fetch_rows(to, map, tile.i0, s * 128, rank / CLM, barrier, same_m);
+          fetch_part(to + A_BYTES + rank % CLM * (B_BYTES / CLM), bt + (uint32_t)((s * n + tile.j0) * 128 + rank % CLM * (B_BYTES / CLM)), B_BYTES / CLM, barrier,
+                     same_n, CLM);
+          if (SWAP) {
+            fetch(beside, a_scale + (uint32_t)(s * n + tile.j0), min(BN, n - tile.j0) * 4, barrier);
+            fetch(beside + BN * 4, bs + (uint32_t)(s * ((m + 127) / 128) + tile.i0 / 128) * 4, SIDE, barrier);
+          } else {
+            if (bytes > 0) fetch(beside, a_scale + (uint32_t)(s * m + tile.i0), bytes, barrier);
+            fetch(beside + BM * 4, bs + (uint32_t)(s * n + tile.j0) / 4, BN, barrier);
+          }
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    if (PARTS > 1) asm volatile("griddepcontrol.wait;" ::: "memory");
+    int team = warp / 4 - 1, within = team * 64 * HIGH + warp % 4 * 16;  // first of this warp's 16 rows
+    uint32_t from = within / 128 * 16384 + lane * 128 + (((within % 128 / 16) ^ lane % 8) << 4), pitch = 4096;
+    if (BM == 192 && team == 2) from = 16384 + lane * 64 + ((warp % 4 ^ lane / 2 % 4) << 4), pitch = 2048;
+    int side = SWAP ? within / 128 : 0;
+    uint32_t slot = 0, phase = 0;
+    if (team == 1) your_turn(team);
+    constexpr int R0 = PIECES ? PIECE / 2 : N0 / 2, R1 = PIECES == 0 ? N1 / 2 : BUFS == 2 ? PIECE / 2 : 8;
+    float part[R0], other[R1];
+    uint32_t left[PIECES ? SETS : 2][4][4];
+    Scales by[2];
+    uint32_t all = ~0u;
+#pragma unroll
+    for (int x = 0; x < R0; ++x) part[x] = 0;
+#pragma unroll
+    for (int x = 0; x < R1; ++x) other[x] = 0;
+    // All that a slice is multiplied with, but b. The scales come first: later they would wait for the tensor core's reads
+    // until the stage has been filled anew.
+    auto load = [&](uint32_t (&to)[4][4], Scales &scale, int h = 0) {
+      if (h == 0) wait(full + 8 * slot, phase);
+      uint32_t beside = scales + slot * SCALE_BYTES;
+      if (SWAP) {
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BN * 4 + 16 * side) : "memory");
+      } else {
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(scale.upper), "=f"(scale.lower)
+                     : "r"(beside + (within + h * 64 + lane / 4 * 2) * 4)
+                     : "memory");
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.first) : "r"(beside + BM * 4) : "memory");
+        if (!ONE_SCALE)
+          asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale.last) : "r"(beside + BM * 4 + BN - 16) : "memory");
+      }
+#pragma unroll
+      for (int x = 0; x < (BOTH ? 0 : 4); ++x) load_a(to[x], tiles + slot * TILE_BYTES + (h ? from ^ 64 : from) + x * (BM == 192 ? pitch : 4096));
+    };
+    for (int cluster = blockIdx.x / CL; cluster < count; cluster += gridDim.x / CL) {
+      Tile tile(cluster, rank, m, n, slices, whole);
+      if (BM == 192) {  // the panel of 64 rows comes first in every other tile
+        bool odd = tile.i0 % 128;
+        within = (odd ? (team + 1) % 3 : team) * 64 + warp % 4 * 16;
+        if (SWAP) side = (tile.i0 % 128 + within) / 128;
+      }
+      float sum[HIGH][BN / 2];
+#pragma unroll
+      for (int x = 0; x < HIGH * BN / 2; ++x) sum[x / (BN / 2)][x % (BN / 2)] = 0;
+      int turn = 8 - tile.j0 % 128 / 16;
+      load(left[0], by[0]);
+      start(part, left[0], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+
+      // One of a slice's HIGH * PIECES products, and what is added up meanwhile.
+      auto product = [&](auto which, auto more, auto odd) {
+        constexpr int g = decltype(which)::value, o = decltype(odd)::value ? 1 : 0, h = g / PIECES_, p = g % PIECES_;
+        constexpr bool last = g + 1 == HIGH * PIECES_, next = decltype(more)::value || !last, fresh = p + 1 == PIECES_;
+        constexpr int buffer = BUFS == 2 ? (o * PIECES_ + g) % 2 : 0, now = HIGH == 2 ? h : o, set = SETS == 2 ? now : 0;
+        constexpr int new_set = SETS == 2 && fresh ? 1 - set : set, new_piece = (p + 1) % PIECES_, new_half = HIGH == 2 && fresh ? 1 - h : h;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (last)
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        auto begin = [&](auto to) {
+          uint32_t there = tiles + slot * TILE_BYTES + A_BYTES + new_piece * PIECE * 128;
+          if constexpr (decltype(to)::value == 0)
+            start(part, left[new_set], 0, there, team);
+          else
+            start(other, left[new_set], 0, there, team);
+        };
+        auto add = [&]() {
+          float seen;
+          if constexpr (buffer == 0)
+            seen = promote<p * PIECE>(sum[h], part, by[now], turn, columns);
+          else
+            seen = promote<p * PIECE>(sum[h], other, by[now], turn, columns);
+          all &= __float_as_uint(seen);
+          if (last && (SWAP || !EARLY)) {
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, SWAP ? __uint_as_float(all) : ONE_SCALE ? by[now].first : by[now].last);
+            all = ~0u;
+          }
+        };
+        auto give = [&]() {
+          if constexpr (fresh) keep(left[set]);
+          if (last && EARLY && !SWAP && lane < CL) {
+            uint32_t both = __float_as_uint(by[now].upper) & __float_as_uint(by[now].first);
+            if (!ONE_SCALE) both &= __float_as_uint(by[now].last);
+            arrive(empty + 8 * here, lane, __uint_as_float(both));
+          }
+        };
+        if constexpr (next && fresh && SETS == 2) load(left[new_set], by[1 - now], new_half);
+        if constexpr (next && BUFS == 2 && (SETS == 2 || !fresh)) {
+          begin(std::integral_constant<int, 1 - buffer>{});
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          add();
+        } else {
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          if constexpr (buffer == 0) hold(part); else hold(other);
+          give();
+          if constexpr (next && fresh && SETS == 1) load(left[0], by[1 - now], new_half);
+          if constexpr (next && BUFS == 2) begin(std::integral_constant<int, 1 - buffer>{});
+          add();
+          if constexpr (next && BUFS == 1) begin(std::integral_constant<int, 0>{});
+        }
+      };
+      auto step = [&](auto more, auto odd) {
+        constexpr int o = decltype(odd)::value ? 1 : 0;
+        uint32_t here = slot, columns = scales + slot * SCALE_BYTES + lane % 4 * 16;
+        if constexpr (PIECES > 0) {
+          each<HIGH * PIECES_>([&](auto which) { product(which, more, odd); });
+        } else if constexpr (TURNS == 1) {
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          hold(part);
+          if constexpr (!BOTH) keep(left[o]);
+          if constexpr (EARLY && !SWAP) {
+            if (lane < CL) arrive(empty + 8 * here, lane, ONE_SCALE ? by[o].first : by[o].last);
+            promote<0>(sum[0], part, by[o], turn, columns);
+          } else {
+            float seen = promote<0>(sum[0], part, by[o], turn, columns);
+            __syncwarp();
+            if (lane < CL) arrive(empty + 8 * here, lane, seen);
+          }
+          if constexpr (!AHEAD && decltype(more)::value) load(left[1 - o], by[1 - o]);
+          if constexpr (decltype(more)::value) start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+        } else {
+          start(other, left[o], tiles + here * TILE_BYTES + team * 8192, tiles + here * TILE_BYTES + A_BYTES + N0 * 128, team);
+          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          hold(part);
+          promote<0>(sum[0], part, by[o], turn, columns);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+          if constexpr (decltype(more)::value) {
+            load(left[1 - o], by[1 - o]);
+            start(part, left[1 - o], tiles + slot * TILE_BYTES + team * 8192, tiles + slot * TILE_BYTES + A_BYTES, team);
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+          } else {
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+          }
+          hold(other);
+          if constexpr (!BOTH && BN < 192) keep(left[o]);  // with 192 columns that costs registers that are not there
+          float seen = promote<N0>(sum[0], other, by[o], turn, columns);
+          __syncwarp();
+          if (lane < CL) arrive(empty + 8 * here, lane, seen);
+        }
+      };
+      const std::false_type no{};
+      const std::true_type yes{};
+      int s = tile.first;
+      if constexpr (HIGH == 2) {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, no);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, no);
+        else
+          step(no, no);
+      } else {
+        for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+        if (s + 1 < tile.end)
+          step(yes, no), step(no, yes);
+        else
+          step(no, no);
+      }
+
+      if (PARTS > 1 && tile.split) add_up(sum, partial, arrived, tile.room, tile.part);
+      // Of every 16 columns a thread has four that are neighbours, in two rows that are neighbours.
+#pragma unroll
+      for (int h = 0; h < HIGH; ++h) {
+        int row = tile.i0 + within + h * 64 + lane / 4 * 2;
+        if (row >= m) continue;
+        __nv_bfloat16 *to = c + (SWAP ? (size_t)(tile.j0 + lane % 4 * 4) * m + row : (size_t)row * n + tile.j0 + lane % 4 * 4);
+#pragma unroll
+        for (int j = 0; j < BN / 16; ++j) {
+          if (PARTS > 1 && tile.split && (h * (BN / 16) + j) % PARTS != tile.part) continue;
+          float *x = sum[h] + j * 8;
+          if (!SWAP && tile.j0 + j * 16 < n) {
+            *(uint2 *)(to + j * 16) = make_uint2(pack(x[0], x[4]), pack(x[1], x[5]));
+            *(uint2 *)(to + n + j * 16) = make_uint2(pack(x[2], x[6]), pack(x[3], x[7]));
+          } else if (SWAP && tile.j0 + j * 16 < n) {
+            *(uint32_t *)(to + (size_t)(j * 16) * m) = pack(x[0], x[2]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 1) * m) = pack(x[4], x[6]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 2) * m) = pack(x[1], x[3]);
+            *(uint32_t *)(to + (size_t)(j * 16 + 3) * m) = pack(x[5], x[7]);
+          }
+        }
+      }
+    }
+  }
+  __syncwarp();
+  sync_cluster();
+}
+
+// -- short sums -------------------------------------------------------------------------------------
+
+// For k = 128 * SLICES, in one launch: a block turns its BN columns of b in shared memory once, and keeps them. Then it goes
+// down the rows; the blocks of a strip of columns take tiles by turns. a is copied as it lies, by a tensor map that each
+// block makes for itself. The two warpgroups have 64 rows each and their own pace: one writes c while the other multiplies.
+// c goes through shared memory, 16 rows of a warp at a time, so that whole rows of the tile are stored at once.
+constexpr int OUT_ROW = BN * 2 + 16, OUT_BYTES = 16 * OUT_ROW;
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    stationary(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps,
+               __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM != 2) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(128) uint8_t drafts[128];
+  __shared__ alignas(8) uint64_t barriers[2 * STAGES];
+  constexpr int STAGE = A_BYTES;
+  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t tiles = right + SLICES * B_BYTES, scales = tiles + STAGES * STAGE, out = scales + STAGES * 512;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int strips = n / BN, parts = gridDim.x / strips, strip = blockIdx.x % strips, first = blockIdx.x / strips;
+  int j0 = strip * BN, count = (m + 127) / 128, blocks = (n + 127) / 128;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(full + 8 * s) : "memory");
+      asm volatile("mbarrier.init.shared::cta.b64 [%0], 8;" ::"r"(empty + 8 * s) : "memory");
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  if (warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEW));
+    uint8_t *map = maps + blockIdx.x * 128;
+    if (warp == 0) {
+      uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
+      if (lane == 0) describe_there(draft, a, m, k);
+      __syncwarp();
+      asm volatile(
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+          "r"(draft)
+          : "memory");
+    }
+    if (threadIdx.x == 0) {
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+      uint32_t slot = 0, phase = 1;
+      for (int i = first; i < count; i += parts) {
+        int bytes = min(128, m - i * 128) * 4;
+        for (int s = 0; s < SLICES; ++s) {
+          wait(empty + 8 * slot, phase);
+          expect(full + 8 * slot, STAGE + bytes);
+          fetch_a(tiles + slot * STAGE, map, i * 128, s * 128, full + 8 * slot, 0);
+          fetch(scales + slot * 512, a_scale + (size_t)s * m + i * 128, bytes, full + 8 * slot);
+          if (++slot == STAGES) slot = 0, phase ^= 1;
+        }
+      }
+    }
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGS));
+    int team = warp / 4 - 1, within = team * 64 + warp % 4 * 16;
+    for (int job = threadIdx.x - 128; job < SLICES * 8 * (BN / 16); job += 256) {
+      int group = job % (BN / 16), chunk = job / (BN / 16);
+      uint32_t to = right + chunk / 8 * B_BYTES + group * 2048;
+      turn_chunk(b + (size_t)chunk * 16 * n + j0 + group * 16, n, chunk % 8, [&](int place, uint4 x) {
+        asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                     : "memory");
+      });
+    }
+    float first_scale[SLICES], last_scale[SLICES];
+#pragma unroll
+    for (int s = 0; s < SLICES; ++s) {
+      first_scale[s] = __ldg(b_scale + s * blocks + j0 / 128);
+      last_scale[s] = ONE_SCALE ? 0 : __ldg(b_scale + s * blocks + (j0 + BN - 1) / 128);
+    }
+    int turn = 8 - j0 % 128 / 16;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync 1, 256;" ::: "memory");
+
+    uint32_t from = lane * 128 + (((within / 16) ^ lane % 8) << 4);
+    uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
+    uint32_t left[2][4][4];
+    float part[BN / 2], upper[2], lower[2];
+#pragma unroll
+    for (int x = 0; x < BN / 2; ++x) part[x] = 0;
+    auto load = [&](uint32_t (&to)[4][4], float &up, float &low) {
+      wait(full + 8 * slot, phase);
+      asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                   : "=f"(up), "=f"(low)
+                   : "r"(scales + slot * 512 + (within + lane / 4 * 2) * 4)
+                   : "memory");
+#pragma unroll
+      for (int x = 0; x < 4; ++x) load_a(to[x], tiles + slot * STAGE + from + x * 4096);
+      // The stage is given back once all that this warp reads of it has come. No product has sums of these bits.
+      bool odd = (__float_as_uint(low) == 0x7fc12345u) & (to[0][0] == 0x7fc12345u) & (to[1][0] == 0x7fc12345u) &
+                 (to[2][0] == 0x7fc12345u) & (to[3][0] == 0x7fc12345u);
+      __syncwarp();
+      if (lane == 0)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(odd ? 2 : 1) : "memory");
+      if (++slot == STAGES) slot = 0, phase ^= 1;
+    };
+    load(left[0], upper[0], lower[0]);  // there are no more blocks in a strip than tiles
+    start(part, left[0], 0, right, team);
+    for (int i = first;; i += parts) {
+      bool more_tiles = i + parts < count;
+      float sum[BN / 2];
+      uint32_t packed[BN / 4];
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        int now = s % 2;
+        if (more_tiles || s + 1 < SLICES) load(left[1 - now], upper[1 - now], lower[1 - now]);
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        hold(part);
+        keep(left[now]);
+        float up[2] = {upper[now] * first_scale[s], upper[now] * last_scale[s]};
+        float low[2] = {lower[now] * first_scale[s], lower[now] * last_scale[s]};
+#pragma unroll
+        for (int x = 0; x < BN / 2; ++x) {
+          bool other = !ONE_SCALE && x / 8 >= turn;
+          float by = x % 4 < 2 ? (other ? up[1] : up[0]) : (other ? low[1] : low[0]);
+          sum[x] = s == 0 ? part[x] * by : sum[x] + part[x] * by;
+        }
+        if (s + 1 == SLICES) {
+#pragma unroll
+          for (int j = 0; j < BN / 16; ++j) {
+            float *x = sum + j * 8;
+            packed[4 * j] = pack(x[0], x[4]), packed[4 * j + 1] = pack(x[1], x[5]);
+            packed[4 * j + 2] = pack(x[2], x[6]), packed[4 * j + 3] = pack(x[3], x[7]);
+          }
+        }
+        if (more_tiles || s + 1 < SLICES) start(part, left[1 - now], 0, right + (s + 1) % SLICES * B_BYTES, team);
+      }
+      // 16 rows of this warp
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 16; ++j) {
+        uint32_t to = mine + lane / 4 * 2 * OUT_ROW + j * 32 + lane % 4 * 8;
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(packed[4 * j]), "r"(packed[4 * j + 1]) : "memory");
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to + OUT_ROW), "r"(packed[4 * j + 2]), "r"(packed[4 * j + 3])
+                     : "memory");
+      }
+      __syncwarp();
+      constexpr int WIDE = BN / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
+#pragma unroll
+      for (int r = 0; r < 16; r += AT_ONCE) {
+        int here = r + lane / WIDE, row = i * 128 + within + here;
+        if (lane < WIDE * AT_ONCE && here < 16 && row < m) {
+          uint4 x;
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                       : "r"(mine + here * OUT_ROW + lane % WIDE * 16)
+                       : "memory");
+          *(uint4 *)(c + (size_t)row * n + j0 + lane % WIDE * 8) = x;
+        }
+      }
+      if (!more_tiles) break;
+    }
+  }
+}
+'''}, {'prepare': 0, 'gemm': 210304})]
 """Files, and of each function the most dynamic shared memory in bytes."""
 _EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1))  # CUlaunchAttribute
 _ROWS = {
@@ -14501,18 +19824,18 @@ _ROWS = {
     (((1024, 7168), (1, 1024), 'float8_e4m3fn'), ((576, 7168), (1, 576), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((5, 56), (1, 5), 'float32'), ((1024, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 576), (576, 1), 'bfloat16')}, (4,), (7, (('uint8', 1), ('uint8', 7405568), ('float32', 9088), ('float32', 3538948), ('int32', 128), ('uint8', 16896)), (('prepare', (5, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 1024), ('int', 576), ('int', 7168), ('int', 5)), False), ('gemm', (128, 1, 1, 384, 1, 1), 213856, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 1024), ('int', 576), ('int', 7168)), True)))),
     (((1024, 256), (1, 1024), 'float8_e4m3fn'), ((7168, 256), (1, 7168), 'float8_e4m3fn'), ((1024, 2), (1, 1024), 'float32'), ((56, 2), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (3, (('uint8', 1), ('uint8', 1), ('float32', 4608), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('stationary', (112, 1, 1, 384, 1, 1), 203776, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 5), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 256)), False),))),
     (((1024, 2048), (1, 1024), 'float8_e4m3fn'), ((7168, 2048), (1, 7168), 'float8_e4m3fn'), ((1024, 16), (1, 1024), 'float32'), ((56, 16), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (8, (('uint8', 1), ('uint8', 14745600), ('float32', 29696), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (8, 16, 1, 64, 1, 1), 0, (('arg', 1), ('arg', 0), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 7168), ('int', 1024), ('int', 2048), ('int', 56)), False), ('gemm', (132, 1, 1, 384, 1, 1), 188624, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 7168), ('int', 1024), ('int', 2048)), True)))),
-    (((1024, 7168), (1, 1024), 'float8_e4m3fn'), ((4608, 7168), (1, 4608), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((36, 56), (1, 36), 'float32'), ((1024, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4608), (4608, 1), 'bfloat16')}, (4,), (2, (('uint8', 1), ('uint8', 33095680), ('float32', 65536), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (36, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 1024), ('int', 4608), ('int', 7168), ('int', 36)), False), ('gemm', (132, 1, 1, 384, 1, 1), 213856, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 1024), ('int', 4608), ('int', 7168)), True)))),
-    (((1024, 2304), (1, 1024), 'float8_e4m3fn'), ((7168, 2304), (1, 7168), 'float8_e4m3fn'), ((1024, 18), (1, 1024), 'float32'), ((56, 18), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (8, (('uint8', 1), ('uint8', 16580608), ('float32', 33280), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (8, 18, 1, 64, 1, 1), 0, (('arg', 1), ('arg', 0), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 7168), ('int', 1024), ('int', 2304), ('int', 56)), False), ('gemm', (132, 1, 1, 384, 1, 1), 188624, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 7168), ('int', 1024), ('int', 2304)), True)))),
-    (((1024, 7168), (1, 1024), 'float8_e4m3fn'), ((512, 7168), (1, 512), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((4, 56), (1, 4), 'float32'), ((1024, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 512), (512, 1), 'bfloat16')}, (4,), (9, (('uint8', 1), ('uint8', 7405568), ('float32', 8192), ('float32', 3145732), ('int32', 128), ('uint8', 16896)), (('prepare', (4, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 1024), ('int', 512), ('int', 7168), ('int', 4)), False), ('gemm', (128, 1, 1, 384, 1, 1), 201472, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 1024), ('int', 512), ('int', 7168)), True)))),
-    (((1024, 512), (1, 1024), 'float8_e4m3fn'), ((4096, 512), (1, 4096), 'float8_e4m3fn'), ((1024, 4), (1, 1024), 'float32'), ((32, 4), (1, 32), 'float32'), ((1024, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4096), (4096, 1), 'bfloat16')}, (4,), (10, (('uint8', 1), ('uint8', 1), ('float32', 5120), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('stationary', (128, 1, 1, 384, 1, 1), 187392, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 5), ('arg', 4), ('int', 1024), ('int', 4096), ('int', 512)), False),))),
-    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((1536, 7168), (1, 1536), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((12, 56), (1, 12), 'float32'), ((6144, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 1536), (1536, 1), 'bfloat16')}, (4,), (6, (('uint8', 1), ('uint8', 44105728), ('float32', 22528), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (12, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 1536), ('int', 7168), ('int', 12)), False), ('gemm', (132, 1, 1, 384, 1, 1), 209344, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 1536), ('int', 7168)), True)))),
-    (((6144, 1536), (1, 6144), 'float8_e4m3fn'), ((3072, 1536), (1, 3072), 'float8_e4m3fn'), ((6144, 12), (1, 6144), 'float32'), ((24, 12), (1, 24), 'float32'), ((6144, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 3072), (3072, 1), 'bfloat16')}, (4,), (1, (('uint8', 1), ('uint8', 9502720), ('float32', 10240), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (24, 12, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 3072), ('int', 1536), ('int', 24)), False), ('gemm', (132, 1, 1, 384, 1, 1), 201472, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 3072), ('int', 1536)), True)))),
-    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((576, 7168), (1, 576), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((5, 56), (1, 5), 'float32'), ((6144, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 576), (576, 1), 'bfloat16')}, (4,), (11, (('uint8', 1), ('uint8', 44105728), ('float32', 9088), ('float32', 2433028), ('int32', 128), ('uint8', 16896)), (('prepare', (5, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 576), ('int', 7168), ('int', 5)), False), ('gemm', (132, 1, 1, 384, 1, 1), 213856, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 576), ('int', 7168)), True)))),
+    (((1024, 7168), (1, 1024), 'float8_e4m3fn'), ((4608, 7168), (1, 4608), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((36, 56), (1, 36), 'float32'), ((1024, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4608), (4608, 1), 'bfloat16')}, (4,), (9, (('uint8', 1), ('uint8', 33095680), ('float32', 65536), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (36, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 1024), ('int', 4608), ('int', 7168), ('int', 36)), False), ('gemm', (132, 1, 1, 384, 1, 1), 213856, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 1024), ('int', 4608), ('int', 7168)), True)))),
+    (((1024, 2304), (1, 1024), 'float8_e4m3fn'), ((7168, 2304), (1, 7168), 'float8_e4m3fn'), ((1024, 18), (1, 1024), 'float32'), ((56, 18), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (10, (('uint8', 1), ('uint8', 16580608), ('float32', 33280), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (56, 18, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 1024), ('int', 7168), ('int', 2304), ('int', 56)), False), ('gemm', (132, 1, 1, 384, 1, 1), 193984, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 2304)), True)))),
+    (((1024, 7168), (1, 1024), 'float8_e4m3fn'), ((512, 7168), (1, 512), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((4, 56), (1, 4), 'float32'), ((1024, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 512), (512, 1), 'bfloat16')}, (4,), (11, (('uint8', 1), ('uint8', 7405568), ('float32', 8192), ('float32', 3145732), ('int32', 128), ('uint8', 16896)), (('prepare', (4, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 1024), ('int', 512), ('int', 7168), ('int', 4)), False), ('gemm', (128, 1, 1, 384, 1, 1), 201472, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 1024), ('int', 512), ('int', 7168)), True)))),
+    (((1024, 512), (1, 1024), 'float8_e4m3fn'), ((4096, 512), (1, 4096), 'float8_e4m3fn'), ((1024, 4), (1, 1024), 'float32'), ((32, 4), (1, 32), 'float32'), ((1024, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4096), (4096, 1), 'bfloat16')}, (4,), (12, (('uint8', 1), ('uint8', 1), ('float32', 5120), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('stationary', (128, 1, 1, 384, 1, 1), 187392, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 5), ('arg', 4), ('int', 1024), ('int', 4096), ('int', 512)), False),))),
+    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((1536, 7168), (1, 1536), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((12, 56), (1, 12), 'float32'), ((6144, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 1536), (1536, 1), 'bfloat16')}, (4,), (13, (('uint8', 1), ('uint8', 44105728), ('float32', 22528), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (12, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 1536), ('int', 7168), ('int', 12)), False), ('gemm', (132, 1, 1, 512, 1, 1), 210304, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 1536), ('int', 7168)), True)))),
+    (((6144, 1536), (1, 6144), 'float8_e4m3fn'), ((3072, 1536), (1, 3072), 'float8_e4m3fn'), ((6144, 12), (1, 6144), 'float32'), ((24, 12), (1, 24), 'float32'), ((6144, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 3072), (3072, 1), 'bfloat16')}, (4,), (13, (('uint8', 1), ('uint8', 9502720), ('float32', 10240), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (24, 12, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 3072), ('int', 1536), ('int', 24)), False), ('gemm', (132, 1, 1, 512, 1, 1), 210304, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 3072), ('int', 1536)), True)))),
+    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((576, 7168), (1, 576), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((5, 56), (1, 5), 'float32'), ((6144, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 576), (576, 1), 'bfloat16')}, (4,), (14, (('uint8', 1), ('uint8', 44105728), ('float32', 9088), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (5, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 576), ('int', 7168), ('int', 5)), False), ('gemm', (128, 1, 1, 512, 1, 1), 220624, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 576), ('int', 7168)), True)))),
     (((6144, 256), (1, 6144), 'float8_e4m3fn'), ((7168, 256), (1, 7168), 'float8_e4m3fn'), ((6144, 2), (1, 6144), 'float32'), ((56, 2), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (3, (('uint8', 1), ('uint8', 1), ('float32', 4608), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('stationary', (112, 1, 1, 384, 1, 1), 203776, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 5), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 256)), False),))),
-    (((6144, 2048), (1, 6144), 'float8_e4m3fn'), ((7168, 2048), (1, 7168), 'float8_e4m3fn'), ((6144, 16), (1, 6144), 'float32'), ((56, 16), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (12, (('uint8', 1), ('uint8', 14745600), ('float32', 29696), ('float32', 2162692), ('int32', 128), ('uint8', 16896)), (('prepare', (56, 16, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 7168), ('int', 2048), ('int', 56)), False), ('gemm', (132, 1, 1, 384, 1, 1), 201472, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2048)), True)))),
-    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((4608, 7168), (1, 4608), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((36, 56), (1, 36), 'float32'), ((6144, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4608), (4608, 1), 'bfloat16')}, (4,), (6, (('uint8', 1), ('uint8', 44105728), ('float32', 65536), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (36, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 4608), ('int', 7168), ('int', 36)), False), ('gemm', (132, 1, 1, 384, 1, 1), 209344, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 4608), ('int', 7168)), True)))),
-    (((6144, 2304), (1, 6144), 'float8_e4m3fn'), ((7168, 2304), (1, 7168), 'float8_e4m3fn'), ((6144, 18), (1, 6144), 'float32'), ((56, 18), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (12, (('uint8', 1), ('uint8', 16580608), ('float32', 33280), ('float32', 2162692), ('int32', 128), ('uint8', 16896)), (('prepare', (56, 18, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 7168), ('int', 2304), ('int', 56)), False), ('gemm', (132, 1, 1, 384, 1, 1), 201472, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2304)), True)))),
-    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((512, 7168), (1, 512), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((4, 56), (1, 4), 'float32'), ((6144, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 512), (512, 1), 'bfloat16')}, (4,), (12, (('uint8', 1), ('uint8', 44105728), ('float32', 8192), ('float32', 2162692), ('int32', 128), ('uint8', 16896)), (('prepare', (4, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 512), ('int', 7168), ('int', 4)), False), ('gemm', (132, 1, 1, 384, 1, 1), 201472, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 512), ('int', 7168)), True)))),
+    (((6144, 2048), (1, 6144), 'float8_e4m3fn'), ((7168, 2048), (1, 7168), 'float8_e4m3fn'), ((6144, 16), (1, 6144), 'float32'), ((56, 16), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (13, (('uint8', 1), ('uint8', 14745600), ('float32', 29696), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (56, 16, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 7168), ('int', 2048), ('int', 56)), False), ('gemm', (132, 1, 1, 512, 1, 1), 210304, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2048)), True)))),
+    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((4608, 7168), (1, 4608), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((36, 56), (1, 36), 'float32'), ((6144, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4608), (4608, 1), 'bfloat16')}, (4,), (15, (('uint8', 1), ('uint8', 44105728), ('float32', 65536), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (36, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 4608), ('int', 7168), ('int', 36)), False), ('gemm', (132, 1, 1, 512, 1, 1), 210304, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 4608), ('int', 7168)), True)))),
+    (((6144, 2304), (1, 6144), 'float8_e4m3fn'), ((7168, 2304), (1, 7168), 'float8_e4m3fn'), ((6144, 18), (1, 6144), 'float32'), ((56, 18), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (13, (('uint8', 1), ('uint8', 16580608), ('float32', 33280), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (56, 18, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 7168), ('int', 2304), ('int', 56)), False), ('gemm', (132, 1, 1, 512, 1, 1), 210304, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2304)), True)))),
+    (((6144, 7168), (1, 6144), 'float8_e4m3fn'), ((512, 7168), (1, 512), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((4, 56), (1, 4), 'float32'), ((6144, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 512), (512, 1), 'bfloat16')}, (4,), (13, (('uint8', 1), ('uint8', 44105728), ('float32', 8192), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('prepare', (4, 56, 1, 64, 1, 1), 0, (('arg', 0), ('arg', 1), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('workspace', 5), ('workspace', 4), ('int', 6144), ('int', 512), ('int', 7168), ('int', 4)), False), ('gemm', (128, 1, 1, 512, 1, 1), 210304, (('workspace', 5), ('workspace', 0), ('workspace', 1), ('arg', 2), ('workspace', 2), ('workspace', 3), ('workspace', 4), ('arg', 4), ('int', 6144), ('int', 512), ('int', 7168)), True)))),
     (((6144, 512), (1, 6144), 'float8_e4m3fn'), ((4096, 512), (1, 4096), 'float8_e4m3fn'), ((6144, 4), (1, 6144), 'float32'), ((32, 4), (1, 32), 'float32'), ((6144, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4096), (4096, 1), 'bfloat16')}, (4,), (4, (('uint8', 1), ('uint8', 1), ('float32', 5120), ('float32', 4), ('int32', 128), ('uint8', 16896)), (('stationary', (128, 1, 1, 384, 1, 1), 202752, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 5), ('arg', 4), ('int', 6144), ('int', 4096), ('int', 512)), False),))),
 }
 """Sizes, strides (0 where there is one element) and type of each tensor -> its place, outputs (sizes, strides, type),
