@@ -352,6 +352,9 @@ except ValueError as error:
 """
     said = ran(found.files[0], code, toy_driver.environment(tmp_path, "hip"))
     assert said.startswith("True True True\nno case with tensors of (((3, 6), (1, 3), 'float32'),")
+    text = found.files[0].read_text()
+    assert text.count('extern "C"') == 1  # of two variants
+    assert "BLOCK = 16" in text
 
 
 @pytest.mark.slow

@@ -94,14 +94,12 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         most = shared[plan["variant"]]
         for step in plan["launches"]:
             most[step["kernel"]] = max(step["shared"], most.get(step["kernel"], 0))
-    variants = [
-        f"({_files({**kernel.files, main: text})}, {most!r})" for text, most in zip(facts.sources, shared, strict=True)
-    ]
     command = compile_command(problem, target, kernel.language, [main], device_only=True)
     constants = [
         f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]",
-        f"_VARIANTS = [{', '.join(variants)}]",
-        '"""Files, and of each function the most dynamic shared memory in bytes."""',
+        *_variants(kernel, facts),
+        f"_SHARED = {shared!r}",
+        '"""Of each variant and function, the most dynamic shared memory in bytes."""',
     ]
     modules = ["ctypes", "functools", "os", "pathlib", "re", "shutil", "subprocess", "tempfile"]
     if pdl := _pdl(facts):
@@ -113,13 +111,12 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         return step["kernel"], sizes, step["shared"], args, *([step["pdl"]] if pdl else [])
 
     head = _head(modules, constants, _rows(facts, lambda row: _planned(row[3], launch)), _LAUNCHED)
-    return head + templates.COMPILE.format(made=_BINARIES[kernel.language])
+    return head + templates.VARIANTS.format(main=main) + templates.COMPILE.format(made=_BINARIES[kernel.language])
 
 
 def _triton(kernel: Kernel, facts: Facts) -> str:
     """Triton's own launcher launches it."""
     main = next(iter(kernel.files))
-    files = ", ".join(_files({**kernel.files, main: text}) for text in facts.sources)
     modules = ["functools", "importlib.util", "os", "sys", "tempfile"]
 
     def launch(step: Json) -> tuple[Any, ...]:
@@ -127,8 +124,22 @@ def _triton(kernel: Kernel, facts: Facts) -> str:
         return step["kernel"], tuple(step["grid"]), tuple(map(tuple, step["args"])), options
 
     rows = _rows(facts, lambda row: _planned(row[3], launch))
-    head = _head(modules, [f"_VARIANTS = [{files}]"], rows, _LAUNCHED)
+    head = _head(modules, _variants(kernel, facts), rows, _LAUNCHED) + templates.VARIANTS.format(main=main)
     return head + templates.SPACES + templates.TRITON.format(main=main)
+
+
+def _variants(kernel: Kernel, facts: Facts) -> list[str]:
+    """The files once, and what is otherwise in each variant, as constants."""
+    main, first = next(iter(kernel.files)), facts.sources[0].split("\n")
+    others = [
+        {at: new for at, (old, new) in enumerate(zip(first, text.split("\n"), strict=True)) if new != old}
+        for text in facts.sources
+    ]
+    return [
+        f"_FILES = {_files({**kernel.files, main: facts.sources[0]})}",
+        "_VARIANTS = [\n" + "".join(f"    {lines!r},\n" for lines in others) + "]",
+        '"""Lines of the main file that are others in a variant, by their number from 0."""',
+    ]
 
 
 def indistinguishable(dims: Sequence[str], facts: Facts) -> dict[str, int]:

@@ -87,6 +87,16 @@ def _compiled(files, use):
         return use(os.path.join(folder, {made!r}))
 '''
 """A source, through a compiler."""
+VARIANTS = '''
+
+def _variant(number):
+    """The files of a variant."""
+    text = _FILES[{main!r}].split("\\n")
+    for at, line in _VARIANTS[number].items():
+        text[at] = line
+    return {{**_FILES, {main!r}: "\\n".join(text)}}
+'''
+"""A kernel's variants, which differ in a few lines."""
 KERNEL = '''
 
 @functools.cache
@@ -152,7 +162,7 @@ def _told(name, *arguments):
 
 @functools.cache
 def _code(variant):
-    return _compiled(_VARIANTS[variant][0], lambda path: pathlib.Path(path).read_bytes())
+    return _compiled(_variant(variant), lambda path: pathlib.Path(path).read_bytes())
 
 
 @functools.cache
@@ -160,7 +170,7 @@ def _functions(variant, device):
     """Compiled when first called on a device."""
     code, module, found = _code(variant), ctypes.c_void_p(), {{}}
     _told("{prefix}ModuleLoadData", ctypes.byref(module), code)
-    for name, shared in _VARIANTS[variant][1].items():
+    for name, shared in _SHARED[variant].items():
         symbol = re.search(rb"\\0(%b|_Z%d%b\\w*)\\0" % (name.encode(), len(name), name.encode()), code)
         found[name] = ctypes.c_void_p()
         _told("{prefix}ModuleGetFunction", ctypes.byref(found[name]), module, symbol[1] if symbol else name.encode())
@@ -206,7 +216,7 @@ def _module(variant):
     """Triton reads the text of a function from its file."""
     folder = os.path.join(_folder.name, str(variant))
     os.mkdir(folder)
-    for name, text in _VARIANTS[variant].items():
+    for name, text in _variant(variant).items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as out:
             out.write(text)
     sys.path.insert(0, folder)
