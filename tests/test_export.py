@@ -2,6 +2,11 @@
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +100,40 @@ def test_what_came_in_another_format_is_called_by_its_own_file_alone(tmp_path: P
     made = write_best(tmp_path, problem, target, best(Kernel("cpp", {"k.cpp": "\n"})), "c0ffee")
     assert made == tmp_path / "k.cpp"
     assert not (tmp_path / "best.py").exists()
+
+
+EXPORTED = """import sys
+from ksflow.export.export import export_winner
+from ksflow.problem.loader import load
+from ksflow.records import Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
+from pathlib import Path
+target = Target("cpu", "cpu", "a CPU", march="x86-64")
+kernel = Kernel("cpp", {"k.cpp": "int x;"})
+accepted = Evaluation(Verdict.ACCEPT, "", 75.0, (Timing("a", 75.0),))
+trial = Trial("00007", Origin.SEED, kernel=kernel, evaluation=accepted)
+print("now", flush=True)
+export_winner(Path(sys.argv[1]), load("fp8_gemm", target=target), target, trial)
+"""
+
+
+def test_an_interrupted_export_keeps_the_module_of_the_winner_before(tmp_path: Path) -> None:
+    module = tmp_path / "out" / "module.py"
+    module.parent.mkdir()
+    module.write_text("# the winner before\n")
+    with subprocess.Popen(
+        [sys.executable, "-c", EXPORTED, str(module.parent)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "KSFLOW_CACHE": str(tmp_path / "cache")},
+    ) as export:
+        assert export.stdout is not None
+        assert export.stdout.readline() == b"now\n"
+        children = Path(f"/proc/{export.pid}/task/{export.pid}/children")
+        while not children.read_text():  # the one that looks at the problem's sizes
+            time.sleep(0.01)
+        export.send_signal(signal.SIGINT)
+    assert export.returncode != 0
+    assert module.read_text() == "# the winner before\n"
 
 
 SCALE = """#include <cstdint>

@@ -60,15 +60,18 @@ def export_winner(
     if kind == "command":
         return Exported((), (f"{problem.origin['file']}: put it in its place in {problem.origin['path']}",))
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
-        (folder / name).unlink(missing_ok=True)
     file = folder / _NAMES.get(kind, _MODULE)
     needs_facts = kernel.language in _COMPILED or _launched(kernel)
-    try:
+    refused, facts, text = "", None, ""
+    try:  # compiles; who is interrupted here keeps the files of the winner before
         facts = _facts(problem, target, kernel) if needs_facts else None
         text = loader(problem, target, kernel, facts) if facts else _python(problem, kernel, kind)
     except ValueError as error:
-        return Exported((), (f"not handed over: {error}",))
+        refused = f"not handed over: {error}"
+    for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
+        (folder / name).unlink(missing_ok=True)
+    if refused:
+        return Exported((), (refused,))
     words = {word: problem.origin.get(word) for word in ("leaderboard", "gpu")} if kind in WORDLESS else {}
     head = "".join(f"#!POPCORN {word} {value}\n" for word, value in words.items() if value)
     score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
