@@ -1,10 +1,11 @@
-# fp8_gemm: kernel 00010 of ksflow, 41.64 us on NVIDIA H200 SXM
+# fp8_gemm: kernel 00011 of ksflow, 41.03 us on NVIDIA H200 SXM
 import ctypes
 import functools
 import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 
@@ -16,6 +17,23 @@ _FILES = {'03_mma.cu': r'''// Both operands have k contiguous: boxes of rows by 
 // warpgroups multiply and add up a slice of 128 of k at a time. Tiles per shape: 128 rows where m is 1024 and k long, with two
 // sets of sums of a slice (DEPTH); 256 rows (HIGH, two warpgroups of 128 rows) or 192 (TEAMS) where there are enough of them, since
 // bytes from the L2 decide there; where tiles are few, two blocks of a cluster share k.
+// Where tiles do not fill whole waves of blocks (TAIL), those that are left over are cut along k, in equal parts (KPARTS) or as one line of
+// slices in equal ranges: parts' sums meet in device memory, and each block that ends with a tile adds up its share of the columns.
+// With LEAD these parts come first and are added up after the next tile, when nobody has to wait.
+// With AHEAD the next tile's first products start before c is written.
+
+
+
+
+
+
+
+
+
+
+
+
+
 
 
 
@@ -60,9 +78,25 @@ constexpr int GROUP = 12;          // tune: 4 8 12 16 48 | order: tiles along m 
 constexpr int SPLIT = 1;           // tune: 1 2 4 | reduction: parts of k, one for each block of a cluster
 constexpr int PAIR = 0;            // tune: 0 1 | reduction: 1 (SPLIT 2) lets a pair of blocks do many tiles, each half of k and half of c
 constexpr int EARLY = 0;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map
+constexpr int TAIL = 0;            // tune: 0 1 2 | reduction: 1 cuts the tiles behind the last full wave along k, 2 those of that wave too
+constexpr int KPARTS = 0;          // tune: 0 2 4 5 8 11 | reduction: parts of k of such a tile, each a block's; 0: equal ranges of all their slices
+constexpr int AHEAD = 0;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written
+constexpr int DUTY = 0;            // tune: 0 1 2 3 4 | reduction: slices' worth of time that it takes to add up a tile, for equal ranges
+constexpr int LEAD = 0;            // tune: 0 1 | reduction: 1 begins with the parts, and adds them up after the first whole tile
+constexpr int CLEAR = 0;           // tune: 0 1 | reduction: 1 has a first launch set the counters to 0
 constexpr int REGS = 240;          // registers of a thread that multiplies
 constexpr int FEW = 24;            // and of one that copies
-constexpr int FORM = 0;            // tune: 0 2 | form: 2 (k = 128 * SLICES) keeps b in shared memory
+constexpr int FORM = 0;            // tune: 0 2 3 | form: 2 (k = 128 * SLICES) keeps b in shared memory
+constexpr int STRIP = 128;         // tune: 64 128 256 448 512 | form: columns of b that a block keeps where FORM is 3
+constexpr int SPREAD = 1;          // tune: 1 2 | form: warpgroups that share the columns of a strip
+constexpr int BARE = 0;            // tune: 0 1 | form: 1 (FIRST units at most) has no warpgroup that copies
+constexpr int LEFT_HERE = 0;       // tune: 0 1 | form: 1 multiplies a from shared memory, 0 from registers
+constexpr int FOURS = 0;           // tune: 0 1 | overlap: 1 (k = 512) multiplies four slices before it adds up
+constexpr int FIRST = 3;           // tune: 0 2 3 4 6 8 | startup: units of 64 rows that come without a tensor map
+constexpr int SOON = 8;            // tune: 0 1 2 8 | startup: 64 columns of b that come without a tensor map
+constexpr int BRING = 2;           // tune: 0 1 2 | startup: b's other columns by large boxes, by small ones, or by idle warps, 16 bytes a thread
+constexpr int STORE = 1;           // tune: 0 1 | memory: c by 64 bytes of a row or by 128
+constexpr int CS = 0;              // tune: 0 1 | memory: c is written as what is not read again
 constexpr int CHUNK = 64;          // columns of c that go through shared memory at once; divides BN
 constexpr int A_SCALE_ROWS = 0;    // 1 where a_scale has k contiguous, else (i, kb) is at kb * m + i
 constexpr int B_SCALE_ROWS = 0;    // the same of b_scale
@@ -533,14 +567,110 @@ __device__ __forceinline__ void arrive_there(uint32_t barrier) {
 
 // -- gemm -----------------------------------------------------------------------------------------
 
-struct Tile {
-  int i0, j0;
-  __device__ Tile(int index, int m, int n) {
+// What a block does, one item after the other: slices begin ... end of the tile at i0, j0. With TAIL, the tiles from `whole` on are one
+// line of slices; a block has low ... high of it. Such an item is `part` of a tile, and the `last` of its block: who ends in a
+// tile, or with it, adds up a share of its columns; who goes on to the next tile only leaves its sums.
+struct Work {
+  int index, count, blocks, slices, whole, low, high;
+  int i0, j0, begin, end, tile;
+  bool part, last;
+  __device__ Work(int m, int n, int slices) : slices(slices), low(0), high(0), part(false), last(false) {
+    blocks = gridDim.x / SPLIT, index = blockIdx.x / SPLIT, count = (m + BM - 1) / BM * ((n + BN - 1) / BN), whole = count;
+    int rank = blockIdx.x % SPLIT;
+    begin = slices * rank / SPLIT, end = slices * (rank + 1) / SPLIT;
+    if (TAIL) whole = max(0, count / blocks - (TAIL - 1)) * blocks, low = from(index), high = from(index + 1);
+  }
+  __device__ __forceinline__ int from(int block) const {
+    int line = (count - whole) * slices;
+    if (KPARTS == 0) {
+      // A tile begins with DUTY for who has its first slice.
+      int at = (count - whole) * (slices + DUTY) * block / blocks, tile = at / (slices + DUTY);
+      return DUTY ? tile * slices + max(0, at - tile * (slices + DUTY) - DUTY) : at;
+    }
+    constexpr int parts = KPARTS ? KPARTS : 1;
+    return min(line, block / parts * slices + slices * (block % parts) / parts);
+  }
+  __device__ __forceinline__ bool next(int m, int n) {
+    int at = index;
+    if (index < whole && !(LEAD && low < high)) {
+      index += blocks, part = false;
+    } else if (TAIL && low < high) {
+      tile = low / slices, at = whole + tile, begin = low - tile * slices, end = min(high - tile * slices, slices);
+      low += end - begin, part = end - begin < slices, last = low == high;
+    } else {
+      return false;
+    }
+    place(at, m, n);
+    return true;
+  }
+  // To the tile of the last part again.
+  __device__ __forceinline__ void back(int m, int n) { tile = (high - 1) / slices, place(whole + tile, m, n); }
+  __device__ __forceinline__ void place(int index, int m, int n) {
     int down = (m + BM - 1) / BM, across = (n + BN - 1) / BN, all = GROUP * across;
     int group = index / all, within = index % all, rows = min(GROUP, down - group * GROUP);
     i0 = (group * GROUP + within % rows) * BM, j0 = within / rows * BN;
   }
 };
+
+constexpr int GROUPS = HIGH * BN / 16;     // of 16 columns of 64 rows of each warpgroup
+constexpr bool ALONE = !LEAD && GROUPS <= 16;  // a block that adds up alone keeps its sums in registers, if there are enough
+
+// The blocks that have a part of this tile: `all` of them from block `first` on, of which the first `some` add up, this one as number `me`.
+struct Sharers {
+  int first, all, some, me;
+  __device__ __forceinline__ Sharers(const Work &work, int tile) {
+    int block = blockIdx.x / SPLIT, start = tile * work.slices;
+    int line = (work.count - work.whole) * (work.slices + DUTY), starts = tile * (work.slices + DUTY) + DUTY;
+    if (KPARTS) {
+      first = tile * KPARTS, all = some = KPARTS;
+    } else {
+      first = ((starts + 1) * work.blocks - 1) / line;
+      all = ((starts + work.slices) * work.blocks - 1) / line - first + 1;
+      some = all - (work.from(first + all) > start + work.slices ? 1 : 0);
+    }
+    me = block - first;
+  }
+  // How many leave their sums for others.
+  __device__ __forceinline__ int leave() const { return ALONE && some == 1 ? all - 1 : all; }
+  // Where block number q leaves its sums.
+  __device__ __forceinline__ int room(int q) const { return KPARTS ? first + q : (first + q) * 2 + (q < some ? 1 : 0); }
+};
+
+constexpr int FETCHED = TEAMS == 3 ? 8 : 16;                // groups of sums that are fetched at once
+constexpr int most(int limit) { return GROUPS % limit ? most(limit - 1) : limit; }
+constexpr int ADDED = most(AHEAD ? 4 : 8);             // the same where one block adds up alone
+static_assert(!AHEAD || SPLIT == 1 && PIECES == 1 && DEPTH == 1, "not together");
+static_assert(!TAIL || SPLIT == 1 && GROUPS * THREADS * 32 <= STAGES * TILE_BYTES, "sums do not fit");
+
+// For each tile of the tail and each warpgroup, how many blocks have left their sums, and have seen that all have; then 0 again.
+
+extern "C" __global__ void clear(unsigned *counters) {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  for (int x = threadIdx.x; x < 1024; x += blockDim.x) counters[x] = 0;
+}
+
+__device__ __forceinline__ void count_up(unsigned *counter, const Sharers &with) {
+  asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(counter), "r"(with.leave() + with.some - 1) : "memory");
+}
+
+__device__ __forceinline__ void wait_counter(const unsigned *counter, uint32_t goal) {
+  uint32_t done;
+  do {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(done) : "l"(counter) : "memory");
+    done = done >= goal;
+  } while (!done);
+}
+
+// From shared memory where `own`, else from device memory, if `there`.
+__device__ __forceinline__ void fetch_sums(float4 &x, uint32_t here, const float4 *from, bool there, bool own) {
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.b32 p, %6, 0; setp.ne.b32 q, %7, 0;"
+      "mov.f32 %0, 0f00000000; mov.f32 %1, 0f00000000; mov.f32 %2, 0f00000000; mov.f32 %3, 0f00000000;"
+      "@p ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%5]; @q ld.shared.v4.f32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&f"(x.x), "=&f"(x.y), "=&f"(x.z), "=&f"(x.w)
+      : "r"(here), "l"(from), "r"((int)there), "r"((int)own)
+      : "memory");
+}
 
 struct Scales {
   float upper[HIGH], lower[HIGH], first, last;  // of this thread's rows; of the first and the last columns
@@ -565,9 +695,9 @@ __device__ __forceinline__ void promote(float (&sum)[BN / 2], float (&part)[N], 
 }
 
 extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREADS + 128, 1)
-    gemm(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps, __nv_bfloat16 *c,
-         int m, int n, int k) {
-  if (FORM == 2) return;
+    gemm(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps, float *partial,
+         unsigned *cleared, __nv_bfloat16 *c, int m, int n, int k) {
+  if (FORM >= 2) return;
   extern __shared__ uint8_t memory[];
   __shared__ alignas(128) uint8_t drafts[256];
   __shared__ alignas(8) uint64_t barriers[2 * STAGES + EARLY + 2];
@@ -575,9 +705,11 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
   uint32_t scales = tiles + STAGES * TILE_BYTES, out = scales + STAGES * SCALE_BYTES, room = out + 4 * TEAMS * OUT_BYTES;
   uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * STAGES, early = empty + 8 * STAGES, sent = early + 8 * EARLY, taken = sent + 8;
   int slices = k / 128, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  int count = (m + BM - 1) / BM * ((n + BN - 1) / BN), rank = blockIdx.x % SPLIT;
-  int begin = slices * rank / SPLIT, end = slices * (rank + 1) / SPLIT;
-  int at_once = EARLY < end - begin ? EARLY : end - begin;  // slices of the first tile that come without a tensor map
+  int rank = blockIdx.x % SPLIT, at_once = 0;  // slices of the first item that come without a tensor map
+  if (EARLY > 0) {
+    Work work(m, n, slices);
+    if (work.next(m, n)) at_once = min(EARLY, work.end - work.begin);
+  }
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       make_barrier(full + 8 * s, 34);  // two threads with boxes, a warp with scales
@@ -600,15 +732,15 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
       make_map(map, (uint32_t)__cvta_generic_to_shared(drafts) + (left ? 0 : 128), left ? a : b, left ? m : n, k, left ? BM : BN);
       if (lane == 0) {
         bool first = EARLY > 0;
-        for (int index = blockIdx.x / SPLIT; index < count; index += gridDim.x / SPLIT) {
-          Tile tile(index, m, n);
-          for (int s = begin; s < end; ++s) {
+        Work work(m, n, slices);
+        while (work.next(m, n)) {
+          for (int s = work.begin; s < work.end; ++s) {
             wait(empty + 8 * slot, phase);
-            if (EARLY > 0 && first && s - begin < at_once) {
+            if (EARLY > 0 && first && s - work.begin < at_once) {
               expect(full + 8 * slot, 0);
             } else {
               expect(full + 8 * slot, left ? A_BYTES : B_BYTES);
-              fetch_box(tiles + slot * TILE_BYTES + (left ? 0 : A_BYTES), map, s * 128, left ? tile.i0 : tile.j0, full + 8 * slot);
+              fetch_box(tiles + slot * TILE_BYTES + (left ? 0 : A_BYTES), map, s * 128, left ? work.i0 : work.j0, full + 8 * slot);
             }
             if (++slot == STAGES) slot = 0, phase ^= 1;
           }
@@ -617,16 +749,16 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
       }
     } else if (warp == 1) {
       int blocks = (n + 127) / 128;
-      for (int index = blockIdx.x / SPLIT; index < count; index += gridDim.x / SPLIT) {
-        Tile tile(index, m, n);
-        int column = min((tile.j0 + (lane == 1 ? BN - 1 : 0)) / 128, blocks - 1);
+      Work work(m, n, slices);
+      while (work.next(m, n)) {
+        int column = min((work.j0 + (lane == 1 ? BN - 1 : 0)) / 128, blocks - 1);
         const float *from_b = b_scale + (B_SCALE_ROWS ? (size_t)column * slices : (size_t)column);
-        for (int s = begin; s < end; ++s) {
+        for (int s = work.begin; s < work.end; ++s) {
           wait(empty + 8 * slot, phase);
           uint32_t to = scales + slot * SCALE_BYTES;
 #pragma unroll
           for (int x = 0; x < BM; x += 128) {
-            int row = tile.i0 + x + lane * 4;
+            int row = work.i0 + x + lane * 4;
             if (x + lane * 4 < BM && row < m) {
               if (A_SCALE_ROWS) {
                 for (int i = 0; i < 4; ++i) copy_4(to + (x + lane * 4 + i) * 4, a_scale + (size_t)(row + i) * slices + s);
@@ -651,14 +783,15 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
     int team = warp / 4 - 1, within = team * PER_TEAM + warp % 4 * 16;  // first of this warp's rows
     uint32_t mine = out + (warp - 4) * OUT_BYTES, slot = 0, phase = 0;
     if (EARLY > 0) {
-      Tile tile(blockIdx.x / SPLIT, m, n);
+      Work tile(m, n, slices);
+      tile.next(m, n);
       int thread = threadIdx.x - 128;
       for (int s = 0; s < at_once; ++s) {
         for (int x = thread; x < (BM + BN) * 8; x += THREADS) {
           int row = x / 8, chunk = x % 8;
           bool left = row < BM;
           int there = left ? tile.i0 + row : tile.j0 + row - BM, rows = left ? m : n;
-          const uint8_t *from = (left ? a : b) + (size_t)min(there, rows - 1) * k + (begin + s) * 128 + chunk * 16;
+          const uint8_t *from = (left ? a : b) + (size_t)min(there, rows - 1) * k + (tile.begin + s) * 128 + chunk * 16;
           copy_16(tiles + s * TILE_BYTES + row * 128 + ((chunk ^ row % 8) << 4), from);
         }
         arrive_when_copied(early + 8 * s);
@@ -708,21 +841,28 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
       if (lane == 0)
         asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * there), "r"(odd ? 2 : 1) : "memory");
     };
-    for (int index = blockIdx.x / SPLIT; index < count; index += gridDim.x / SPLIT) {
-      Tile tile(index, m, n);
+    Work tile(m, n, slices);
+    unsigned *counters = cleared;
+    bool pending = false;
+    auto meet = [&] { asm volatile("bar.sync %0, 128;" ::"r"(2 + team) : "memory"); };  // this warpgroup's threads
+    uint32_t rows = tiles + team * PER_TEAM * 128, columns = tiles + A_BYTES;
+    auto start_item = [&](bool there) {  // AHEAD: products of whatever is there where nothing is left, so that the way is one
+      if (there) load(by[0], left[0]);
+      if constexpr (PIECES == 2)
+        start(part[0], left[0], columns + slot * TILE_BYTES);
+      else
+        start(part[0], rows + slot * TILE_BYTES, columns + slot * TILE_BYTES);
+    };
+    bool more = tile.next(m, n);
+    if (AHEAD) start_item(more);
+    for (; more; more = AHEAD ? more : tile.next(m, n)) {
       float sum[HIGH][BN / 2];
 #pragma unroll
       for (int h = 0; h < HIGH; ++h)
 #pragma unroll
         for (int x = 0; x < BN / 2; ++x) sum[h][x] = 0;
       int turn = 8 - tile.j0 % 128 / 16;
-      uint32_t rows = tiles + team * PER_TEAM * 128, columns = tiles + A_BYTES;
-      load(by[0], left[0]);
-      if constexpr (PIECES == 2)
-        start(part[0], left[0], columns + slot * TILE_BYTES);
-      else
-        start(part[0], rows + slot * TILE_BYTES, columns + slot * TILE_BYTES);
-
+      if (!AHEAD) start_item(true);
       auto step = [&](auto more, auto odd) {
         constexpr int o = decltype(odd)::value ? 1 : 0, now = DEPTH == 2 ? o : 0;
         uint32_t here = slot;
@@ -776,13 +916,97 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
       };
       const std::false_type no{};
       const std::true_type yes{};
-      int s = begin;
-      for (; s + 2 < end; s += 2) step(yes, no), step(yes, yes);
-      if (s + 1 < end)
+      int s = tile.begin;
+      for (; s + 2 < tile.end; s += 2) step(yes, no), step(yes, yes);
+      if (s + 1 < tile.end)
         step(yes, no), step(no, yes);
       else
         step(no, no);
 
+      const int i0 = tile.i0, j0 = tile.j0, of = tile.tile;
+      const bool is_part = tile.part, is_last = tile.last;
+      if (AHEAD) {
+        more = (LEAD || !is_part || !is_last) && tile.next(m, n);
+        start_item(more);
+      }
+      if constexpr (TAIL > 0) {
+        if (is_part) {
+          Sharers with(tile, of);
+          unsigned *counter = counters + of * TEAMS + team;
+          int thread = threadIdx.x - 128, own = !LEAD && is_last ? with.me : GROUPS;
+          if (ALONE && is_last && with.some == 1) {
+            // Nobody else adds up here.
+            if (thread % 128 == 0) {
+              if (CLEAR) asm volatile("griddepcontrol.wait;" ::: "memory");
+              wait_counter(counter, with.leave());
+              count_up(counter, with);
+              asm volatile("fence.acq_rel.gpu;" ::: "memory");
+            }
+            meet();
+            for (int q = 1; q < with.all; ++q) {  // always in this order
+              const float4 *from = (const float4 *)partial + (uint32_t)(with.room(q) * GROUPS * 2 * THREADS + thread);
+#pragma unroll
+              for (int g = 0; g < GROUPS; g += ADDED) {
+                float4 x[ADDED][2];
+#pragma unroll
+                for (int y = 0; y < ADDED; ++y)
+                  x[y][0] = __ldcg(from + (g + y) * 2 * THREADS), x[y][1] = __ldcg(from + ((g + y) * 2 + 1) * THREADS);
+#pragma unroll
+                for (int y = 0; y < ADDED; ++y) {
+                  float *d = sum[(g + y) / (BN / 16)] + (g + y) % (BN / 16) * 8;
+                  d[0] += x[y][0].x, d[1] += x[y][0].y, d[2] += x[y][0].z, d[3] += x[y][0].w;
+                  d[4] += x[y][1].x, d[5] += x[y][1].y, d[6] += x[y][1].z, d[7] += x[y][1].w;
+                }
+              }
+            }
+#pragma unroll
+            for (int d = 0; d < (AHEAD ? 0 : DEPTH); ++d)
+#pragma unroll
+              for (int x = 0; x < N0 / 2; ++x) part[d][x] = 0;  // so that their registers are free up to here
+          } else {
+            float4 *to = (float4 *)partial + (uint32_t)(with.room(with.me) * GROUPS * 2 * THREADS + thread);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+              const float *d = sum[g / (BN / 16)] + g % (BN / 16) * 8;
+              if (g == own) {
+                own += with.some;
+              } else {
+                __stcg(to + g * 2 * THREADS, make_float4(d[0], d[1], d[2], d[3]));
+                __stcg(to + (g * 2 + 1) * THREADS, make_float4(d[4], d[5], d[6], d[7]));
+              }
+            }
+            meet();
+            if (thread % 128 == 0) {
+              if (CLEAR) asm volatile("griddepcontrol.wait;" ::: "memory");
+              asm volatile("fence.acq_rel.gpu;" ::: "memory");
+              count_up(counter, with);
+            }
+            pending = is_last;
+            if (LEAD || !is_last) {
+#pragma unroll
+              for (int d = 0; d < (AHEAD ? 0 : DEPTH); ++d)
+#pragma unroll
+                for (int x = 0; x < N0 / 2; ++x) part[d][x] = 0;
+              if (n > 0) continue;  // always: with a way out of the loop here, the compiler keeps stages' addresses in uniform registers
+              break;
+            }
+            // What this block adds up waits in stages that are not in use any more, for this thread alone.
+            asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+            own = with.me;
+            uint32_t place = tiles + thread * 16;
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+              const float *d = sum[g / (BN / 16)] + g % (BN / 16) * 8;
+              if (g == own) {
+                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(place), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]) : "memory");
+                asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(place + THREADS * 16), "f"(d[4]), "f"(d[5]), "f"(d[6]), "f"(d[7]) : "memory");
+                own += with.some, place += THREADS * 32;
+              }
+            }
+            break;
+          }
+        }
+      }
       if constexpr (PAIR) {
         // The team whose rows this block does not write sends its sums to the other block's, thread by thread.
         uint32_t place = room + threadIdx.x % 128 * 16;
@@ -853,7 +1077,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
         // 16 rows of this warp by CHUNK columns at a time
 #pragma unroll
         for (int h = 0; h < HIGH; ++h) {
-          int row0 = tile.i0 + within + h * 64;
+          int row0 = i0 + within + h * 64;
 #pragma unroll
           for (int j = 0; j < BN; j += CHUNK) {
 #pragma unroll
@@ -868,7 +1092,7 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
             constexpr int WIDE = CHUNK / 8, AT_ONCE = 32 / WIDE;  // lanes of a row, rows of a store
 #pragma unroll
             for (int r = 0; r < 16; r += AT_ONCE) {
-              int here = r + lane / WIDE, row = row0 + here, column = tile.j0 + j + lane % WIDE * 8;
+              int here = r + lane / WIDE, row = row0 + here, column = j0 + j + lane % WIDE * 8;
               if (lane < WIDE * AT_ONCE && here < 16 && row < m && column < n) {
                 uint4 x;
                 asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -879,6 +1103,130 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
               }
             }
             __syncwarp();
+          }
+        }
+      }
+      if constexpr (TAIL > 0 && LEAD) {
+        if (pending) {
+          pending = false;
+          Work before(m, n, slices);
+          before.back(m, n);
+        Sharers with(before, before.tile);
+          unsigned *counter = counters + before.tile * TEAMS + team;
+          int thread = threadIdx.x - 128;
+          if (thread % 128 == 0) {
+            wait_counter(counter, with.leave());
+            count_up(counter, with);
+            asm volatile("fence.acq_rel.gpu;" ::: "memory");
+          }
+          meet();
+          int items = with.me < GROUPS ? (GROUPS - with.me + with.some - 1) / with.some * with.all : 0;
+          int q = 0, g = with.me, q_of = 0, g_of = with.me;  // of what is fetched next; of what is added next
+          uint32_t place = tiles + thread * 16, turns = 0;
+          const float4 *rooms = (const float4 *)partial + thread;
+          float total[8] = {};
+          for (int item = 0; item < items; item += FETCHED) {
+            float4 x[FETCHED][2];
+#pragma unroll
+            for (int y = 0; y < FETCHED; ++y) {
+              bool there = item + y < items, own = !LEAD && there && q == with.me;
+              const float4 *from = rooms + (uint32_t)((with.room(q) * GROUPS + g) * 2 * THREADS);
+              fetch_sums(x[y][0], place, from, there && !own, own);
+              fetch_sums(x[y][1], place + THREADS * 16, from + THREADS, there && !own, own);
+              if (own) place += THREADS * 32;
+              if (++q == with.all) q = 0, g += with.some;
+            }
+#pragma unroll
+            for (int y = 0; y < FETCHED; ++y) {
+              bool fresh = q_of == 0;  // always in this order
+              total[0] = fresh ? x[y][0].x : total[0] + x[y][0].x, total[1] = fresh ? x[y][0].y : total[1] + x[y][0].y;
+              total[2] = fresh ? x[y][0].z : total[2] + x[y][0].z, total[3] = fresh ? x[y][0].w : total[3] + x[y][0].w;
+              total[4] = fresh ? x[y][1].x : total[4] + x[y][1].x, total[5] = fresh ? x[y][1].y : total[5] + x[y][1].y;
+              total[6] = fresh ? x[y][1].z : total[6] + x[y][1].z, total[7] = fresh ? x[y][1].w : total[7] + x[y][1].w;
+              if (++q_of < with.all) continue;
+              if (item + y < items) {
+                // 16 rows by 16 columns, by turns in two places
+                uint32_t at = mine + turns;
+                turns ^= 32;
+                asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at + (lane % 16) * OUT_ROW + lane / 16 * 16),
+                             "r"(pack(total[0], total[1])), "r"(pack(total[2], total[3])), "r"(pack(total[4], total[5])), "r"(pack(total[6], total[7]))
+                             : "memory");
+                __syncwarp();
+                uint4 z;
+                asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(z.x), "=r"(z.y), "=r"(z.z), "=r"(z.w)
+                             : "r"(at + lane / 2 * OUT_ROW + lane % 2 * 16)
+                             : "memory");
+                int row = before.i0 + within + g_of / (BN / 16) * 64 + lane / 2, column = before.j0 + g_of % (BN / 16) * 16 + lane % 2 * 8;
+                if (row < m && column < n) *(uint4 *)(c + (size_t)row * n + column) = z;
+              }
+              q_of = 0, g_of += with.some;
+            }
+          }
+          __syncwarp();
+#pragma unroll
+          for (int d = 0; d < (AHEAD ? 0 : DEPTH); ++d)
+#pragma unroll
+            for (int x = 0; x < N0 / 2; ++x) part[d][x] = 0;
+        }
+      }
+    }
+    if (AHEAD) {
+      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+      hold(part[0]);
+    }
+    if constexpr (TAIL > 0 && !LEAD) {
+      if (pending) {
+        Sharers with(tile, tile.tile);
+        unsigned *counter = counters + tile.tile * TEAMS + team;
+        int thread = threadIdx.x - 128;
+        if (thread % 128 == 0) {
+          wait_counter(counter, with.leave());
+          count_up(counter, with);
+          asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        }
+        meet();
+        int items = with.me < GROUPS ? (GROUPS - with.me + with.some - 1) / with.some * with.all : 0;
+        int q = 0, g = with.me, q_of = 0, g_of = with.me;  // of what is fetched next; of what is added next
+        uint32_t place = tiles + thread * 16, turns = 0;
+        const float4 *rooms = (const float4 *)partial + thread;
+        float total[8] = {};
+        for (int item = 0; item < items; item += FETCHED) {
+          float4 x[FETCHED][2];
+#pragma unroll
+          for (int y = 0; y < FETCHED; ++y) {
+            bool there = item + y < items, own = !LEAD && there && q == with.me;
+            const float4 *from = rooms + (uint32_t)((with.room(q) * GROUPS + g) * 2 * THREADS);
+            fetch_sums(x[y][0], place, from, there && !own, own);
+            fetch_sums(x[y][1], place + THREADS * 16, from + THREADS, there && !own, own);
+            if (own) place += THREADS * 32;
+            if (++q == with.all) q = 0, g += with.some;
+          }
+#pragma unroll
+          for (int y = 0; y < FETCHED; ++y) {
+            bool fresh = q_of == 0;  // always in this order
+            total[0] = fresh ? x[y][0].x : total[0] + x[y][0].x, total[1] = fresh ? x[y][0].y : total[1] + x[y][0].y;
+            total[2] = fresh ? x[y][0].z : total[2] + x[y][0].z, total[3] = fresh ? x[y][0].w : total[3] + x[y][0].w;
+            total[4] = fresh ? x[y][1].x : total[4] + x[y][1].x, total[5] = fresh ? x[y][1].y : total[5] + x[y][1].y;
+            total[6] = fresh ? x[y][1].z : total[6] + x[y][1].z, total[7] = fresh ? x[y][1].w : total[7] + x[y][1].w;
+            if (++q_of < with.all) continue;
+            if (item + y < items) {
+              // 16 rows by 16 columns, by turns in two places
+              uint32_t at = mine + turns;
+              turns ^= 32;
+              asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at + (lane % 16) * OUT_ROW + lane / 16 * 16),
+                           "r"(pack(total[0], total[1])), "r"(pack(total[2], total[3])), "r"(pack(total[4], total[5])), "r"(pack(total[6], total[7]))
+                           : "memory");
+              __syncwarp();
+              uint4 z;
+              asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                           : "=r"(z.x), "=r"(z.y), "=r"(z.z), "=r"(z.w)
+                           : "r"(at + lane / 2 * OUT_ROW + lane % 2 * 16)
+                           : "memory");
+              int row = tile.i0 + within + g_of / (BN / 16) * 64 + lane / 2, column = tile.j0 + g_of % (BN / 16) * 16 + lane % 2 * 8;
+              if (row < m && column < n) *(uint4 *)(c + (size_t)row * n + column) = z;
+            }
+            q_of = 0, g_of += with.some;
           }
         }
       }
@@ -896,8 +1244,8 @@ extern "C" __global__ void __cluster_dims__(SPLIT, 1, 1) __launch_bounds__(THREA
 // warpgroups take by turns, each at its own pace: one writes c while the others multiply. a's units come by a tensor map; b and
 // every warpgroup's first unit come by copies of 16 bytes, which need no map (QUICK), so that the first products start early.
 constexpr int SLICES = 2;          // tune: 2 4 | form: k / 128
-constexpr int HANDS = 3;           // tune: 2 3 | short: warpgroups that multiply
-constexpr int ROOMS = 8;           // tune: 3 4 6 8 | short: units of 64 rows of a on their way
+constexpr int HANDS = 3;           // tune: 2 3 4 | short: warpgroups that multiply
+constexpr int ROOMS = 8;           // tune: 2 3 4 5 6 8 | short: units of 64 rows of a on their way
 constexpr int PARTS = 2;           // tune: 1 2 | short: slices that a warpgroup multiplies before it adds up
 constexpr int PIPE = 0;            // tune: 0 1 | short: 1 starts the next unit before c is written
 constexpr int QUICK = 1;           // tune: 0 1 | startup: 1 brings what comes first without a tensor map
@@ -1095,54 +1443,429 @@ extern "C" __global__ void __launch_bounds__(128 * HANDS + 128, 1)
     if (BULK && lane < 16) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
 }
+
+// -- short sums, wide strips ------------------------------------------------------------------------
+
+// For k = 128 * SLICES, in one launch: a block keeps STRIP columns of b in shared memory, and goes down the rows in units of 64,
+// each of which belongs to the warpgroup that comes next, which multiplies it by 64 columns after the other (with SPREAD, two
+// warpgroups share the columns). a's first units and b's first SOON * 64 columns are copied by 16 bytes a thread, the others by
+// tensor maps that each block makes for itself; each 64 columns are used as soon as they are there. The columns of b lie in an
+// order in which a thread's sums are neighbours in c (the map has five dimensions for that); with STORE 1, pairs of lanes swap
+// halves, so that whole lines of c are stored.
+constexpr int COLUMNS = STRIP / 64, EACH = COLUMNS / SPREAD, HAND_GROUPS = HANDS / SPREAD, HELPERS = BARE ? 0 : 128;
+constexpr int B_SLICE = STRIP * 128, SOON_NOW = BARE || SOON > COLUMNS ? COLUMNS : SOON;
+constexpr int SLAB_REGS = HANDS == 2 ? 232 : HANDS == 3 ? 160 : 112, SLAB_FEW = HANDS == 2 ? 40 : HANDS == 3 ? 32 : 24;
+constexpr int SUMS = FOURS ? 4 : 2;
+
+// b's rows of 64 at a time, the order as in `slabs`: two, four of them 8 apart, four of those 2 apart, twice, 32 apart.
+__device__ void describe_strip(uint32_t map, const uint8_t *from, int rows, int k) {
+  for (int i = 0; i < 8; ++i) asm volatile("st.shared.v4.b32 [%0], {0, 0, 0, 0};" ::"r"(map + 16 * i) : "memory");
+  asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(map), "l"(from) : "memory");
+  asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 4;" ::"r"(map) : "memory");
+#define DIMENSION(X, BOX, SIZE)                                                                                                 \
+  asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], " X ", " BOX ";" ::"r"(map) : "memory");             \
+  asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], " X ", %1;" ::"r"(map), "r"(SIZE) : "memory");    \
+  asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], " X ", 1;" ::"r"(map) : "memory");
+  DIMENSION("0", "128", k)
+  DIMENSION("1", "2", 2)
+  if (BRING == 0) {
+    DIMENSION("2", "4", 4)
+    DIMENSION("3", "4", 4)
+    DIMENSION("4", "2", rows / 32)
+  } else {
+    DIMENSION("2", "1", 4)
+    DIMENSION("3", "4", 4)
+    DIMENSION("4", "1", rows / 32)
+  }
+#undef DIMENSION
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(map), "l"((uint64_t)k) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 1, %1;" ::"r"(map), "l"((uint64_t)k * (BRING == 0 ? 8 : 2)) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 2, %1;" ::"r"(map), "l"((uint64_t)k * (BRING == 0 ? 2 : 8)) : "memory");
+  asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 3, %1;" ::"r"(map), "l"((uint64_t)k * 32) : "memory");
+  asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 3;" ::"r"(map) : "memory");
+  asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(map) : "memory");
+}
+
+__device__ __forceinline__ void fetch_bulk(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+__device__ __forceinline__ void fetch_strip(uint32_t to, const uint8_t *map, int x, int y, int z, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, 0, %3, 0, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ uint64_t describe_low(uint32_t low) {
+  uint64_t x;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(x) : "r"(low), "r"(64u | 1u << 30));
+  return x;
+}
+
+// As `start`, the descriptors in 32 bits; from registers or, where LEFT_HERE, from shared memory.
+__device__ __forceinline__ void start_slab(float (&d)[32], const uint32_t (&a)[4][4], uint32_t here, uint32_t there) {
+  uint32_t right = (there & 0x3ffff) >> 4 | 1u << 16, left = (here & 0x3ffff) >> 4 | 1u << 16;
+  if (!LEFT_HERE) keep(a);
+  hold(d);
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+  for (int x = 0; x < 4; ++x)
+    if constexpr (LEFT_HERE)
+      multiply(d, describe_low(left + 2 * x), describe_low(right + 2 * x), x);
+    else
+      multiply(d, a[x], describe_low(right + 2 * x), x);
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// 8 columns of c, in a row. No branch: the matrix unit's registers must not be in use across one.
+__device__ __forceinline__ void put8(__nv_bfloat16 *to, uint4 x, int really) {
+  if (CS)
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.cs.v4.b32 [%0], {%1, %2, %3, %4}; }" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(really) : "memory");
+  else
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4}; }" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(really) : "memory");
+}
+
+extern "C" __global__ void __launch_bounds__(128 * HANDS + HELPERS, 1)
+    slabs(const uint8_t *a, const uint8_t *b, const float *a_scale, const float *b_scale, uint8_t *maps, __nv_bfloat16 *c, int m,
+          int n, int k) {
+  if (FORM != 3) return;
+  extern __shared__ uint8_t memory[];
+  __shared__ alignas(128) uint8_t drafts[256];
+  __shared__ alignas(8) uint64_t barriers[2 * ROOMS + FIRST + COLUMNS];
+  __shared__ float by_columns[SLICES * COLUMNS];
+  constexpr int SCALE_ROOM = SLICES * 256;
+  uint32_t right = ((uint32_t)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
+  uint32_t rooms = right + SLICES * B_SLICE, scales = rooms + ROOMS * UNIT;
+  uint32_t full = (uint32_t)__cvta_generic_to_shared(barriers), empty = full + 8 * ROOMS, early = empty + 8 * ROOMS;
+  uint32_t ready = early + 8 * FIRST;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int strips = n / STRIP, parts = gridDim.x / strips, j0 = blockIdx.x % strips * STRIP, first = blockIdx.x / strips;
+  int units = ((m + 63) / 64 - first + parts - 1) / parts;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < ROOMS; ++s) {
+      make_barrier(full + 8 * s, 1), make_barrier(empty + 8 * s, 4 * SPREAD);
+      if (s < FIRST) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(full + 8 * s) : "memory");
+    }
+    for (int s = 0; s < FIRST; ++s) make_barrier(early + 8 * s, 128 * SPREAD);
+    for (int p = 0; p < COLUMNS; ++p) make_barrier(ready + 8 * p, p < SOON_NOW ? 128 * HANDS : BRING == 2 ? 96 : 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  }
+  __syncthreads();
+
+  // 64 columns of b, by `threads`
+  auto copy_columns = [&](int p, int thread, auto threads) {
+    constexpr int across = SLICES * 8, step = decltype(threads)::value / across, times = (64 + step - 1) / step;
+    static_assert(decltype(threads)::value % across == 0, "a thread keeps its place in a row");
+    int s = thread / 8 % SLICES, chunk = thread % 8;
+    const uint8_t *from = b + (size_t)(j0 + p * 64) * k + s * 128 + chunk * 16;
+    uint32_t to = right + s * B_SLICE + p * 8192;
+#pragma unroll(decltype(threads)::value == 96 ? 4 : times)
+    for (int t = 0; t < times; ++t) {
+      int column = thread / across + t * step, row = column / 32 * 32 + column % 8 / 2 * 8 + column / 8 % 4 * 2 + column % 2;
+      if (64 % step == 0 || column < 64) copy_16(to + row * 128 + ((chunk ^ row % 8) << 4), from + column * k);
+    }
+    arrive_when_copied(ready + 8 * p);
+  };
+
+  if (!BARE && warp < 4) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(SLAB_FEW));
+    uint8_t *map = maps + blockIdx.x * 256;
+    uint32_t draft = (uint32_t)__cvta_generic_to_shared(drafts);
+    if (warp == 0 && units > FIRST) {
+      make_map(map, draft, a, m, k, 64);
+      if (lane == 0) {
+        uint32_t slot = FIRST % ROOMS, phase = FIRST / ROOMS % 2 ^ 1;
+        int i = (first + FIRST * parts) * 64;
+        for (int u = FIRST; u < units; ++u, i += parts * 64) {
+          int bytes = min(64, m - i) * 4;
+          wait(empty + 8 * slot, phase);
+          expect(full + 8 * slot, UNIT + SLICES * bytes);
+#pragma unroll
+          for (int s = 0; s < SLICES; ++s) fetch_box(rooms + slot * UNIT + s * 8192, map, s * 128, i, full + 8 * slot);
+#pragma unroll
+          for (int s = 0; s < SLICES; ++s)
+            fetch_bulk(scales + slot * SCALE_ROOM + s * 256, a_scale + (size_t)s * m + i, bytes, full + 8 * slot);
+          if (++slot == ROOMS) slot = 0, phase ^= 1;
+        }
+      }
+    }
+    if (BRING == 2 && warp > 0) {
+      for (int p = SOON_NOW; p < COLUMNS; ++p) copy_columns(p, threadIdx.x - 32, std::integral_constant<int, 96>{});
+      asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+    if (BRING < 2 && warp == 1 && SOON_NOW < COLUMNS) {
+      map += 128, draft += 128;
+      if (lane == 0) describe_strip(draft, b, n, k);
+      __syncwarp();
+      asm volatile(
+          "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(map),
+          "r"(draft)
+          : "memory");
+      if (lane == 0) {
+        asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+        for (int p = SOON_NOW; p < COLUMNS; ++p) {
+          expect(ready + 8 * p, SLICES * 8192);
+          for (int s = 0; s < SLICES; ++s) {
+            uint32_t to = right + s * B_SLICE + p * 8192;
+            if (BRING == 0) {
+              fetch_strip(to, map, s * 128, 0, j0 / 32 + p * 2, ready + 8 * p);
+            } else {
+              for (int x = 0; x < 8; ++x) fetch_strip(to + x * 1024, map, s * 128, x % 4, j0 / 32 + p * 2 + x / 4, ready + 8 * p);
+            }
+          }
+        }
+      }
+    }
+  } else {
+    if constexpr (!BARE) {
+      asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(SLAB_REGS));
+    }
+    int thread = threadIdx.x - HELPERS, hand = thread / 128, group = hand / SPREAD;
+    float by_column = 0;  // 64 columns' scale of b, asked for early
+    static_assert(SLICES * COLUMNS <= 128 * HANDS, "one for a thread");
+    if (thread < SLICES * COLUMNS) {
+      int s = thread / COLUMNS, block = (j0 + thread % COLUMNS * 64) / 128;
+      asm volatile("ld.global.nc.f32 %0, [%1];"
+                   : "=f"(by_column)
+                   : "l"(b_scale + (B_SCALE_ROWS ? block * SLICES + s : s * ((n + 127) / 128) + block)));
+    }
+    auto copy_unit = [&](int q) {
+      int of = thread % (128 * SPREAD), i = (first + q * parts) * 64;
+#pragma unroll
+      for (int x = of; x < UNIT / 16; x += 128 * SPREAD) {
+        int row = x / (SLICES * 8), s = x / 8 % SLICES, chunk = x % 8;
+        copy_16(rooms + q * UNIT + s * 8192 + row * 128 + ((chunk ^ row % 8) << 4),
+                a + (size_t)min(i + row, m - 1) * k + s * 128 + chunk * 16);
+      }
+      if (of < SLICES * 16 && i + of % 16 * 4 < m)
+        copy_16(scales + q * SCALE_ROOM + of * 16, a_scale + (size_t)(of / 16) * m + i + of % 16 * 4);
+      arrive_when_copied(early + 8 * q);
+    };
+    if (SOON_NOW > 0) copy_columns(0, thread, std::integral_constant<int, 128 * HANDS>{});
+    if (FIRST > 0 && group < FIRST && group < units) copy_unit(group);
+#pragma unroll 1
+    for (int p = 1; p < SOON_NOW; ++p) copy_columns(p, thread, std::integral_constant<int, 128 * HANDS>{});
+    for (int q = group + HAND_GROUPS; q < FIRST && q < units; q += HAND_GROUPS) copy_unit(q);
+    if (thread < SLICES * COLUMNS) by_columns[thread] = by_column;
+    asm volatile("bar.sync 1, %0;" ::"n"(128 * HANDS) : "memory");
+
+    int unit = group, p = hand % SPREAD, quad = lane % 4, odd = lane / 4 % 2;
+    uint32_t left[LEFT_HERE ? 1 : SLICES][4][4];
+    float up[SLICES], low[SLICES], sums[SUMS][32];
+#pragma unroll
+    for (int s = 0; s < SUMS; ++s)
+#pragma unroll
+      for (int x = 0; x < 32; ++x) sums[s][x] = 0;
+    uint32_t slot = 0;
+    bool starting = true;
+    auto give_back = [&](uint32_t slot, bool really, bool never) {
+      if (BARE) return;
+      __syncwarp();
+      if (lane == 0 && really)
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty + 8 * slot), "r"(never ? 2 : 1) : "memory");
+    };
+    auto load_unit = [&]() {
+      slot = (uint32_t)unit % ROOMS;
+      bool real = unit < units;
+      if (real) {
+        if (!BARE) wait(full + 8 * slot, (uint32_t)unit / ROOMS % 2);
+        if (FIRST > 0 && unit < FIRST) {
+          wait(early + 8 * unit, 0);
+          asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        }
+      }
+      __syncwarp();
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        uint32_t at = scales + slot * SCALE_ROOM + s * 256 + (warp % 4 * 16 + lane / 4) * 4;
+        up[s] = read_there(at), low[s] = read_there(at + 32);
+      }
+      if constexpr (!LEFT_HERE) {
+        uint32_t here = rooms + slot * UNIT + (warp % 4 * 16 + lane % 16) * 128;
+        // The room is given back once all that this warp reads of it has come. No product has sums of these bits.
+        bool never = true;
+#pragma unroll
+        for (int s = 0; s < SLICES; ++s) {
+#pragma unroll
+          for (int x = 0; x < 4; ++x) {
+            load_rows(left[s][x], here + s * 8192 + (((2 * x + lane / 16) ^ lane % 8) << 4));
+          }
+        }
+        if (BARE) return;
+#pragma unroll
+        for (int s = 0; s < SLICES; ++s) {
+          never &= __float_as_uint(low[s]) == 0x7fc12345u;
+#pragma unroll
+          for (int x = 0; x < 4; ++x) never &= left[s][x][0] == 0x7fc12345u;
+        }
+        give_back(slot, real, never);
+      }
+    };
+    // Slice s of 64 rows by 64 columns; the first of them waits for b's columns.
+    auto begin = [&](int s, float (&d)[32]) {
+      if (s == 0 && starting) {
+        wait(ready + 8 * p, 0);
+        if (SOON_NOW > 0 || BRING == 2) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      }
+      uint32_t base = right + p * 8192, here = rooms + slot * UNIT;
+      asm volatile("" : "+r"(base));  // else all addresses are kept in registers
+      start_slab(d, left[LEFT_HERE ? 0 : s], here + s * 8192, base + s * B_SLICE);
+    };
+    auto begin_all = [&]() {
+#pragma unroll
+      for (int s = 0; s < SUMS; ++s) begin(s, sums[s]);
+    };
+    load_unit();
+    begin_all();
+    int step = 0;
+    // As often for all warpgroups: the matrix unit's instructions must not depend on what differs between warps.
+    auto round = [&](auto more) {
+      constexpr bool MORE = decltype(more)::value;
+      float total[32], by[SLICES][2];
+      bool never = true;
+#pragma unroll
+      for (int s = 0; s < SLICES; ++s) {
+        float x = by_columns[s * COLUMNS + p];
+        by[s][0] = up[s] * x, by[s][1] = low[s] * x;
+        never &= __float_as_uint(by[s][0]) == 0x7fc12345u;
+        never &= __float_as_uint(by[s][1]) == 0x7fc12345u;
+      }
+      uint32_t old = slot;
+      int row = (first + unit * parts) * 64 + warp % 4 * 16, column = j0 + p * 64;
+      bool done = unit >= units, fresh = ++step == EACH;
+      auto advance = [&]() {
+        p += SPREAD;
+        if (fresh) p -= COLUMNS, unit += HAND_GROUPS, step = 0, starting = false;
+      };
+      auto add = [&](int s, float (&d)[32]) {
+        hold(d);
+#pragma unroll
+        for (int x = 0; x < 32; ++x) {
+          float y = d[x] * by[s][x / 2 % 2];
+          total[x] = s == 0 ? y : total[x] + y;
+        }
+      };
+#pragma unroll
+      for (int s = 0; s < SLICES; s += SUMS) {
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        if constexpr (!LEFT_HERE) {
+#pragma unroll
+          for (int x = 0; x < SUMS; ++x) keep(left[s + x]);
+        }
+#pragma unroll
+        for (int x = 0; x < SUMS; ++x) add(s + x, sums[x]);
+        if (s + SUMS < SLICES) {
+#pragma unroll
+          for (int x = 0; x < SUMS; ++x) begin(s + SUMS + x, sums[x]);
+        }
+      }
+      if (LEFT_HERE && fresh) give_back(old, !done, never);
+      if constexpr (MORE) advance();
+      uint4 x[2], y[2];  // of the upper row and of the lower one
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        float *w = total + 16 * t;
+        x[t] = make_uint4(pack(w[0], w[1]), pack(w[4], w[5]), pack(w[8], w[9]), pack(w[12], w[13]));
+        y[t] = make_uint4(pack(w[2], w[3]), pack(w[6], w[7]), pack(w[10], w[11]), pack(w[14], w[15]));
+        asm volatile("" : "+r"(x[t].x), "+r"(x[t].y), "+r"(x[t].z), "+r"(x[t].w), "+r"(y[t].x), "+r"(y[t].y), "+r"(y[t].z), "+r"(y[t].w));
+      }
+      if constexpr (AHEAD && MORE) {
+        if (fresh) load_unit();
+        begin_all();
+      }
+      if (done) row = m;
+      if constexpr (STORE == 0) {
+        row += lane / 4;
+        __nv_bfloat16 *to = c + (size_t)row * n + column + quad * 8;
+        int in = row < m, in8 = row + 8 < m;
+        put8(to, x[0], in), put8(to + 32, x[1], in);
+        put8(to + 8 * (size_t)n, y[0], in8), put8(to + 8 * (size_t)n + 32, y[1], in8);
+      } else {
+        // lanes of even rows leave the last half of theirs to their neighbours, for the first half of those
+        auto swap = [&](uint4 (&v)[2]) {
+          uint32_t *v0 = (uint32_t *)&v[0], *v1 = (uint32_t *)&v[1];
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            uint32_t give = odd ? v0[i] : v1[i], stay = odd ? v1[i] : v0[i];
+            uint32_t got = __shfl_xor_sync(~0u, give, 4);
+            v0[i] = odd ? got : stay, v1[i] = odd ? stay : got;
+          }
+        };
+        swap(x), swap(y);
+        row += lane / 8 * 2;
+        __nv_bfloat16 *to = c + (size_t)row * n + column + (odd * 4 + quad) * 8;
+        put8(to, x[0], row < m), put8(to + n, x[1], row + 1 < m);
+        put8(to + 8 * (size_t)n, y[0], row + 8 < m), put8(to + 9 * (size_t)n, y[1], row + 9 < m);
+      }
+      if constexpr (!AHEAD && MORE) {
+        if (fresh) load_unit();
+        begin_all();
+      }
+    };
+    for (int times = (units + HAND_GROUPS - 1) / HAND_GROUPS * EACH; times > 1; --times) round(std::true_type{});
+    round(std::false_type{});
+  }
+}
 '''}
 _VARIANTS = [
     {},
-    {41: 'constexpr int BN = 96;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 42: 'constexpr int STAGES = 7;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 43: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 48: 'constexpr int EARLY = 4;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 52: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
-    {40: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 41: 'constexpr int BN = 96;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 42: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 48: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 52: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
-    {41: 'constexpr int BN = 96;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 46: 'constexpr int SPLIT = 2;           // tune: 1 2 4 | reduction: parts of k, one for each block of a cluster', 47: 'constexpr int PAIR = 1;            // tune: 0 1 | reduction: 1 (SPLIT 2) lets a pair of blocks do many tiles, each half of k and half of c', 48: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 52: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
-    {43: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 48: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map'},
-    {40: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 41: 'constexpr int BN = 112;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 42: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 52: 'constexpr int CHUNK = 112;          // columns of c that go through shared memory at once; divides BN'},
-    {41: 'constexpr int BN = 144;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 52: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
-    {41: 'constexpr int BN = 64;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 43: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 46: 'constexpr int SPLIT = 2;           // tune: 1 2 4 | reduction: parts of k, one for each block of a cluster', 47: 'constexpr int PAIR = 1;            // tune: 0 1 | reduction: 1 (SPLIT 2) lets a pair of blocks do many tiles, each half of k and half of c', 48: 'constexpr int EARLY = 3;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map'},
-    {43: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 48: 'constexpr int EARLY = 3;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map'},
-    {39: 'constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply', 42: 'constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 49: 'constexpr int REGS = 160;          // registers of a thread that multiplies', 52: 'constexpr int CHUNK = 32;          // columns of c that go through shared memory at once; divides BN'},
-    {43: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up'},
-    {40: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 42: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way'},
+    {58: 'constexpr int BN = 96;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 59: 'constexpr int STAGES = 7;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 60: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 65: 'constexpr int EARLY = 4;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 85: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
+    {57: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 58: 'constexpr int BN = 96;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 59: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 65: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 85: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
+    {58: 'constexpr int BN = 96;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 63: 'constexpr int SPLIT = 2;           // tune: 1 2 4 | reduction: parts of k, one for each block of a cluster', 64: 'constexpr int PAIR = 1;            // tune: 0 1 | reduction: 1 (SPLIT 2) lets a pair of blocks do many tiles, each half of k and half of c', 65: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 85: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
+    {68: "constexpr int AHEAD = 1;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written", 74: 'constexpr int FORM = 3;            // tune: 0 2 3 | form: 2 (k = 128 * SLICES) keeps b in shared memory', 75: 'constexpr int STRIP = 448;         // tune: 64 128 256 448 512 | form: columns of b that a block keeps where FORM is 3', 77: 'constexpr int BARE = 1;            // tune: 0 1 | form: 1 (FIRST units at most) has no warpgroup that copies', 80: 'constexpr int FIRST = 2;           // tune: 0 2 3 4 6 8 | startup: units of 64 rows that come without a tensor map', 1232: 'constexpr int HANDS = 2;           // tune: 2 3 4 | short: warpgroups that multiply', 1233: 'constexpr int ROOMS = 2;           // tune: 2 3 4 5 6 8 | short: units of 64 rows of a on their way'},
+    {57: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 58: 'constexpr int BN = 112;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 59: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 68: "constexpr int AHEAD = 1;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written", 85: 'constexpr int CHUNK = 112;          // columns of c that go through shared memory at once; divides BN'},
+    {57: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 58: 'constexpr int BN = 144;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 59: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 65: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map', 85: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
+    {58: 'constexpr int BN = 64;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 60: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 63: 'constexpr int SPLIT = 2;           // tune: 1 2 4 | reduction: parts of k, one for each block of a cluster', 64: 'constexpr int PAIR = 1;            // tune: 0 1 | reduction: 1 (SPLIT 2) lets a pair of blocks do many tiles, each half of k and half of c', 65: 'constexpr int EARLY = 3;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map'},
+    {60: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 65: 'constexpr int EARLY = 3;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map'},
+    {56: 'constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply', 59: 'constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 62: 'constexpr int GROUP = 4;          // tune: 4 8 12 16 48 | order: tiles along m that run side by side, for the sake of the L2', 72: 'constexpr int REGS = 160;          // registers of a thread that multiplies', 85: 'constexpr int CHUNK = 32;          // columns of c that go through shared memory at once; divides BN'},
+    {60: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up'},
+    {56: 'constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply', 58: 'constexpr int BN = 144;            // tune: 64 96 112 128 144 160 192 | tile: columns of c for each block', 59: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 68: "constexpr int AHEAD = 1;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written", 72: 'constexpr int REGS = 160;          // registers of a thread that multiplies', 85: 'constexpr int CHUNK = 48;          // columns of c that go through shared memory at once; divides BN'},
+    {68: "constexpr int AHEAD = 1;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written", 74: 'constexpr int FORM = 3;            // tune: 0 2 3 | form: 2 (k = 128 * SLICES) keeps b in shared memory', 75: 'constexpr int STRIP = 448;         // tune: 64 128 256 448 512 | form: columns of b that a block keeps where FORM is 3', 81: 'constexpr int SOON = 2;            // tune: 0 1 2 8 | startup: 64 columns of b that come without a tensor map', 1233: 'constexpr int ROOMS = 6;           // tune: 2 3 4 5 6 8 | short: units of 64 rows of a on their way'},
+    {57: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 59: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 66: 'constexpr int TAIL = 1;            // tune: 0 1 2 | reduction: 1 cuts the tiles behind the last full wave along k, 2 those of that wave too', 67: "constexpr int KPARTS = 5;          // tune: 0 2 4 5 8 11 | reduction: parts of k of such a tile, each a block's; 0: equal ranges of all their slices", 68: "constexpr int AHEAD = 1;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written", 71: 'constexpr int CLEAR = 1;           // tune: 0 1 | reduction: 1 has a first launch set the counters to 0'},
+    {57: 'constexpr int HIGH = 2;            // tune: 1 2 | tile: blocks of 64 rows of c that each of them has', 59: 'constexpr int STAGES = 4;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 62: 'constexpr int GROUP = 8;          // tune: 4 8 12 16 48 | order: tiles along m that run side by side, for the sake of the L2', 66: 'constexpr int TAIL = 1;            // tune: 0 1 2 | reduction: 1 cuts the tiles behind the last full wave along k, 2 those of that wave too', 68: "constexpr int AHEAD = 1;           // tune: 0 1 | overlap: 1 starts the next tile's first products before c is written", 71: 'constexpr int CLEAR = 1;           // tune: 0 1 | reduction: 1 has a first launch set the counters to 0'},
+    {56: 'constexpr int TEAMS = 3;           // tune: 2 3 | tile: warpgroups that multiply', 59: 'constexpr int STAGES = 5;          // tune: 3 4 5 6 | memory: slices of 128 of k on their way', 62: 'constexpr int GROUP = 8;          // tune: 4 8 12 16 48 | order: tiles along m that run side by side, for the sake of the L2', 72: 'constexpr int REGS = 160;          // registers of a thread that multiplies', 85: 'constexpr int CHUNK = 32;          // columns of c that go through shared memory at once; divides BN'},
+    {60: 'constexpr int DEPTH = 2;           // tune: 1 2 | overlap: slices that a warpgroup multiplies before it adds up', 65: 'constexpr int EARLY = 2;           // tune: 0 2 3 4 | startup: slices of the first tile that come without a tensor map'},
 ]
 """Lines of the main file that are others in a variant, by their number from 0."""
-_SHARED = [{'gemm': 219232}, {'gemm': 219760}, {'gemm': 199744}, {'gemm': 215136}, {'gemm': 219232}, {'gemm': 224320}, {'gemm': 227424}, {'gemm': 186464}, {'gemm': 219232}, {'gemm': 225104}, {'gemm': 219232}, {'gemm': 220224}]
+_SHARED = [{'gemm': 219232}, {'gemm': 219760}, {'gemm': 199744}, {'gemm': 215136}, {'slabs': 149504}, {'gemm': 224320}, {'gemm': 224320}, {'gemm': 186464}, {'gemm': 219232}, {'gemm': 225104}, {'gemm': 219232}, {'gemm': 197696}, {'slabs': 217088}, {'clear': 0, 'gemm': 220224}, {'clear': 0, 'gemm': 220224}, {'gemm': 225104}, {'gemm': 219232}]
 """Of each variant and function, the most dynamic shared memory in bytes."""
+_EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1))  # CUlaunchAttribute
 _ROWS = {
-    (((64, 128), (128, 1), 'float8_e4m3fn'), ((64, 128), (128, 1), 'float8_e4m3fn'), ((64, 1), (1, 0), 'float32'), ((1, 1), (0, 0), 'float32'), ((64, 64), (64, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 64), (64, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (1, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 64), ('int', 64), ('int', 128))),))),
-    (((64, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((64, 56), (1, 64), 'float32'), ((12, 56), (1, 12), 'float32'), ((64, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 1536), (1536, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (12, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 64), ('int', 1536), ('int', 7168))),))),
-    (((64, 1536), (1536, 1), 'float8_e4m3fn'), ((3072, 1536), (1536, 1), 'float8_e4m3fn'), ((64, 12), (1, 64), 'float32'), ((24, 12), (1, 24), 'float32'), ((64, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 3072), (3072, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (24, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 64), ('int', 3072), ('int', 1536))),))),
-    (((64, 7168), (7168, 1), 'float8_e4m3fn'), ((576, 7168), (7168, 1), 'float8_e4m3fn'), ((64, 56), (1, 64), 'float32'), ((5, 56), (1, 5), 'float32'), ((64, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 576), (576, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (5, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 64), ('int', 576), ('int', 7168))),))),
-    (((96, 256), (256, 1), 'float8_e4m3fn'), ((7168, 256), (256, 1), 'float8_e4m3fn'), ((96, 2), (1, 96), 'float32'), ((56, 2), (1, 56), 'float32'), ((96, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((96, 7168), (7168, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (56, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 96), ('int', 7168), ('int', 256))),))),
-    (((96, 2048), (2048, 1), 'float8_e4m3fn'), ((7168, 2048), (2048, 1), 'float8_e4m3fn'), ((96, 16), (1, 96), 'float32'), ((56, 16), (1, 56), 'float32'), ((96, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((96, 7168), (7168, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (56, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 96), ('int', 7168), ('int', 2048))),))),
-    (((96, 7168), (7168, 1), 'float8_e4m3fn'), ((4608, 7168), (7168, 1), 'float8_e4m3fn'), ((96, 56), (1, 96), 'float32'), ((36, 56), (1, 36), 'float32'), ((96, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((96, 4608), (4608, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (36, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 96), ('int', 4608), ('int', 7168))),))),
-    (((128, 2304), (2304, 1), 'float8_e4m3fn'), ((7168, 2304), (2304, 1), 'float8_e4m3fn'), ((128, 18), (1, 128), 'float32'), ((56, 18), (1, 56), 'float32'), ((128, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((128, 7168), (7168, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (56, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 128), ('int', 7168), ('int', 2304))),))),
-    (((128, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 7168), (7168, 1), 'float8_e4m3fn'), ((128, 56), (1, 128), 'float32'), ((4, 56), (1, 4), 'float32'), ((128, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((128, 512), (512, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (4, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 128), ('int', 512), ('int', 7168))),))),
-    (((512, 512), (512, 1), 'float8_e4m3fn'), ((4096, 512), (512, 1), 'float8_e4m3fn'), ((512, 4), (1, 512), 'float32'), ((32, 4), (1, 32), 'float32'), ((512, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((512, 4096), (4096, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (128, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 512), ('int', 4096), ('int', 512))),))),
-    (((512, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 56), (1, 512), 'float32'), ((12, 56), (1, 12), 'float32'), ((512, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((512, 1536), (1536, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792),), (('gemm', (48, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 512), ('int', 1536), ('int', 7168))),))),
-    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((12, 56), (1, 12), 'float32'), ((1024, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 1536), (1536, 1), 'bfloat16')}, (4,), (1, (('uint8', 33792),), (('gemm', (128, 1, 1, 384, 1, 1), 219760, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 1536), ('int', 7168))),))),
-    (((1024, 1536), (1536, 1), 'float8_e4m3fn'), ((3072, 1536), (1536, 1), 'float8_e4m3fn'), ((1024, 12), (1, 1024), 'float32'), ((24, 12), (1, 24), 'float32'), ((1024, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 3072), (3072, 1), 'bfloat16')}, (4,), (2, (('uint8', 33792),), (('gemm', (128, 1, 1, 384, 1, 1), 199744, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 3072), ('int', 1536))),))),
-    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((576, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((5, 56), (1, 5), 'float32'), ((1024, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 576), (576, 1), 'bfloat16')}, (4,), (3, (('uint8', 33792),), (('gemm', (96, 1, 1, 384, 1, 1), 215136, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 576), ('int', 7168))),))),
-    (((1024, 256), (256, 1), 'float8_e4m3fn'), ((7168, 256), (256, 1), 'float8_e4m3fn'), ((1024, 2), (1, 1024), 'float32'), ((56, 2), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (4, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 256))),))),
-    (((1024, 2048), (2048, 1), 'float8_e4m3fn'), ((7168, 2048), (2048, 1), 'float8_e4m3fn'), ((1024, 16), (1, 1024), 'float32'), ((56, 16), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (5, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 224320, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 2048))),))),
-    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((4608, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((36, 56), (1, 36), 'float32'), ((1024, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4608), (4608, 1), 'bfloat16')}, (4,), (6, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 227424, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 4608), ('int', 7168))),))),
-    (((1024, 2304), (2304, 1), 'float8_e4m3fn'), ((7168, 2304), (2304, 1), 'float8_e4m3fn'), ((1024, 18), (1, 1024), 'float32'), ((56, 18), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (5, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 224320, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 2304))),))),
-    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((4, 56), (1, 4), 'float32'), ((1024, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 512), (512, 1), 'bfloat16')}, (4,), (7, (('uint8', 33792),), (('gemm', (128, 1, 1, 384, 1, 1), 186464, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 512), ('int', 7168))),))),
-    (((1024, 512), (512, 1), 'float8_e4m3fn'), ((4096, 512), (512, 1), 'float8_e4m3fn'), ((1024, 4), (1, 1024), 'float32'), ((32, 4), (1, 32), 'float32'), ((1024, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4096), (4096, 1), 'bfloat16')}, (4,), (8, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 4096), ('int', 512))),))),
-    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((12, 56), (1, 12), 'float32'), ((6144, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 1536), (1536, 1), 'bfloat16')}, (4,), (9, (('uint8', 33792),), (('gemm', (132, 1, 1, 512, 1, 1), 225104, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 1536), ('int', 7168))),))),
-    (((6144, 1536), (1536, 1), 'float8_e4m3fn'), ((3072, 1536), (1536, 1), 'float8_e4m3fn'), ((6144, 12), (1, 6144), 'float32'), ((24, 12), (1, 24), 'float32'), ((6144, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 3072), (3072, 1), 'bfloat16')}, (4,), (10, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 3072), ('int', 1536))),))),
-    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((576, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((5, 56), (1, 5), 'float32'), ((6144, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 576), (576, 1), 'bfloat16')}, (4,), (11, (('uint8', 33792),), (('gemm', (120, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 576), ('int', 7168))),))),
-    (((6144, 256), (256, 1), 'float8_e4m3fn'), ((7168, 256), (256, 1), 'float8_e4m3fn'), ((6144, 2), (1, 6144), 'float32'), ((56, 2), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (4, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 256))),))),
-    (((6144, 2048), (2048, 1), 'float8_e4m3fn'), ((7168, 2048), (2048, 1), 'float8_e4m3fn'), ((6144, 16), (1, 6144), 'float32'), ((56, 16), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (11, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2048))),))),
-    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((4608, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((36, 56), (1, 36), 'float32'), ((6144, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4608), (4608, 1), 'bfloat16')}, (4,), (11, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 4608), ('int', 7168))),))),
-    (((6144, 2304), (2304, 1), 'float8_e4m3fn'), ((7168, 2304), (2304, 1), 'float8_e4m3fn'), ((6144, 18), (1, 6144), 'float32'), ((56, 18), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (11, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2304))),))),
-    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((4, 56), (1, 4), 'float32'), ((6144, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 512), (512, 1), 'bfloat16')}, (4,), (9, (('uint8', 33792),), (('gemm', (128, 1, 1, 512, 1, 1), 225104, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 512), ('int', 7168))),))),
-    (((6144, 512), (512, 1), 'float8_e4m3fn'), ((4096, 512), (512, 1), 'float8_e4m3fn'), ((6144, 4), (1, 6144), 'float32'), ((32, 4), (1, 32), 'float32'), ((6144, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4096), (4096, 1), 'bfloat16')}, (4,), (4, (('uint8', 33792),), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 4096), ('int', 512))),))),
+    (((64, 128), (128, 1), 'float8_e4m3fn'), ((64, 128), (128, 1), 'float8_e4m3fn'), ((64, 1), (1, 0), 'float32'), ((1, 1), (0, 0), 'float32'), ((64, 64), (64, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 64), (64, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (1, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 64), ('int', 64), ('int', 128)), False),))),
+    (((64, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((64, 56), (1, 64), 'float32'), ((12, 56), (1, 12), 'float32'), ((64, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 1536), (1536, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (12, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 64), ('int', 1536), ('int', 7168)), False),))),
+    (((64, 1536), (1536, 1), 'float8_e4m3fn'), ((3072, 1536), (1536, 1), 'float8_e4m3fn'), ((64, 12), (1, 64), 'float32'), ((24, 12), (1, 24), 'float32'), ((64, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 3072), (3072, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (24, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 64), ('int', 3072), ('int', 1536)), False),))),
+    (((64, 7168), (7168, 1), 'float8_e4m3fn'), ((576, 7168), (7168, 1), 'float8_e4m3fn'), ((64, 56), (1, 64), 'float32'), ((5, 56), (1, 5), 'float32'), ((64, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((64, 576), (576, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (5, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 64), ('int', 576), ('int', 7168)), False),))),
+    (((96, 256), (256, 1), 'float8_e4m3fn'), ((7168, 256), (256, 1), 'float8_e4m3fn'), ((96, 2), (1, 96), 'float32'), ((56, 2), (1, 56), 'float32'), ((96, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((96, 7168), (7168, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (56, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 96), ('int', 7168), ('int', 256)), False),))),
+    (((96, 2048), (2048, 1), 'float8_e4m3fn'), ((7168, 2048), (2048, 1), 'float8_e4m3fn'), ((96, 16), (1, 96), 'float32'), ((56, 16), (1, 56), 'float32'), ((96, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((96, 7168), (7168, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (56, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 96), ('int', 7168), ('int', 2048)), False),))),
+    (((96, 7168), (7168, 1), 'float8_e4m3fn'), ((4608, 7168), (7168, 1), 'float8_e4m3fn'), ((96, 56), (1, 96), 'float32'), ((36, 56), (1, 36), 'float32'), ((96, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((96, 4608), (4608, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (36, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 96), ('int', 4608), ('int', 7168)), False),))),
+    (((128, 2304), (2304, 1), 'float8_e4m3fn'), ((7168, 2304), (2304, 1), 'float8_e4m3fn'), ((128, 18), (1, 128), 'float32'), ((56, 18), (1, 56), 'float32'), ((128, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((128, 7168), (7168, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (56, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 128), ('int', 7168), ('int', 2304)), False),))),
+    (((128, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 7168), (7168, 1), 'float8_e4m3fn'), ((128, 56), (1, 128), 'float32'), ((4, 56), (1, 4), 'float32'), ((128, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((128, 512), (512, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (4, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 128), ('int', 512), ('int', 7168)), False),))),
+    (((512, 512), (512, 1), 'float8_e4m3fn'), ((4096, 512), (512, 1), 'float8_e4m3fn'), ((512, 4), (1, 512), 'float32'), ((32, 4), (1, 32), 'float32'), ((512, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((512, 4096), (4096, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 512), ('int', 4096), ('int', 512)), False),))),
+    (((512, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 56), (1, 512), 'float32'), ((12, 56), (1, 12), 'float32'), ((512, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((512, 1536), (1536, 1), 'bfloat16')}, (4,), (0, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (48, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 512), ('int', 1536), ('int', 7168)), False),))),
+    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((12, 56), (1, 12), 'float32'), ((1024, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 1536), (1536, 1), 'bfloat16')}, (4,), (1, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 384, 1, 1), 219760, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 1536), ('int', 7168)), False),))),
+    (((1024, 1536), (1536, 1), 'float8_e4m3fn'), ((3072, 1536), (1536, 1), 'float8_e4m3fn'), ((1024, 12), (1, 1024), 'float32'), ((24, 12), (1, 24), 'float32'), ((1024, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 3072), (3072, 1), 'bfloat16')}, (4,), (2, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 384, 1, 1), 199744, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 3072), ('int', 1536)), False),))),
+    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((576, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((5, 56), (1, 5), 'float32'), ((1024, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 576), (576, 1), 'bfloat16')}, (4,), (3, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (96, 1, 1, 384, 1, 1), 215136, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 576), ('int', 7168)), False),))),
+    (((1024, 256), (256, 1), 'float8_e4m3fn'), ((7168, 256), (256, 1), 'float8_e4m3fn'), ((1024, 2), (1, 1024), 'float32'), ((56, 2), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (4, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('slabs', (128, 1, 1, 256, 1, 1), 149504, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 256)), False),))),
+    (((1024, 2048), (2048, 1), 'float8_e4m3fn'), ((7168, 2048), (2048, 1), 'float8_e4m3fn'), ((1024, 16), (1, 1024), 'float32'), ((56, 16), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (5, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (132, 1, 1, 384, 1, 1), 224320, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 2048)), False),))),
+    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((4608, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((36, 56), (1, 36), 'float32'), ((1024, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4608), (4608, 1), 'bfloat16')}, (4,), (6, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 384, 1, 1), 224320, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 4608), ('int', 7168)), False),))),
+    (((1024, 2304), (2304, 1), 'float8_e4m3fn'), ((7168, 2304), (2304, 1), 'float8_e4m3fn'), ((1024, 18), (1, 1024), 'float32'), ((56, 18), (1, 56), 'float32'), ((1024, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 7168), (7168, 1), 'bfloat16')}, (4,), (5, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (132, 1, 1, 384, 1, 1), 224320, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 7168), ('int', 2304)), False),))),
+    (((1024, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 7168), (7168, 1), 'float8_e4m3fn'), ((1024, 56), (1, 1024), 'float32'), ((4, 56), (1, 4), 'float32'), ((1024, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 512), (512, 1), 'bfloat16')}, (4,), (7, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 384, 1, 1), 186464, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 512), ('int', 7168)), False),))),
+    (((1024, 512), (512, 1), 'float8_e4m3fn'), ((4096, 512), (512, 1), 'float8_e4m3fn'), ((1024, 4), (1, 1024), 'float32'), ((32, 4), (1, 32), 'float32'), ((1024, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((1024, 4096), (4096, 1), 'bfloat16')}, (4,), (8, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 1024), ('int', 4096), ('int', 512)), False),))),
+    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((1536, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((12, 56), (1, 12), 'float32'), ((6144, 1536), (1536, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 1536), (1536, 1), 'bfloat16')}, (4,), (9, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (132, 1, 1, 512, 1, 1), 225104, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 1536), ('int', 7168)), False),))),
+    (((6144, 1536), (1536, 1), 'float8_e4m3fn'), ((3072, 1536), (1536, 1), 'float8_e4m3fn'), ((6144, 12), (1, 6144), 'float32'), ((24, 12), (1, 24), 'float32'), ((6144, 3072), (3072, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 3072), (3072, 1), 'bfloat16')}, (4,), (10, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 3072), ('int', 1536)), False),))),
+    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((576, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((5, 56), (1, 5), 'float32'), ((6144, 576), (576, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 576), (576, 1), 'bfloat16')}, (4,), (11, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 512, 1, 1), 197696, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 576), ('int', 7168)), False),))),
+    (((6144, 256), (256, 1), 'float8_e4m3fn'), ((7168, 256), (256, 1), 'float8_e4m3fn'), ((6144, 2), (1, 6144), 'float32'), ((56, 2), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (12, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('slabs', (128, 1, 1, 512, 1, 1), 217088, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 256)), False),))),
+    (((6144, 2048), (2048, 1), 'float8_e4m3fn'), ((7168, 2048), (2048, 1), 'float8_e4m3fn'), ((6144, 16), (1, 6144), 'float32'), ((56, 16), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (13, (('uint8', 33792), ('float32', 4325380), ('int32', 1024)), (('clear', (1, 1, 1, 128, 1, 1), 0, (('workspace', 2),), False), ('gemm', (132, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2048)), True)))),
+    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((4608, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((36, 56), (1, 36), 'float32'), ((6144, 4608), (4608, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4608), (4608, 1), 'bfloat16')}, (4,), (14, (('uint8', 33792), ('float32', 8650756), ('int32', 1024)), (('clear', (1, 1, 1, 128, 1, 1), 0, (('workspace', 2),), False), ('gemm', (132, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 4608), ('int', 7168)), True)))),
+    (((6144, 2304), (2304, 1), 'float8_e4m3fn'), ((7168, 2304), (2304, 1), 'float8_e4m3fn'), ((6144, 18), (1, 6144), 'float32'), ((56, 18), (1, 56), 'float32'), ((6144, 7168), (7168, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 7168), (7168, 1), 'bfloat16')}, (4,), (13, (('uint8', 33792), ('float32', 4325380), ('int32', 1024)), (('clear', (1, 1, 1, 128, 1, 1), 0, (('workspace', 2),), False), ('gemm', (132, 1, 1, 384, 1, 1), 220224, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 7168), ('int', 2304)), True)))),
+    (((6144, 7168), (7168, 1), 'float8_e4m3fn'), ((512, 7168), (7168, 1), 'float8_e4m3fn'), ((6144, 56), (1, 6144), 'float32'), ((4, 56), (1, 4), 'float32'), ((6144, 512), (512, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 512), (512, 1), 'bfloat16')}, (4,), (15, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (128, 1, 1, 512, 1, 1), 225104, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 512), ('int', 7168)), False),))),
+    (((6144, 512), (512, 1), 'float8_e4m3fn'), ((4096, 512), (512, 1), 'float8_e4m3fn'), ((6144, 4), (1, 6144), 'float32'), ((32, 4), (1, 32), 'float32'), ((6144, 4096), (4096, 1), 'bfloat16')): ((0, 1, 2, 3, 4), {4: ((6144, 4096), (4096, 1), 'bfloat16')}, (4,), (16, (('uint8', 33792), ('float32', 4), ('int32', 1024)), (('gemm', (132, 1, 1, 384, 1, 1), 219232, (('arg', 0), ('arg', 1), ('arg', 2), ('arg', 3), ('workspace', 0), ('workspace', 1), ('workspace', 2), ('arg', 4), ('int', 6144), ('int', 4096), ('int', 512)), False),))),
 }
 """Sizes, strides (0 where there is one element) and type of each tensor -> its place, outputs (sizes, strides, type),
 places that are returned, (variant, workspaces (type, elements), launches)."""
@@ -1236,11 +1959,15 @@ def _call(data):
     places = {"arg": tensors, "workspace": _spaces(key, data[0].device)}
     functions = _functions(variant, data[0].device)
     queue = ctypes.c_void_p(torch.cuda.current_stream(data[0].device).cuda_stream)
-    for name, sizes, shared, arguments in launches:
+    for name, sizes, shared, arguments, pdl in launches:
         values = [value if kind == "int" else places[kind][value].data_ptr() for kind, value in arguments]
         held = (ctypes.c_int64 * len(values))(*values)
         addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(held) + 8 * at for at in range(len(values))))
         numbers = map(ctypes.c_uint, (*sizes, shared))
+        if pdl:  # it may begin before the one before it has ended (CUlaunchConfig)
+            config = struct.pack("=7I4xQQI4x", *sizes, shared, queue.value or 0, ctypes.addressof(_EARLY), 1)
+            _told("cuLaunchKernelEx", config, functions[name], addresses, None)
+            continue
         _told("cuLaunchKernel", functions[name], *numbers, queue, addresses, None)
     return _result(tensors, returned)
 
