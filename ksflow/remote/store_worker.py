@@ -122,6 +122,7 @@ class StoreWorker:
             return not self._options.once
         options = [f"target={self._options.target}"] if self._options.target else []
         options += [f"devices={','.join(self._options.devices)}"] if self._options.devices != ("",) else []
+        options += ["profile=true"] if self._options.profile else []
         own = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("KSFLOW_")}
         environment = {**base_environment(), **own, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         self._child = subprocess.Popen(

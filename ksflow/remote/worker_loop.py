@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.hardware.target import fits, single_gpu_environment, visible_gpus
+from ksflow.judge.evaluator import LocalJudge
 from ksflow.records import Evaluation, Verdict
 from ksflow.remote import job_locks, worker_payload
 from ksflow.remote.job_judge import JobJudge, words
@@ -40,6 +42,8 @@ class Options:
     """The GPUs to judge on, a process for each; empty for the first."""
     idle_s: float | None = None
     """End after so long without a job."""
+    profile: bool = False
+    """Read hardware counters of every kernel that is accepted."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Worker:
                 raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
             os.environ.update(single_gpu_environment(int(device)))
         self.spool, self.options, self._device = spool, options, device
-        self._judge = JobJudge(references)
+        self._judge = JobJudge(references, partial(LocalJudge, profile=options.profile))
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0

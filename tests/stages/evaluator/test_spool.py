@@ -23,8 +23,9 @@ from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.hardware.target import fits
 from ksflow.judge import VERSION
-from ksflow.records import Evaluation, Kernel, Problem, Verdict, parse, plain
-from ksflow.remote import job_locks, job_store, worker, worker_payload
+from ksflow.judge.evaluator import LocalJudge
+from ksflow.records import Evaluation, Kernel, Problem, Target, Verdict, parse, plain
+from ksflow.remote import job_locks, job_store, worker, worker_loop, worker_payload
 from ksflow.remote.job_store import JobStore
 from ksflow.stages.evaluator.spool import SpoolEvaluator
 
@@ -324,6 +325,26 @@ def test_the_folders_code_starts_by_itself(tmp_path: Path) -> None:
     assert "waits for jobs" in done.stderr
 
 
+@pytest.mark.parametrize("words", [(), ("profile=true",)])
+def test_hardware_counters_are_the_workers_choice(
+    words: tuple[str, ...], tmp_path: Path, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    class Watched(LocalJudge):
+        def __init__(self, target: Target, profile: bool = False) -> None:
+            made.append(profile)
+            super().__init__(target, profile=profile)
+
+    monkeypatch.setattr(worker_loop, "LocalJudge", Watched)
+    evaluator = SpoolEvaluator(target.default_target(), str(tmp_path / "spool"))
+    evaluator.start()
+    name = posted(evaluator, problem, WRONG)
+    assert worker.main([str(tmp_path / "spool"), "once=true", *words]) == 0
+    assert made == [bool(words)]
+    assert evaluator.spool.result(name)
+
+
 @pytest.mark.slow
 def test_patience_ends_with_what_to_run_where(tmp_path: Path, problem: Problem) -> None:
     wanted = target.from_data_sheet("h200", "NVIDIA H200 SXM", "sm_90a", {})
@@ -415,6 +436,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         ([], "which folder"),
         (["nowhere"], "no folder .*nowhere: make it"),
         ([".", "onc=true"], "cannot read onc=true"),
+        ([".", "profile=yes"], "cannot read profile=yes"),
         ([".", "devices=a"], "cannot read devices=a"),
         ([".", "idle_minutes=soon"], "idle_minutes=soon is not a number"),
     ],
