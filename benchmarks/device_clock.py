@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ sys.path.insert(0, str(_ROOT))
 
 import torch  # noqa: E402
 
-from ksflow.sandbox.driver import early_launch  # noqa: E402
+from ksflow.sandbox.driver import early_launch, tensor_map  # noqa: E402
 from ksflow.source.launches import CaseLaunch, CasePlan, parse, plan_cases, with_constants  # noqa: E402
 
 _CALLS, _WARM = 30, 5
@@ -162,7 +163,20 @@ def _triton(module: ModuleType, plan: CasePlan, data: Data) -> Call:
 def _driver(code: ctypes.c_void_p, plan: CasePlan, data: Data) -> Call:
     """Launches by the driver. All parameters of the kernels are pointers or, as the recipe says, integers."""
     work = _workspaces(plan)
-    steps = [(_function(code, step), step, _packed(_arguments(step, data, work))) for step in plan.launches]
+    found: dict[str, Any] = {"arg": data, "workspace": work}
+    found["tensor_map"] = [
+        _tensor_map(found[kind][index], asdict(described))
+        for described in plan.tensor_maps
+        for kind, index in [described.place]
+    ]
+    steps = [
+        (
+            _function(code, step),
+            step,
+            _packed([found[kind][value] if kind in found else value for kind, value in step.args]),
+        )
+        for step in plan.launches
+    ]
 
     def call() -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -185,9 +199,20 @@ def _workspaces(plan: CasePlan) -> list[torch.Tensor]:
     return [torch.empty(room.elements, dtype=getattr(torch, room.dtype), device="cuda") for room in plan.workspaces]
 
 
-def _packed(arguments: list[torch.Tensor | int]) -> tuple[Any, list[Any]]:
-    """Eight bytes for each, of which a kernel reads as many as its parameter has; with what must stay alive."""
-    held = [ctypes.c_int64(one if isinstance(one, int) else one.data_ptr()) for one in arguments]
+def _tensor_map(tensor: torch.Tensor, described: dict[str, Any]) -> Any:
+    made, arguments = tensor_map(tensor.data_ptr(), described)
+    _ok(_cuda.cuTensorMapEncodeTiled(*arguments))
+    return made
+
+
+def _packed(arguments: list[Any]) -> tuple[Any, list[Any]]:
+    """Eight bytes for each that is no tensor map, of which a kernel reads as many as its parameter has; with what must
+    stay alive.
+    """
+    held = [
+        one if isinstance(one, ctypes.Array) else ctypes.c_int64(one if isinstance(one, int) else one.data_ptr())
+        for one in arguments
+    ]
     return (ctypes.c_void_p * len(held))(*[ctypes.addressof(one) for one in held]), held
 
 

@@ -70,6 +70,14 @@ def test_a_launch_that_may_begin_early_is_explained(tmp_path: Path) -> None:
     lines = "// launch: one [1] [32] (a)\n// launch: two [1] [32] pdl shared 8 (c)\n"
     _, readme = written(tmp_path / "best", H200, Kernel("cuda", {"kernel.cu": lines}))
     assert "`pdl` may begin before the one before it has ended (programmatic dependent launch)." in readme
+    assert "CUtensorMap" not in readme
+
+
+def test_a_tensor_map_is_explained(tmp_path: Path) -> None:
+    lines = "// tensormap: a_map a uint8 [m, k] box [128, 64]\n// launch: one [1] [32] (a_map)\n"
+    _, readme = written(tmp_path / "best", H200, Kernel("cuda", {"kernel.cu": lines}))
+    assert "`tensormap:` line is a CUtensorMap of cuTensorMapEncodeTiled" in readme
+    assert "    tensormap: a_map a uint8 [m, k] box [128, 64]\n" in readme
 
 
 def test_host_code_comes_with_how_it_is_called(tmp_path: Path) -> None:

@@ -313,7 +313,8 @@ def facts(*sources: str, blocks: int = 3, pdl: bool = False) -> Facts:
     x, y = [[3, 6], [6, 1], "float32"], [[6, 3], [3, 1], "float32"]
     args = [["arg", 0], ["int", 3]]
     step = {"kernel": "turn", "grid": [blocks, 1, 1], "block": [8, 1, 1], "shared": 120000, "args": args, "pdl": pdl}
-    plan = {"variant": 0, "workspaces": [{"dtype": "float32", "elements": 18}], "launches": [step]}
+    spaces = [{"dtype": "float32", "elements": 18}]
+    plan = {"variant": 0, "workspaces": spaces, "tensor_maps": [], "launches": [step]}
     return Facts([[[x, y], [[0, 1], {"1": y}, [1]], [3], plan if sources else None]], sources)
 
 
@@ -371,6 +372,22 @@ x = torch.randn(5, 4)
 print(torch.equal(made.ModelNew()(x), x.T * 3))
 """
     assert ran(found.files[0], code, {**toy_driver.environment(tmp_path, "cuda"), "QUEUE": "77"}) == "early\nTrue\n"
+
+
+@pytest.mark.slow
+def test_a_module_makes_the_tensor_maps_of_its_launches(tmp_path: Path) -> None:
+    problem = replace(given(tmp_path), languages=("cuda",))
+    text = CUDA.replace("(x, half", "(x_map, half")
+    text = f"// tensormap: x_map x float32 [2 * n * n] box [BLOCK]\n{text}"
+    found = export_winner(tmp_path / "out", problem, H200, won(text, language="cuda"))
+    assert [file.name for file in found.files] == ["module.py"], found.said
+    code = """
+from types import SimpleNamespace
+torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=0)
+print(right(3), right(5))
+"""
+    said = ran(found.files[0], code, toy_driver.environment(tmp_path, "cuda"))
+    assert said == "map of 18, type 7, box 8\nmap of 50, type 7, box 16\nTrue True\n"
 
 
 @pytest.mark.slow

@@ -58,6 +58,11 @@ int cuLaunchKernel(Function *f, unsigned x, unsigned y, unsigned z, unsigned bx,
   }
   return 0;
 }
+int cuTensorMapEncodeTiled(int64_t *map, int type, unsigned rank, void *array, const uint64_t *extents,
+                           const uint64_t *strides, const unsigned *box, const unsigned *steps, int, int, int, int) {
+  printf("map of %d, type %d, box %u\\n", (int)extents[0], type, box[0]);
+  return *map = (int64_t)array, fflush(stdout) || (int64_t)map % 64 || rank != 1 || *steps != 1;
+}
 int cuLaunchKernelEx(const Config *c, Function *f, void **args, void **extra) {
   if (c->count != 1 || c->attributes->id != 6 || c->attributes->value.allowed != 1) return 1;
   puts("early");
@@ -67,7 +72,8 @@ int cuLaunchKernelEx(const Config *c, Function *f, void **args, void **extra) {
 """
 """Launches on the queue that $QUEUE names, or 0; more than 48 KiB of shared memory must have been asked for.
 
-What may begin early (CUlaunchConfig, CUlaunchAttribute as cuda.h has them) is launched in order, and says so.
+What may begin early (CUlaunchConfig, CUlaunchAttribute as cuda.h has them) is launched in order, and says so. A tensor
+map says what it is of; a function gets its array.
 """
 
 

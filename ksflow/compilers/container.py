@@ -8,6 +8,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from ksflow import home
 from ksflow.compilers.boxes import CompileRequest, DeviceFunction, Toolchain
@@ -15,7 +16,7 @@ from ksflow.compilers.occupancy import occupancy
 from ksflow.records import Json
 from ksflow.source.tunables import number
 
-VERSION = 2
+VERSION = 3
 
 
 def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]) -> tuple[str, tuple[Json, ...]]:
@@ -45,7 +46,11 @@ def assemble(request: CompileRequest, toolchain: Toolchain, kept: Sequence[Json]
             )
             known = (plan.variant, entry.kernel, hashlib.sha256(entry.code.encode()).hexdigest())
             rows[known] = _figures(request, toolchain, plan.variant, entry, rows.get(known, {}))
-        plans[case] = {"workspaces": [room.bytes for room in plan.workspaces], "launches": launches}
+        plans[case] = {
+            "workspaces": [room.bytes for room in plan.workspaces],
+            "tensor_maps": [asdict(described) for described in plan.tensor_maps],
+            "launches": launches,
+        }
     text = json.dumps({"version": VERSION, "platform": toolchain.platform, "codes": list(codes), "plans": plans})
     return "" if "" in codes else store(text.encode(), "json"), tuple(rows.values())
 

@@ -15,8 +15,8 @@ from ksflow.source.contract import defines
 
 _FLAGS = ("-O3", "-std=c++20", "-w", "-Xptxas", "-v")
 _PTXAS = re.compile(r"^(?:ptxas)[^;\n]*?(?:; )?(?:error|fatal)\s*: *", re.MULTILINE)
-_EARLIEST = 90
-"""The first architecture with programmatic dependent launch."""
+_HOPPER = 90
+"""The first architecture with programmatic dependent launch and bulk tensor copies."""
 _INFO = re.compile(r"^(?:ptxas[\w-]* info +:|    \d+ bytes stack frame|\s*$)")
 
 
@@ -31,9 +31,11 @@ class Nvcc(Toolchain):
 
     def jobs(self, request: CompileRequest) -> list[CompileJob]:
         march = request.target.march
-        early = [step.kernel for plan in request.plans.values() for step in plan.launches if step.pdl]
-        if early and int(re.sub(r"\D", "", march)) < _EARLIEST:
-            raise ValueError(f"launch: {early[0]}: `pdl` needs sm_{_EARLIEST} or later, not {march}: leave it out")
+        plans = request.plans.values()
+        newer = [f"launch: {step.kernel}: `pdl`" for plan in plans for step in plan.launches if step.pdl]
+        newer += [f"launch: {plan.launches[0].kernel}: a tensor map" for plan in plans if plan.tensor_maps]
+        if newer and int(re.sub(r"\D", "", march)) < _HOPPER:
+            raise ValueError(f"{newer[0]} needs sm_{_HOPPER} or later, not {march}: leave it out")
         return [self._job(request, request.files(values), ("-cubin",), "kernel.cubin") for values in request.variants]
 
     def host(self, request: CompileRequest) -> CompileJob:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ksflow.export import templates
 from ksflow.records import Json, Kernel, Problem, Target
+from ksflow.sandbox.driver import tensor_map_numbers
 from ksflow.source.contract import ENDINGS, defines
 
 _COMPILERS = {
@@ -48,9 +49,15 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
         body = _triton(kernel, facts)
     else:
         which = ", on its default queue (handle 0), whichever is current" if kind in WORDLESS else ""
-        words = {"pdl": ", pdl", "early": templates.EARLY} if _pdl(facts) else {"pdl": "", "early": ""}
+        words = {"pdl": "", "early": "", "maps": "", "described": "", "address": "ctypes.addressof(held) + 8 * at "}
+        if _pdl(facts):
+            words |= {"pdl": ", pdl", "early": templates.EARLY}
+        if maps := _tensor_maps(facts):
+            words["address"] = f'values[at] if arguments[at][0] == "tensor_map" else {words["address"]}'
+            words |= {"maps": ", maps", "described": templates.DESCRIBED}
         calls = templates.DEVICE.format(**templates.DRIVERS[kernel.language], **words, queue=stream, which=which)
-        body = _device_code(problem, target, kernel, facts) + templates.SPACES + calls
+        spaces = templates.SPACES + (templates.TENSOR_MAP if maps else "")
+        body = _device_code(problem, target, kernel, facts) + spaces + calls
     return body + templates.ENTRIES.get(kind, templates.ENTRIES[""])
 
 
@@ -86,6 +93,11 @@ def _pdl(facts: Facts) -> bool:
     return any(step["pdl"] for *_, plan in facts.rows for step in plan["launches"])
 
 
+def _tensor_maps(facts: Facts) -> bool:
+    """Whether any launch gets a description of an array for bulk tensor copies."""
+    return any(plan["tensor_maps"] for *_, plan in facts.rows)
+
+
 def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> str:
     """CUDA or HIP that the driver launches."""
     main = next(iter(kernel.files))
@@ -110,7 +122,11 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         sizes, args = (*step["grid"], *step["block"]), tuple(map(tuple, step["args"]))
         return step["kernel"], sizes, step["shared"], args, *([step["pdl"]] if pdl else [])
 
-    head = _head(modules, constants, _rows(facts, lambda row: _planned(row[3], launch)), _LAUNCHED)
+    def planned(row: Any) -> tuple[Any, ...]:
+        maps = tuple(map(_described, row[3]["tensor_maps"]))
+        return (*_planned(row[3], launch), *([maps] if _tensor_maps(facts) else []))
+
+    head = _head(modules, constants, _rows(facts, planned), _LAUNCHED)
     return head + templates.VARIANTS.format(main=main) + templates.COMPILE.format(made=_BINARIES[kernel.language])
 
 
@@ -180,6 +196,13 @@ def _rows(facts: Facts, rest: Callable[[Any], tuple[Any, ...]]) -> str:
 def _planned(plan: Json, launch: Callable[[Json], tuple[Any, ...]]) -> tuple[Any, ...]:
     workspaces = tuple((one["dtype"], one["elements"]) for one in plan["workspaces"])
     return plan["variant"], workspaces, tuple(map(launch, plan["launches"]))
+
+
+def _described(one: Json) -> tuple[Any, ...]:
+    """A tensor map: where its array is, and what cuTensorMapEncodeTiled takes, enumerations by their numbers."""
+    kind, swizzle, promotion = tensor_map_numbers(one)
+    sizes = (tuple(one[key]) for key in ("extents", "strides", "box"))
+    return tuple(one["place"]), kind, *sizes, swizzle, promotion
 
 
 def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str) -> str:

@@ -13,7 +13,7 @@ from ksflow.source.tunables import launch_lines
 
 _STRONG = """\
 It is device code without host code. The judge's launcher starts its functions one after the other on one stream, as
-these lines of the source say: grid, block (or warps and stages), arguments.{early}
+these lines of the source say: grid, block (or warps and stages), arguments.{more}
 
     {lines}
 
@@ -21,6 +21,8 @@ Workspaces are device memory that stays allocated between calls. Names are the s
 the source declares; a `dispatch:` line gives these other values for some cases, so compile once for each set of values.
 `ksflow problem show` explains the lines. `handover/` has a Python file that compiles and launches it so."""
 _EARLY = " What has\n`pdl` may begin before the one before it has ended (programmatic dependent launch)."
+_MAPS = """ A
+`tensormap:` line is a CUtensorMap of cuTensorMapEncodeTiled: the array, its type, extents and box."""
 _TRITON = """\
 It is a module: `custom_kernel(({data}))` takes tensors on the device, outputs preallocated, and returns the outputs."""
 _HOST = """\
@@ -74,8 +76,9 @@ def _how_to_run(problem: Problem, target: Target, kernel: Kernel, main: str) -> 
     lines = [f"{kind}: {rest}" for kind, rest in launch_lines(kernel.main)]
     strong = any(line.startswith("launch:") for line in lines)
     if strong:
-        early = any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines)
-        how = _STRONG.format(lines="\n    ".join(lines), early=_EARLY if early else "")
+        more = _EARLY if any(re.search(r"^launch:.*\]\s*pdl\b", line) for line in lines) else ""
+        more += _MAPS if any(line.startswith("tensormap:") for line in lines) else ""
+        how = _STRONG.format(lines="\n    ".join(lines), more=more)
     elif kernel.language == "triton":
         how = _TRITON.format(data=", ".join(arg.name for arg in problem.args))
     else:

@@ -179,19 +179,37 @@ def _functions(variant, device):
 
 def _call(data):
     """On the device that is current{which}."""
-    tensors, returned, (variant, _, launches), key = _tensors(data)
+    tensors, returned, (variant, _, launches{maps}), key = _tensors(data)
     places = {{"arg": tensors, "workspace": _spaces(key, data[0].device)}}
-    functions = _functions(variant, data[0].device)
+{described}    functions = _functions(variant, data[0].device)
     queue = ctypes.c_void_p({queue})
     for name, sizes, shared, arguments{pdl} in launches:
         values = [value if kind == "int" else places[kind][value].data_ptr() for kind, value in arguments]
         held = (ctypes.c_int64 * len(values))(*values)
-        addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(held) + 8 * at for at in range(len(values))))
+        addresses = (ctypes.c_void_p * len(values))(*({address}for at in range(len(values))))
         numbers = map(ctypes.c_uint, (*sizes, shared))
 {early}        _told("{prefix}{launch}", functions[name], *numbers, queue, addresses, None)
     return _result(tensors, returned)
 '''
 """Device code that the driver launches."""
+TENSOR_MAP = '''
+
+@functools.lru_cache(1024)
+def _tensor_map(pointer, kind, extents, strides, box, swizzle, l2):
+    """The description of an array for bulk tensor copies (CUtensorMap)."""
+    made, rank = torch.empty(128, dtype=torch.uint8), len(extents)  # where 64 bytes begin, as the driver wants it
+    lengths, steps = (ctypes.c_uint64 * rank)(*extents), (ctypes.c_uint64 * max(rank - 1, 1))(*strides)
+    sides, ones = (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*[1] * rank)
+    head = ctypes.c_void_p(made.data_ptr()), ctypes.c_uint(kind), ctypes.c_uint(rank), ctypes.c_void_p(pointer)
+    options = map(ctypes.c_uint, (0, swizzle, l2, 0))
+    _told("cuTensorMapEncodeTiled", *head, lengths, steps, sides, ones, *options)
+    return made
+'''
+"""What describes an array for CUDA's bulk tensor copies; the numbers are those of cuda.h's enumerations."""
+DESCRIBED = """\
+    places["tensor_map"] = [_tensor_map(places[kind][at].data_ptr(), *rest) for (kind, at), *rest in maps]
+"""
+"""The tensor maps of a call."""
 EARLY = """\
         if pdl:  # it may begin before the one before it has ended (CUlaunchConfig)
             config = struct.pack("=7I4xQQI4x", *sizes, shared, queue.value or 0, ctypes.addressof(_EARLY), 1)

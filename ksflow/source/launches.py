@@ -9,6 +9,13 @@
 `pdl` after a block ([256] pdl shared ...) is CUDA's programmatic dependent launch: it may begin before the one before
 it has ended, and the kernel has to execute griddepcontrol.wait before it reads what that one writes.
 
+    // tensormap: b_map b uint8 [k, n] box [128, BN] swizzle 128
+
+describes an array for CUDA's bulk tensor copies (TMA): a launch that names `b_map` gets a CUtensorMap, which the kernel
+declares as `const __grid_constant__ CUtensorMap`. Extents and box begin with the contiguous dimension; `strides [...]`
+after the extents, in elements, are those of the others where there are gaps; `l2 128` at the end has the L2 fetch so
+many bytes at a time.
+
 With `#` for Triton, where `warps EXPR stages EXPR` stands for the block and `NAME=EXPR` is a constexpr parameter.
 Expressions are over a case's numbers and the numbers that the source declares at top level. Text in, records out:
 nothing is run. Not covered: whether the functions exist, which only a compiler can tell.
@@ -34,9 +41,17 @@ ITEM_BYTES = {
     "float8_e5m2": 1, "float8_e5m2fnuz": 1, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
 """dtype of a workspace -> bytes of one element."""
+_SWIZZLES = (0, 32, 64, 128)
+"""Bytes that a tensor map can swizzle by."""
+_PROMOTIONS = (0, 64, 128, 256)
+"""Bytes that the L2 can be asked to fetch for each request of a tensor map's copies."""
+_MOST_DIMENSIONS, _LARGEST_EXTENT, _LARGEST_STRIDE, _LARGEST_BOX, _UNIT = 5, 2**32, 2**40 - 1, 256, 16
+"""Of a tensor map, as cuTensorMapEncodeTiled wants it; strides and a box's rows are whole units of bytes."""
 _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_WARPS = 1024, 32
 _WORKSPACE = re.compile(r"([A-Za-z_]\w*)\s+(\w+)\s+(.+)")
+_DESCRIBED = "NAME TENSOR DTYPE [EXTENTS] strides [STRIDES] box [SIDES] swizzle BYTES l2 BYTES"
+_ARRAY = re.compile(r"([A-Za-z_]\w*)\s+([A-Za-z_]\w*)\s+(\w+)\s*(\[.*)")
 _NUMBER = re.compile(NUMBER)
 _PAIR = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -67,6 +82,24 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """An array as bulk tensor copies see it, its sizes as expressions; the contiguous dimension comes first."""
+
+    name: str
+    tensor: str
+    """Of the problem's, or a workspace."""
+    dtype: str
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+    """In elements, of every dimension but the first; empty for an array without gaps."""
+    box: tuple[str, ...]
+    swizzle: str
+    """Bytes: 0, 32, 64 or 128."""
+    l2: str
+    """Bytes that the L2 fetches at least: 0, 64, 128 or 256."""
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """All launch lines of a source, in their order; sizes and conditions are expressions."""
 
@@ -78,6 +111,7 @@ class LaunchPlan:
     requires: tuple[str, ...]
     dispatches: tuple[tuple[str, Mapping[str, str]], ...]
     """A condition, and other values of constants for the cases where it holds."""
+    tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +129,21 @@ class CaseWorkspace:
 
 
 @dataclass(frozen=True)
+class CaseTensorMap:
+    """A tensor map of one case, in the numbers that cuTensorMapEncodeTiled takes."""
+
+    place: tuple[str, int]
+    """("arg", index into the problem's tensors) or ("workspace", index)."""
+    dtype: str
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In bytes, of every dimension but the first."""
+    box: tuple[int, ...]
+    swizzle: int
+    l2: int
+
+
+@dataclass(frozen=True)
 class CaseLaunch:
     """A launch of one case. Plain data: `dataclasses.asdict` gives what JSON can hold."""
 
@@ -107,7 +156,7 @@ class CaseLaunch:
     """0 but for Triton, like `stages`."""
     stages: int
     args: tuple[tuple[str, int], ...]
-    """("arg", index into the problem's), ("workspace", index) or ("int", value)."""
+    """("arg", index into the problem's), ("workspace", index), ("tensor_map", index) or ("int", value)."""
     constants: Mapping[str, Number]
     pdl: bool
     """Whether it may begin before the launch before it has ended: never the first of a case."""
@@ -121,6 +170,8 @@ class CasePlan:
     """Index into the values that `plan_cases` returns."""
     workspaces: tuple[CaseWorkspace, ...]
     launches: tuple[CaseLaunch, ...]
+    tensor_maps: tuple[CaseTensorMap, ...] = ()
+    """Those that the launches name."""
 
 
 def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
@@ -132,6 +183,8 @@ def parse(text: str, language: str = "cuda") -> LaunchPlan | None:
             found[kind].append(_READERS[kind](rest))
             if kind == "launch" and found[kind][-1].pdl and language != "cuda":
                 raise ValueError(f"`pdl` is for CUDA C++ alone, not for {language}: leave it out")
+            if kind == "tensormap" and language != "cuda":
+                raise ValueError(f"tensor maps are for CUDA C++ alone, not for {language}: leave the line out")
     if not found["launch"]:
         return None
     for when, values in found["dispatch"]:
@@ -205,14 +258,58 @@ def _plan(plan: LaunchPlan, variant: int, known: Mapping[str, Number], args: Seq
             rooms.append(CaseWorkspace(name, dtype, size(elements, known, 1, LARGEST)))
         if places.setdefault(name, ("workspace", index)) != ("workspace", index):
             raise ValueError(f"workspace: {name} is the name of something else already")
-    steps = []
+    left = []
     for launch in plan.launches:
         with _told_of(f"launch: {launch.line}"):
             if not launch.when or calculate(launch.when, known):
-                steps.append(_step(launch, known, places))
-    if not steps:
+                left.append(launch)
+    if not left:
         raise ValueError(f"no launch is left for {', '.join(f'{name}={value}' for name, value in known.items())}")
-    return CasePlan(variant, tuple(rooms), tuple(steps))
+    named = {name for launch in left for name in launch.args}
+    maps: list[CaseTensorMap] = []
+    for one in plan.tensor_maps:
+        with _told_of(f"tensormap: {one.name}"):
+            if one.name in places or one.name in known:
+                raise ValueError(f"{one.name} is the name of something else already")
+            if one.name in named:
+                maps.append(_tensor_map(one, known, places, rooms))
+                places[one.name] = ("tensor_map", len(maps) - 1)
+    steps = []
+    for launch in left:
+        with _told_of(f"launch: {launch.line}"):
+            steps.append(_step(launch, known, places))
+    return CasePlan(variant, tuple(rooms), tuple(steps), tuple(maps))
+
+
+def _tensor_map(
+    one: TensorMap, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]], rooms: Sequence[CaseWorkspace]
+) -> CaseTensorMap:
+    place = places.get(one.tensor, ("", 0))
+    if place[0] not in ("arg", "workspace"):
+        raise ValueError(f"{one.tensor} is neither a tensor nor a workspace")
+    item = ITEM_BYTES[one.dtype]
+    extents = tuple(size(extent, known, 1, _LARGEST_EXTENT) for extent in one.extents)
+    box = tuple(size(side, known, 1, _LARGEST_BOX) for side in one.box)
+    packed = accumulate(extents[:-1], lambda before, extent: before * extent)
+    steps = [size(step, known, 1, _LARGEST_STRIDE) for step in one.strides] if one.strides else [*packed]
+    swizzle, promotion = calculate(one.swizzle, known), calculate(one.l2, known)
+    if swizzle not in _SWIZZLES or promotion not in _PROMOTIONS:
+        raise ValueError(f"swizzle is 0, 32, 64 or 128 bytes and l2 0, 64, 128 or 256, not {swizzle} and {promotion}")
+    strides = tuple(step * item for step in steps)
+    if wrong := [step for step in strides if step % _UNIT or step > _LARGEST_STRIDE]:
+        raise ValueError(
+            f"a stride of {wrong[0]} bytes cannot be had, only multiples of {_UNIT} below 2**40; give padded rows a "
+            "workspace, or `strides [...]`"
+        )
+    row = box[0] * item
+    if row % _UNIT or (swizzle and row > swizzle):
+        most = f", and at most {swizzle} with `swizzle {swizzle}`" if swizzle else ""
+        raise ValueError(f"a row of the box has {row} bytes; it has to be a multiple of {_UNIT}{most}")
+    if place[0] == "workspace":
+        last = sum((extent - 1) * step for extent, step in zip(extents, (item, *strides), strict=True))
+        if last + item > rooms[place[1]].bytes:
+            raise ValueError(f"reaches {last + item} bytes into {one.tensor}, which has {rooms[place[1]].bytes}")
+    return CaseTensorMap(place, one.dtype, extents, strides, box, int(swizzle), int(promotion))
 
 
 def _step(launch: Launch, known: Mapping[str, Number], places: Mapping[str, tuple[str, int]]) -> CaseLaunch:
@@ -303,6 +400,31 @@ def _workspace(rest: str) -> tuple[str, str, str]:
     return match[1], match[2], expression(match[3])
 
 
+def _described(rest: str) -> TensorMap:
+    match = _ARRAY.fullmatch(rest)
+    if match is None:
+        raise ValueError(f"is not `{_DESCRIBED}`")
+    if match[3] not in ITEM_BYTES:
+        raise ValueError(f"{match[3]!r} is no dtype; those are: {', '.join(ITEM_BYTES)}")
+    head, _, promotion = _cut(match[4], "l2")
+    head, _, swizzle = _cut(head, "swizzle")
+    array, _, box = _cut(head, "box")
+    extents, _, strides = _cut(array, "strides")
+    lists: list[tuple[str, ...]] = []
+    for text in (extents, strides, box):
+        inner = re.fullmatch(r"\s*\[(.*)\]\s*", text)
+        if inner is None and (text.strip() or text is not strides):
+            raise ValueError(f"is not `{_DESCRIBED}`")
+        lists.append(tuple(map(expression, _parts(inner[1]))) if inner else ())
+    sizes, steps, sides = lists
+    if not 1 <= len(sizes) <= _MOST_DIMENSIONS or len(sides) != len(sizes):
+        raise ValueError(f"wants one to {_MOST_DIMENSIONS} extents and as many sides of a box, contiguous ones first")
+    if steps and len(steps) != len(sizes) - 1:
+        raise ValueError("wants a stride, in elements, for every extent but the first")
+    bytes_ = (expression(text or "0") for text in (swizzle, promotion))
+    return TensorMap(match[1], match[2], match[3], sizes, steps, sides, *bytes_)
+
+
 def _dispatch(rest: str) -> tuple[str, dict[str, str]]:
     when, values = read_dispatch(rest)
     if not values or not all(_WORD.fullmatch(name) and _NUMBER.fullmatch(value) for name, value in values.items()):
@@ -348,5 +470,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "launch": _launch,
     "require": expression,
     "dispatch": _dispatch,
+    "tensormap": _described,
 }
 """Kind of line -> what reads the rest of it. ValueError says what is wrong."""

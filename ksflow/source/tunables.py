@@ -42,7 +42,9 @@ _CONSTANT = re.compile(
          (?P<tail>\s*;?\s*(?:(?://|\#).*)?)""",
     re.VERBOSE,
 )
-_LAUNCH_LINE = re.compile(r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch):(?P<rest>.*)")
+_LAUNCH_LINE = re.compile(
+    r"(?P<mark>\s*(?://|\#)\s*)(?P<kind>launch|workspace|require|dispatch|tensormap):(?P<rest>.*)"
+)
 _DISPATCH = re.compile(r"if\s(?P<when>[^:]+):(?P<values>.+)")
 DISPATCH = "dispatch: if "
 """How the name of a change begins that sets values for some cases: `dispatch: if m <= 1024` -> `BM=64 STAGES=4`."""
@@ -105,7 +107,7 @@ def requires(text: str) -> tuple[str, ...]:
 
 
 def launch_lines(text: str) -> tuple[tuple[str, str], ...]:
-    """(launch, workspace, require or dispatch; what it says) of every line that is one, in order."""
+    """(launch, workspace, require, dispatch or tensormap; what it says) of every line that is one, in order."""
     matches = (_LAUNCH_LINE.fullmatch(line) for line in text.split("\n"))
     return tuple((match["kind"], match["rest"].strip()) for match in matches if match)
 

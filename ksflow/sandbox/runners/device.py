@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ksflow.sandbox.driver import Driver, Pointer, open_driver, torch_device
+from ksflow.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer, open_driver, torch_device
 from ksflow.sandbox.runners.cpu import (
     DONE,
     GO,
@@ -41,6 +41,8 @@ FIRST = struct.Struct("=I")
 TIME = struct.Struct("=d")
 GATE_BYTES = 4096
 _SCRATCH_BYTES = 64
+_SIZES = {"int": 4, "arg": 8, "workspace": 8, "tensor_map": TENSOR_MAP_BYTES}
+"""Of a launch's arguments in bytes, where neither driver nor compiler tells those of the parameters."""
 FLAG = 64
 """Where in the shared page the sandbox's word is; the judge's is at 0."""
 
@@ -142,12 +144,18 @@ class Launcher:
         if case["name"] not in self._workspaces:
             self._workspaces[case["name"]] = [self.driver.allocate(size) for size in plan["workspaces"]]
         return [
-            self._call(plan["launches"], pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
+            self._call(plan, pointers(case, (inputs, outputs), slot), self._workspaces[case["name"]])
             for slot in range(case["slots"])
         ]
 
-    def _call(self, launches: Sequence[Json], tensors: list[Pointer], workspaces: list[Pointer]) -> Call:
-        ready = [self._launch(launch, tensors, workspaces) for launch in launches]
+    def _call(self, plan: Json, tensors: list[Pointer], workspaces: list[Pointer]) -> Call:
+        places: dict[str, list[Any]] = {"arg": tensors, "workspace": workspaces}
+        places["tensor_map"] = [
+            self.driver.tensor_map(places[kind][index], described)
+            for described in plan["tensor_maps"]
+            for kind, index in [described["place"]]
+        ]
+        ready = [self._launch(launch, places) for launch in plan["launches"]]
 
         def call() -> None:
             for function, shape, shared, arguments, pdl, _ in ready:
@@ -155,18 +163,25 @@ class Launcher:
 
         return call
 
-    def _launch(self, launch: Json, tensors: list[Pointer], workspaces: list[Pointer]) -> tuple[Any, ...]:
+    def _launch(self, launch: Json, places: Mapping[str, list[Any]]) -> tuple[Any, ...]:
         function = self.driver.function(self._module(launch["code"]), launch["kernel"], launch["shared"])
-        values = {"arg": tensors, "workspace": workspaces}
-        numbers = [value if kind == "int" else values[kind][value] for kind, value in launch["args"]]
+        values = [value if kind == "int" else places[kind][value] for kind, value in launch["args"]]
         sizes = self.driver.parameters(function) or launch["parameters"]
-        sizes = sizes or [4 if kind == "int" else 8 for kind, _ in launch["args"]]
-        if len(sizes) < len(numbers) or (len(sizes) > len(numbers) and not launch["spare"]):
-            raise ValueError(f"{launch['kernel']} takes {len(sizes)} arguments, its launch line has {len(numbers)}")
-        numbers += [0] * (len(sizes) - len(numbers))  # Triton's scratch
+        sizes = sizes or [_SIZES[kind] for kind, _ in launch["args"]]
+        if len(sizes) < len(values) or (len(sizes) > len(values) and not launch["spare"]):
+            raise ValueError(f"{launch['kernel']} takes {len(sizes)} arguments, its launch line has {len(values)}")
+        for (kind, _), size in zip(launch["args"], sizes, strict=False):
+            if (kind == "tensor_map") != (size == TENSOR_MAP_BYTES):
+                raise ValueError(
+                    f"{launch['kernel']}: a tensor map of the launch line is a parameter "
+                    f"`const __grid_constant__ CUtensorMap` of the function, {TENSOR_MAP_BYTES} bytes; nothing else is"
+                )
+        values += [0] * (len(sizes) - len(values))  # Triton's scratch
         kept = [
-            ctypes.create_string_buffer(number.to_bytes(size, "little", signed=number < 0), size)
-            for number, size in zip(numbers, sizes, strict=True)
+            ctypes.create_string_buffer(value.to_bytes(size, "little", signed=value < 0), size)
+            if isinstance(value, int)
+            else value
+            for value, size in zip(values, sizes, strict=True)
         ]
         addresses = (ctypes.c_void_p * max(len(kept), 1))(*map(ctypes.addressof, kept))
         shape = [*launch["grid"], *launch["block"]]

@@ -6,12 +6,13 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from ksflow.judge.gpu_state import Amdgpu
+from ksflow.records import Json
 from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, Hip, open_driver
 from ksflow.sandbox.runners.device import Launcher
 
@@ -50,14 +51,32 @@ int cuCtxSetCurrent(void *context) { return 0; }
 int cuModuleLoadData(void *module, const char *code) { return 0; }
 int cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &kernel, 0; }
 int cuFuncSetAttribute(void *function, int attribute, int value) { return allowed = value, attribute != 8; }
-int cuFuncGetParamInfo(void *function, long number, long *offset, long *size) { return *size = 8, number > 1; }
-int cuLaunchKernel(void *function, int x, int y, int z, int bx, int by, int bz, int shared) {
+int wide = -1;  /* of the kernel's parameters the one that has the 128 bytes of a tensor map */
+int cuFuncGetParamInfo(void *function, long number, long *offset, long *size) {
+  return *size = number == wide ? 128 : 8, number > 1;
+}
+/* Writes down what it was asked for, in words of four bytes. */
+int cuTensorMapEncodeTiled(int *map, int type, unsigned rank, void *array, const long *extents, const long *strides,
+                           const int *box, const int *steps, int interleave, int swizzle, int promotion, int fill) {
+  if ((long)map % 64 || interleave || fill) return 1;
+  map[0] = type, map[1] = rank, map[2] = (long)array, map[3] = swizzle, map[4] = promotion;
+  for (unsigned i = 0; i < rank; i++) {
+    map[5 + i] = extents[i], map[10 + i] = box[i];
+    if (i + 1 < rank) map[15 + i] = strides[i];
+    if (steps[i] != 1) return 1;
+  }
+  return 0;
+}
+int described[32];  /* what came with the kernel's second argument */
+int cuLaunchKernel(void *function, int x, int y, int z, int bx, int by, int bz, int shared, void *stream,
+                   void **arguments) {
+  for (int i = 0; i < 32 && wide == 1; i++) described[i] = ((int *)arguments[1])[i];
   return shapes = shapes * 10 + x * y * z * bx * by * bz, shared > allowed;
 }
 int cuLaunchKernelEx(const struct config *c, void *function, void **arguments, void **extra) {
   early += c->count == 1 && c->attributes->id == 6 && c->attributes->value.allowed == 1;
   return c->stream || extra || **(long **)arguments != 4096 ||
-         cuLaunchKernel(function, c->x, c->y, c->z, c->bx, c->by, c->bz, c->shared);
+         cuLaunchKernel(function, c->x, c->y, c->z, c->bx, c->by, c->bz, c->shared, c->stream, arguments);
 }
 int cuGetErrorName(int status, const char **text) { return *text = "INVALID_VALUE", 0; }
 int cuGetErrorString(int status, const char **text) { return *text = "", 0; }
@@ -69,6 +88,13 @@ LAYOUT = """
 #include <cuda.h>
 #include <stdio.h>
 #include <string.h>
+_Static_assert(CU_TENSOR_MAP_DATA_TYPE_UINT8 == 0 && CU_TENSOR_MAP_DATA_TYPE_UINT16 == 1 &&
+               CU_TENSOR_MAP_DATA_TYPE_INT32 == 3 && CU_TENSOR_MAP_DATA_TYPE_INT64 == 5 &&
+               CU_TENSOR_MAP_DATA_TYPE_FLOAT16 == 6 && CU_TENSOR_MAP_DATA_TYPE_FLOAT32 == 7 &&
+               CU_TENSOR_MAP_DATA_TYPE_FLOAT64 == 8 && CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 == 9 &&
+               CU_TENSOR_MAP_SWIZZLE_32B == 1 && CU_TENSOR_MAP_SWIZZLE_128B == 3 &&
+               CU_TENSOR_MAP_L2_PROMOTION_L2_64B == 1 && CU_TENSOR_MAP_L2_PROMOTION_L2_256B == 3 &&
+               sizeof(CUtensorMap) == 128, "ksflow has these numbers");
 int main(void) {
   CUlaunchConfig config;
   CUlaunchAttribute attribute;
@@ -102,15 +128,25 @@ def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def staged(
-    driver: Driver, shared: tuple[int, ...], args: int = 2, spare: bool = False, pdl: bool = False
+    driver: Driver,
+    shared: tuple[int, ...],
+    args: int = 2,
+    spare: bool = False,
+    pdl: bool = False,
+    maps: Sequence[Json] = (),
 ) -> list[Callable[[], None]]:
-    """The calls of a case with a launch for each size of shared memory; `pdl` is for all but the first."""
+    """The calls of a case with a launch for each size of shared memory; `pdl` is for all but the first.
+
+    maps: tensor maps, of which the last launch gets the first as its second argument.
+    """
     common = {"code": 0, "kernel": "add", "block": [1, 1, 1], "parameters": [], "spare": spare}
     launches = [
         {**common, "grid": [1, place, 1], "shared": size, "args": [["arg", 0]] * args, "pdl": pdl and place > 1}
         for place, size in enumerate(shared, 1)
     ]
-    plan = {"workspaces": [], "launches": launches}
+    if maps:
+        launches[-1]["args"] = [["arg", 0], ["tensor_map", 0]]
+    plan = {"workspaces": [], "tensor_maps": maps, "launches": launches}
     container = {"codes": [base64.b64encode(b"code").decode()], "plans": {"one": plan}}
     case = {"name": "one", "slots": 1, "pitch": [0, 0], "pieces": [{"offset": 0, "out": 0}]}
     return Launcher(driver, container).stage(case, 4096, 8192)
@@ -130,9 +166,31 @@ def test_launches_that_may_begin_early_are_the_same_launches(cuda: Driver, pdl: 
     assert (shapes, early) == (123, 2 * pdl)
 
 
+DESCRIBED: Json = {
+    "place": ["arg", 0], "dtype": "bfloat16", "extents": [64, 6, 5], "strides": [128, 768], "box": [32, 2, 1],
+    "swizzle": 64, "l2": 256,
+}  # fmt: skip
+
+
+def test_a_launch_gets_the_tensor_maps_that_it_names(cuda: Driver) -> None:
+    ctypes.c_int.in_dll(cuda._library, "wide").value = 1
+    (call,) = staged(cuda, (0,), maps=[DESCRIBED])
+    call()
+    found = list((ctypes.c_int * 32).in_dll(cuda._library, "described"))
+    assert found[:5] == [9, 3, 4096, 2, 3]  # bfloat16, three dimensions, where the tensor is, 64 bytes, 256 bytes
+    assert (found[5:8], found[10:13], found[15:17]) == ([64, 6, 5], [32, 2, 1], [128, 768])
+
+
+@pytest.mark.parametrize(("wide", "maps"), [(-1, [DESCRIBED]), (1, [])])
+def test_a_tensor_map_that_the_function_does_not_take_is_told(cuda: Driver, wide: int, maps: list[Json]) -> None:
+    ctypes.c_int.in_dll(cuda._library, "wide").value = wide
+    with pytest.raises(ValueError, match="`const __grid_constant__ CUtensorMap` of the function"):
+        staged(cuda, (0,), maps=maps)
+
+
 @pytest.mark.skipif(not HEADER.is_file() or not shutil.which("cc"), reason="needs cuda.h and a C compiler")
 def test_a_launch_is_described_as_the_header_has_it(tmp_path: Path) -> None:
-    """Sizes and places in CUlaunchConfig and CUlaunchAttribute."""
+    """Sizes and places in CUlaunchConfig and CUlaunchAttribute, and the numbers of a tensor map's enumerations."""
     (tmp_path / "runtime.c").write_text(LAYOUT)
     made = ["cc", "-I", str(HEADER.parent), "-o", str(tmp_path / "layout"), str(tmp_path / "runtime.c")]
     subprocess.run(made, check=True, timeout=300)

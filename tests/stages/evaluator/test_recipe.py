@@ -114,6 +114,14 @@ def test_variant_differs_in_its_declarations_alone() -> None:
         ("dispatch: if m > 3: BM=many", "pairs NAME=NUMBER"),
         ("dispatch: if m > 3: BX=3", "BX is no number that the source declares at top level; those are: BM, BN"),
         ("require: [1]", "is not allowed"),
+        ("tensormap: m a uint8", "is not `NAME TENSOR DTYPE"),
+        ("tensormap: m a uint8 m, k box [128, 64]", "is not `NAME TENSOR DTYPE"),
+        ("tensormap: m a uint8 [m, k] strides n box [128, 64]", "is not `NAME TENSOR DTYPE"),
+        ("tensormap: m a fp8 [m, k] box [128, 64]", "'fp8' is no dtype"),
+        ("tensormap: m a uint8 [m, k] box [128]", "as many sides of a box"),
+        ("tensormap: m a uint8 [m, 1, 1, 1, 1, k] box [128, 1, 1, 1, 1, 64]", "one to 5 extents"),
+        ("tensormap: m a uint8 [m, k] strides [1, m] box [128, 64]", "a stride, in elements, for every extent but"),
+        ("tensormap: m a uint8 [m, k] box [128, 64] swizzle a.b", "is not allowed"),
     ],
 )
 def test_bad_line_is_named(line: str, why: str) -> None:
@@ -136,12 +144,51 @@ def test_bad_line_is_named(line: str, why: str) -> None:
         ("launch: gemm [2 ** m] [256] (a)", "exponent"),
         ("launch: gemm [m] [256] (q)", "'q' is not known"),
         ("workspace: c uint8 m", "name of something else"),
+        ("tensormap: at a uint8 [m, k] box [16, 16]", "at is the name of something else already"),
+        ("tensormap: used nothing uint8 [m, k] box [16, 16]", "nothing is neither a tensor nor a workspace"),
+        ("tensormap: used a uint8 [m - 95, k] box [16, 16]", "a stride of 1 bytes cannot be had, only multiples of 16"),
+        (
+            "tensormap: used a bfloat16 [m, k] box [4, 16]",
+            "a row of the box has 8 bytes; it has to be a multiple of 16$",
+        ),
+        ("tensormap: used a uint8 [m, k] box [64, 16] swizzle 32", "multiple of 16, and at most 32 with `swizzle 32`"),
+        ("tensormap: used a uint8 [m, k] box [512, 16]", "is 512, which is not within 1 and 256"),
+        (
+            "tensormap: used a uint8 [m, k] box [16, 16] swizzle 96",
+            "swizzle is 0, 32, 64 or 128 bytes and l2 .* not 96 and 0",
+        ),
+        ("tensormap: used at uint8 [k, m + 1] box [16, 16]", r"reaches 24832 bytes into at, which has 24576"),
     ],
 )
 def test_what_cannot_be_computed_for_a_case(line: str, why: str) -> None:
+    named = CUDA.replace("(a, at, m, k)", "(a, at, used, k)") if "used" in line else CUDA
     with pytest.raises(ValueError, match=why) as caught:
-        launches.plan_cases(parsed(f"{CUDA}\n// {line}\n"), CASES, ARGS)
+        launches.plan_cases(parsed(f"{named}\n// {line}\n"), CASES, ARGS)
     assert str(caught.value).startswith(line[:9])
+
+
+def test_tensor_maps_are_those_that_a_case_launches_with() -> None:
+    text = CUDA.replace("(at, b, c, m", "(turned, b, odd, m") + (
+        "// tensormap: turned at uint8 [k, m] box [128, BM] swizzle 128 l2 (256 if m > 1024 else 64)\n"
+        "// tensormap: odd b bfloat16 [2, n, k // 2] strides [8, 8 * n] box [8, n // 3, 1]\n"
+    )
+    _, plans = launches.plan_cases(parsed(text), CASES, ARGS)
+    assert plans["small"].tensor_maps == ()  # of the product alone, which is left out where k is small
+    turned, odd = plans["deep"].tensor_maps
+    assert plans["deep"].launches[1].args[:3] == (("tensor_map", 0), ("arg", 1), ("tensor_map", 1))
+    assert turned == launches.CaseTensorMap(("workspace", 0), "uint8", (7168, 1024), (7168,), (128, 128), 128, 64)
+    assert (odd.place, odd.extents, odd.strides, odd.box) == (("arg", 1), (2, 192, 3584), (16, 3072), (8, 64, 1))
+    assert plans["large"].tensor_maps[0].l2 == 256
+    assert json.loads(json.dumps(asdict(plans["deep"])))["tensor_maps"][0]["place"] == ["workspace", 0]
+
+
+@pytest.mark.parametrize("language", ["hip", "triton"])
+def test_tensor_maps_are_for_cuda_alone(language: str) -> None:
+    mark, text = ("#", TRITON) if language == "triton" else ("//", CUDA)
+    with pytest.raises(
+        ValueError, match=rf"^tensormap: m a .*: tensor maps are for CUDA C\+\+ alone, not for {language}"
+    ):
+        launches.parse(f"{text}\n{mark} tensormap: m a uint8 [m, k] box [128, 64]\n", language)
 
 
 def test_launches_that_may_begin_before_the_one_before_has_ended() -> None:

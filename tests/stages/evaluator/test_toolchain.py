@@ -51,7 +51,7 @@ def container(made: BuildResult) -> Json:
 def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
     made = build(problem, gpu_toy.cuda(), H200)
     found = container(made)
-    assert found["version"] == 2
+    assert found["version"] == 3
     assert found["platform"] == "cuda"
     assert len(found["codes"]) == 2
     assert found["plans"]["n65536"]["launches"] == [
@@ -87,6 +87,29 @@ def test_cuda_variants_go_into_one_container(problem: Problem) -> None:
     )
     assert older.reason == "launch: add: `pdl` needs sm_90 or later, not sm_89: leave it out"
     assert build(problem, gpu_toy.cuda(early), H200).reason.startswith("launch: add: the first launch of case n")
+
+
+@needs_nvcc
+def test_cuda_gets_tensor_maps(problem: Problem) -> None:
+    taken = "const __grid_constant__ CUtensorMap a_map,"
+    text = CUDA.replace("(a, b", "(a_map, b").replace("const float *a,", taken, 1).replace("a[i]", "0")
+    text = f"// tensormap: a_map a float32 [n] box [min(BLOCK, 4 * cdiv(n, 4))]\n#include <cuda.h>\n{text}"
+    made = build(problem, gpu_toy.cuda(text), H200)
+    plan = container(made)["plans"]["n65536"]
+    assert plan["launches"][0]["args"][0] == ["tensor_map", 0]
+    assert plan["tensor_maps"] == [
+        {
+            "place": ["arg", 0],
+            "dtype": "float32",
+            "extents": [65536],
+            "strides": [],
+            "box": [128],
+            "swizzle": 0,
+            "l2": 0,
+        }
+    ]
+    older = build(problem, gpu_toy.cuda(text), replace(H200, march="sm_89"))
+    assert older.reason == "launch: add: a tensor map needs sm_90 or later, not sm_89: leave it out"
 
 
 @pytest.mark.slow
