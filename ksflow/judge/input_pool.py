@@ -21,6 +21,8 @@ _AHEAD = 36
 _OLD, RETIRED = 8, 24
 _FULL_EVERY = 8
 _SAMPLED = 1 << 14
+_SHARE = 3
+"""Of the memory for contents each case has this part where the oracle of a large one needs the rest."""
 
 _draw = random.SystemRandom()
 
@@ -59,8 +61,9 @@ class CasePool:
         self.entries: list[Entry] = []
         self.wanted = _AHEAD if timed else 1
         self.made = 0
+        self.memory = memory
+        """How many bytes of contents to keep at hand; 0 for a case that is not timed."""
         self._reference = reference
-        self._memory = memory
         self._limits = limits
         self._salt = salt
         self.layout: Layout
@@ -90,7 +93,7 @@ class CasePool:
         if self.large:
             return 0
         used = sum(entry.nbytes for entry in self.entries)
-        fit = self._memory * len(self.entries) // used if used else 1
+        fit = self.memory * len(self.entries) // used if used else 1
         return max(min(self.wanted, fit, _MOST), _FEWEST)
 
     def public(self) -> Entry:
@@ -151,6 +154,9 @@ class InputPool:
         self.salt = secrets.token_hex(16)
         self.tests = [CasePool(self.reference, case, 0, self.salt, limits) for case in problem["tests"]]
         self.benchmarks = [CasePool(self.reference, case, memory, self.salt, limits) for case in problem["benchmarks"]]
+        if self.large:
+            for pool in self.benchmarks:
+                pool.memory = memory // _SHARE
 
     def buffers(self, count: int) -> list[Buffers]:
         """Memory for so many sandboxes: at the same addresses each time, because where it lies moves the times."""

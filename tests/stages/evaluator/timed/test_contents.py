@@ -51,6 +51,19 @@ def test_contents_retire(small: Problem) -> None:
     assert not first & {entry.number for entry in islice(alone.feed(1), 5)}
 
 
+def test_where_one_case_is_large_the_others_keep_fewer_contents(small: Problem) -> None:
+    """Its oracle needs the memory: a device of 80 GB ran out of it with x of 1.5 GB."""
+    two = replace(small, benchmarks=(*small.benchmarks, Case("n4000", {"n": 4000}, 7)))
+    kept = []
+    for large_bytes in (1 << 30, 20 << 10):
+        made = pool(two, PoolLimits(contents_bytes=200_000, large_bytes=large_bytes))
+        while made.step():
+            pass
+        assert made.large == (large_bytes < 1 << 30)
+        kept.append(len(made.benchmarks[0].entries))
+    assert kept[0] > 2 * kept[1] >= 4
+
+
 def test_two_pools_share_no_contents(small: Problem) -> None:
     numbers = [{entry.seed for entry in islice(pool(small).benchmarks[0].feed(8), 20)} for _ in range(2)]
     assert not numbers[0] & numbers[1]
