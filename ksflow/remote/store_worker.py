@@ -123,6 +123,7 @@ class StoreWorker:
         options = [f"target={self._options.target}"] if self._options.target else []
         options += [f"devices={','.join(self._options.devices)}"] if self._options.devices != ("",) else []
         options += ["profile=true"] if self._options.profile else []
+        options += [] if self._options.sanitize else ["sanitize=false"]
         own = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("KSFLOW_")}
         environment = {**base_environment(), **own, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         self._child = subprocess.Popen(

@@ -23,7 +23,10 @@ from ksflow.remote.job_store import JobStore
 from ksflow.remote.object_store import is_url
 from ksflow.remote.worker_loop import RESTART, Options, Worker, say
 
-_USAGE = "python -m ksflow worker FOLDER|URL [target=NAME] [once=true] [devices=0,1] [idle_minutes=N] [profile=true]"
+_USAGE = (
+    "python -m ksflow worker FOLDER|URL [target=NAME] [once=true] [devices=0,1] [idle_minutes=N] [profile=true] "
+    "[sanitize=false]"
+)
 
 
 def main(words: list[str]) -> int:
@@ -113,7 +116,9 @@ def _arguments(words: list[str]) -> tuple[Path | str, Options]:
     if isinstance(folder, Path) and not folder.is_dir():
         raise ConfigError(f"no folder {folder}: make it, or name the one of evaluator.folder; {_USAGE}")
     given = dict(word.partition("=")[::2] for word in words[1:])
-    switches = [given.pop(name, "false") for name in ("once", "profile")]
+    switches = [
+        given.pop(name, usual) for name, usual in (("once", "false"), ("profile", "false"), ("sanitize", "true"))
+    ]
     target, devices, idle = given.pop("target", ""), given.pop("devices", ""), given.pop("idle_minutes", "")
     if given or not {*switches} <= {"true", "false"} or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
         raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
@@ -121,5 +126,5 @@ def _arguments(words: list[str]) -> tuple[Path | str, Options]:
         idle_s = float(idle) * 60 if idle else None
     except ValueError as error:
         raise ConfigError(f"idle_minutes={idle} is not a number; {_USAGE}") from error
-    once, profile = (word == "true" for word in switches)
-    return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile)
+    once, profile, sanitize = (word == "true" for word in switches)
+    return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile, sanitize)

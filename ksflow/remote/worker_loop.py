@@ -44,6 +44,8 @@ class Options:
     """End after so long without a job."""
     profile: bool = False
     """Read hardware counters of every kernel that is accepted."""
+    sanitize: bool = True
+    """Have compute-sanitizer look at those that are faster than the incumbent."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Worker:
                 raise ConfigError(f"devices={device}: {seen} GPUs can be seen here, counted from 0")
             os.environ.update(single_gpu_environment(int(device)))
         self.spool, self.options, self._device = spool, options, device
-        self._judge = JobJudge(references, partial(LocalJudge, profile=options.profile))
+        self._judge = JobJudge(references, partial(LocalJudge, profile=options.profile, sanitize=options.sanitize))
         self.stop = False
         """Set from outside: finish the job at hand, then end."""
         self.parent = 0

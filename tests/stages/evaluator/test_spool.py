@@ -325,23 +325,23 @@ def test_the_folders_code_starts_by_itself(tmp_path: Path) -> None:
     assert "waits for jobs" in done.stderr
 
 
-@pytest.mark.parametrize("words", [(), ("profile=true",)])
-def test_hardware_counters_are_the_workers_choice(
+@pytest.mark.parametrize("words", [(), ("profile=true",), ("sanitize=false",)])
+def test_counters_and_the_sanitizer_are_the_workers_choice(
     words: tuple[str, ...], tmp_path: Path, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
 
     class Watched(LocalJudge):
-        def __init__(self, target: Target, profile: bool = False) -> None:
-            made.append(profile)
-            super().__init__(target, profile=profile)
+        def __init__(self, target: Target, profile: bool = False, sanitize: bool = True) -> None:
+            made.append((profile, sanitize))
+            super().__init__(target, profile=profile, sanitize=sanitize)
 
     monkeypatch.setattr(worker_loop, "LocalJudge", Watched)
     evaluator = SpoolEvaluator(target.default_target(), str(tmp_path / "spool"))
     evaluator.start()
     name = posted(evaluator, problem, WRONG)
     assert worker.main([str(tmp_path / "spool"), "once=true", *words]) == 0
-    assert made == [bool(words)]
+    assert made == [("profile=true" in words, "sanitize=false" not in words)]
     assert evaluator.spool.result(name)
 
 
