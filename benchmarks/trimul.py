@@ -18,7 +18,9 @@ still are after all weights were changed in place between two calls of the bench
 The judge calls a submission through an adapter that is made here: it puts the flat arguments into a dict, a new one for
 every call (for `static` one for every case), and lets the one allocation in Python that has y's size be y, or copies.
 What the kernels compile is compiled before anything is timed, and shown to the judge's sandboxes. A kernel that fails,
-hangs or takes the process with it costs its own cells only. Needs torch, and what the kernels are made with.
+hangs or takes the process with it costs its own cells only. `--verdicts NAME NAME:static ...` names the verdicts that
+are wanted, in their order; without it own kernels come first, then published ones, then those with static weights.
+Needs torch, and what the kernels are made with.
 """
 
 import argparse
@@ -151,6 +153,8 @@ def work(order: Json) -> None:
     import torch
 
     torch.set_grad_enabled(False)
+    if order["waits"] and not sys.stdin.readline():  # until the device is this one's
+        return None
     with Path(order["results"]).open("a", encoding="utf-8") as out:
 
         def tell(row: Json) -> None:
@@ -188,6 +192,8 @@ class Bench:
         for one in {mask.dtype: mask, self.torch.float32: mask.float()}.values():
             self.kernel((x, one, dict(weights), config))
         self._wait()
+        if self.where == "cuda":
+            self.torch.cuda.empty_cache()  # others do the same beside it
         return {"case": case["name"]}
 
     def measure(self, case: Json, warm: bool) -> Json:
@@ -302,6 +308,10 @@ class Field:
         """Kernel -> case -> what was measured."""
         self.notes: dict[str, list[str]] = {path: [] for path in self.files}
         self.hung: set[str] = set()
+        self.waiting: dict[str, subprocess.Popen[str]] = {}
+        """Processes that have loaded torch and wait for their turn to measure."""
+        self.out: Path | None = given.out
+        self.prepare_s: float = given.prepare_seconds
         self.end = time.monotonic() + given.seconds
         self.cache = Path(tempfile.mkdtemp(prefix="trimul-"))
         self.cache.chmod(0o755)
@@ -316,19 +326,27 @@ class Field:
         """Every kernel is called once on every case, all at the same time, so that what they compile is kept."""
         started = time.monotonic()
         cases = [*self.tests, *self.benchmarks]
-        running = {path: self._start(path, cases, prepare=True) for path in self.files}
-        end = started + min(_PREPARE_S, self.left_s / 2)
+        # not all at the largest case at once
+        turned = {path: cases[number:] + cases[:number] for number, path in enumerate(self.files)}
+        running = {path: self._start(path, some, prepare=True) for path, some in turned.items()}
+        self.waiting = {path: self._start(path, self.benchmarks, prepare=False) for path in self.files}
+        end = started + min(self.prepare_s, self.left_s / 2)
         for path, process in running.items():
             self._wait(path, process, end - time.monotonic(), "compiling")
         print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
 
     def measure(self, path: str) -> None:
         """One kernel in its process, with its share of the time that is left; not one that hung before."""
+        process = self.waiting.pop(path)
         if path in self.hung:
+            _end(process)
             return
         started = time.monotonic()
         share = self.left_s / (1 + list(self.files)[::-1].index(path))
-        process = self._start(path, self.benchmarks, prepare=False)
+        assert process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write("\n")
+            process.stdin.close()
         self._wait(path, process, min(_KERNEL_S, share), "measuring")
         results = self._file(path, prepare=False)
         for line in results.read_text().splitlines() if results.exists() else []:
@@ -339,6 +357,7 @@ class Field:
                 self.notes[path].append(f"{row.get('case', 'import')}: {row['error']}")
         print(f"{self.names[path]}: measured in {time.monotonic() - started:.0f} s", flush=True)
         print(json.dumps(list(self.found[path].values())), flush=True)
+        self.save()
 
     def judge(self, evaluator: Any, path: str, static: bool) -> None:
         """One verdict, if there is time for it."""
@@ -364,6 +383,33 @@ class Field:
             print(str(result.evidence.log)[-1500:], flush=True)
         took = time.monotonic() - started
         print(f"{self.names[path]}: {column} {result.verdict} in {took:.0f} s {result.reason}", flush=True)
+        self.save()
+
+    def orders(self, wanted: Sequence[str] | None) -> list[tuple[str, bool]]:
+        """Which verdicts in which order: file, and whether with static weights. ValueError for a name that is none."""
+        if wanted is None:
+            by_cache = sorted(self.names, key=lambda path: not self.caches(path))
+            own_first = sorted(self.names, key=lambda path: not self.files[path])
+            static = [(path, True) for path in by_cache if not self.files[path]]
+            return [*((path, False) for path in own_first), *static]
+        paths = {name: path for path, name in self.names.items()}
+        if unknown := [word for word in wanted if word.removesuffix(":static") not in paths]:
+            raise ValueError(f"--verdicts {unknown[0]}; valid: {', '.join(paths)}, each also with :static")
+        return [(paths[word.removesuffix(":static")], word.endswith(":static")) for word in wanted]
+
+    def save(self) -> None:
+        """What is known so far, into the file that was named."""
+        if self.out:
+            named = {self.names[path]: rows for path, rows in self.found.items()}
+            notes = {self.names[path]: rows for path, rows in self.notes.items()}
+            self.out.write_text(json.dumps({"found": named, "notes": notes}, indent=1))
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for process in self.waiting.values():
+            _end(process)
+        self.save()
+        shutil.rmtree(self.cache, ignore_errors=True)
 
     def caches(self, path: str) -> bool:
         """Whether it was seen to keep something of weights between calls."""
@@ -432,13 +478,15 @@ class Field:
             "reference": f"{self.problem.root}/reference.py",
             "cases": list(cases),
             "prepare": prepare,
+            "waits": not prepare,
             "results": str(self._file(path, prepare)),
         }
         kept = {"TRITON_CACHE_DIR": f"{folder}/triton", "TORCH_EXTENSIONS_DIR": f"{folder}/extensions"}
-        (folder / "order.json").write_text(json.dumps(order))
+        file = folder / ("prepare.json" if prepare else "measure.json")
+        file.write_text(json.dumps(order))
         return subprocess.Popen(
-            [sys.executable, __file__, "--work", str(folder / "order.json")],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, __file__, "--work", str(file)],
+            stdin=subprocess.DEVNULL if prepare else subprocess.PIPE,
             stdout=(folder / "log").open("a"),
             stderr=subprocess.STDOUT,
             env={**os.environ, **kept},
@@ -454,12 +502,17 @@ class Field:
             self.notes[path].append(f"{doing} took more than {seconds:.0f} s")
             self.hung.add(path)
             code = 0
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _end(process)
         if code:
             last = (self._folder(path) / "log").read_text(errors="replace").strip().splitlines()[-1:]
             self.notes[path].append(f"{doing} ended with status {code}: {' '.join(last)[:300]}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process with all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _mean(values: Sequence[float | None]) -> str:
@@ -510,15 +563,12 @@ def _within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _judged(field: Field) -> None:
-    """All verdicts in time: with fresh weights, own kernels first; with static ones, caching kernels first."""
+def _judged(field: Field, orders: Sequence[tuple[str, bool]]) -> None:
+    """The verdicts for which there is time."""
     from ksflow.hardware.target import default_target
     from ksflow.stages.evaluator.local import LocalEvaluator
 
     evaluator = LocalEvaluator(default_target())
-    by_cache = sorted(field.names, key=lambda path: not field.caches(path))
-    own_first = sorted(field.names, key=lambda path: not field.files[path])
-    orders = [(path, False) for path in own_first] + [(path, True) for path in by_cache if not field.files[path]]
     for path, static in orders:
         try:
             field.judge(evaluator, path, static)
@@ -547,13 +597,19 @@ def main() -> None:
     parser.add_argument("--problem", type=Path, help="what `device.py describe trimul` wrote")
     parser.add_argument("--cases", default="auto", help="without --problem: the case set")
     parser.add_argument("--seconds", type=float, default=380.0, help="for everything")
+    parser.add_argument("--prepare-seconds", type=float, default=_PREPARE_S, help="at most, for all compilers together")
     parser.add_argument("--no-judge", action="store_true")
+    parser.add_argument("--verdicts", nargs="*", metavar="NAME[:static]", help="verdicts of the judge, in this order")
     parser.add_argument("--out", type=Path, help="a file for everything that was measured, as JSON")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
         return work(json.loads(given.work.read_text()))
     field = Field(given, _problem(given))
+    try:
+        field.orders(given.verdicts)
+    except ValueError as error:
+        parser.error(str(error))
     folders = [str(field.cache), os.environ.get("LD_LIBRARY_PATH", "")]
     os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, folders))  # a sandbox may read what is there
     try:
@@ -562,14 +618,10 @@ def main() -> None:
             field.measure(path)
         print(field.table(), flush=True)
         if not given.no_judge:
-            _judged(field)
+            _judged(field, field.orders(given.verdicts))
             print(field.table(), flush=True)
     finally:
-        if given.out:
-            named = {field.names[path]: rows for path, rows in field.found.items()}
-            notes = {field.names[path]: rows for path, rows in field.notes.items()}
-            given.out.write_text(json.dumps({"found": named, "notes": notes}, indent=1))
-        shutil.rmtree(field.cache, ignore_errors=True)
+        field.close()
     return None
 
 
