@@ -340,8 +340,8 @@ To read a URL: pip install fsspec s3fs
   devices=0,1               GPUs to judge on
   target=NAME               what this machine is
   idle_minutes=30           end after so long without work
-  profile=true              read hardware counters of accepted kernels (ncu, rocprofv3)
-  sanitize=false            leave out compute-sanitizer, which looks at kernels that win
+  profile=true              read hardware counters of accepted kernels
+  sanitize=false            leave out compute-sanitizer
 ---
   ksflow worker ~/spool once=true
   ksflow worker ~/spool devices=0,1 idle_minutes=30
