@@ -29,6 +29,9 @@ def main() -> int:
     Some commands have codes of their own; `COMMAND --help` tells.
     """
     gc.set_threshold(_COLLECT_EVERY)
+    if sys.executable:  # `../.venv/bin/python`: the way there need not be in a sandbox
+        folder, name = os.path.split(sys.executable)
+        sys.executable = os.path.join(os.path.realpath(folder), name)
     try:
         code = _command([expanded(argument) for argument in sys.argv[1:]])
         sys.stdout.flush()

@@ -35,6 +35,18 @@ def ksflow(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
     return warm.run(folder, [*arguments], wanted)
 
 
+def test_a_python_that_is_called_by_a_roundabout_way_is_the_same(tmp_path: Path) -> None:
+    """Compilers are started with it in sandboxes, which do not have the folders that the way leads through."""
+    folder, name = os.path.split(sys.executable)
+    (tmp_path / "here").mkdir()
+    odd = f"{tmp_path}/here/{os.path.relpath(folder, tmp_path / 'here')}/{name}"
+    script = (
+        "import sys; from ksflow import __main__; sys.argv[1:] = ['--version']; __main__.main(); print(sys.executable)"
+    )
+    done = subprocess.run([odd, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"{os.path.realpath(folder)}/{name}"
+
+
 def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "ksflow", "--help"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
