@@ -98,11 +98,11 @@ class Landscape:
 
 
 def _nearest(recorded: tuple[Recorded, ...], wanted: Mapping[str, str], cases: tuple[str, ...]) -> Answer:
-    """The recorded configuration with the fewest differing values; of equals the one that shares more names."""
+    """Of the recorded configurations with the most alike names, the one with the fewest differing values."""
 
     def distance(one: Recorded) -> tuple[int, int]:
         shared = wanted.keys() & one.values.keys()
-        return sum(wanted[name] != one.values[name] for name in shared), -len(shared)
+        return len(wanted.keys() ^ one.values.keys()), sum(wanted[name] != one.values[name] for name in shared)
 
     found = min(recorded, key=distance)
     if found.verdict is not Verdict.ACCEPT:

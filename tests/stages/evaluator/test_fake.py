@@ -85,6 +85,9 @@ def test_recorded_landscape_answers_with_the_nearest(problem: Problem, tmp_path:
     assert [timing.us for timing in fake(problem, tuned(4, 16), ()).timings] == [10.0, 20.0]
     assert fake(problem, tuned(12, 32), ()).verdict is Verdict.COMPILE
     assert fake(problem, tuned(6, 8), ()).score_us == pytest.approx(30.0)
+    other = {"values": {"FORM": "other"}, "us": {"n30000": 999.0, "n65536": 999.0}}
+    path.write_text(json.dumps([other, *rows]))  # a kernel of another family has no differing value
+    assert FakeEvaluator(str(path))(problem, tuned(6, 8), ()).score_us == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '[{"values": {}}]', '[{"values": {}, "verdict": "good"}]'])
