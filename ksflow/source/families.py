@@ -175,15 +175,22 @@ class Space:
 
     @cached_property
     def _idle(self) -> Mapping[tuple[str, ...], frozenset[str]]:
-        """Structure -> the tunables that the compiler made nothing of: different values, the same artefact."""
+        """Structure -> the tunables that the compiler made nothing of: different values, the same artefact, and nowhere
+        another one where nothing else differs.
+        """
         first: dict[tuple[tuple[str, ...], str], Point] = {}
         found: dict[tuple[str, ...], frozenset[str]] = {}
-        for point in self.points:
-            if point.artefact:
-                structure = self._structure(point.values)
-                same_code = first.setdefault((structure, point.artefact), point)
-                differing = {name for name, value in point.values.items() if same_code.values[name] != value}
-                found[structure] = found.get(structure, frozenset()) | differing
+        compiled = [(self._structure(point.values), point) for point in self.points if point.artefact]
+        for structure, point in compiled:
+            same_code = first.setdefault((structure, point.artefact), point)
+            differing = {name for name, value in point.values.items() if same_code.values[name] != value}
+            found[structure] = found.get(structure, frozenset()) | differing
+        for name in frozenset[str]().union(*found.values()):
+            alone: dict[tuple[object, ...], str] = {}  # a structure and all values but this tunable's -> the artefact
+            for structure, point in compiled:
+                rest = tuple(value for other, value in sorted(point.values.items()) if other != name)
+                if name in found[structure] and alone.setdefault((structure, *rest), point.artefact) != point.artefact:
+                    found[structure] -= {name}
         return found
 
     def _structure(self, config: Config) -> tuple[str, ...]:

@@ -80,6 +80,20 @@ def test_a_family_is_left_alone_when_designers_have_nothing_to_try_in_it() -> No
     assert Fastest()(PROBLEM, idle).base.id == "00004"
 
 
+def test_what_has_an_effect_beside_other_values_is_not_without_one() -> None:
+    """SPREAD changes nothing where S is 1, which is seen first, and something where S is 2."""
+    text = "int S = {};  // tune: 1 2\nint SPREAD = {};  // tune: 1 2 3\n"
+    code = {(1, 1): "a", (1, 2): "a", (1, 3): "a", (2, 1): "b", (2, 2): "c"}
+    known = population(*((text.format(*values), 4.0) for values in code))
+    made = tuple(
+        replace(trial, evaluation=replace(trial.evaluation, evidence=Evidence(artefact=artefact)))  # type: ignore[type-var]
+        for trial, artefact in zip(known.trials, code.values(), strict=True)
+    )
+    tried = Population(made)
+    plan = RandomDesigner()(PROBLEM, tried, tried.choose("00000", "00000", ""), ())
+    assert [plan.experiments[index].changes for index in plan.picked] == [{"S": "2", "SPREAD": "3"}]
+
+
 def test_many_texts_of_one_configuration_exhaust_nothing() -> None:
     """A model may write one with the same values again and again."""
     same = [(f"{small(1)}// by hand, {number}\n", 4.0) for number in range(9)]
