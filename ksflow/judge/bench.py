@@ -4,6 +4,7 @@ Covered: a CPU, the GPU that is here; for GPUs that are not, whether a program i
 NOT covered: times of a chip that is not here.
 """
 
+import re
 from dataclasses import asdict, replace
 from functools import cached_property
 
@@ -14,6 +15,7 @@ from ksflow.judge.evaluator import LocalJudge
 from ksflow.records import Evaluation, Json, Kernel, Limits, Problem, Target, Verdict
 from ksflow.source.launches import parse, plan_cases
 
+_GLUON = re.compile(r"^\s*(?:import|from)\s+triton\.experimental(?:\.gluon|\s+import\s+gluon)", re.MULTILINE)
 _PATIENT = Limits(compile_s=120, check_s=120, time_s=1, memory_mb=8192)
 
 
@@ -76,6 +78,8 @@ class Emulator:
         if kernel.language == "hip":
             return self._judge.right(small, emulated(small, kernel, march), show=show)
         if kernel.language == "triton":
+            if any(_GLUON.search(text) for text in kernel.files.values()):
+                raise ValueError("Triton's interpreter does not run Gluon")
             return self._judge.right(small, kernel, _interpreted_launches(small, kernel), show)
         raise ValueError(f"nothing here runs {kernel.language} without a GPU")
 

@@ -38,6 +38,14 @@ def test_triton_for_an_h200(problem: Problem) -> None:
     assert "registers, occupancy 64 of 64" in found.reason
 
 
+def test_gluon_has_no_interpreter(problem: Problem) -> None:
+    small = replace(problem, small=problem.tests)
+    text = "from triton.experimental import gluon\n\n\ndef custom_kernel(data):\n    return data[-1]\n"
+    found = StaticEvaluator(gpu_toy.H200)(small, gpu_toy.triton(text), ())
+    assert found.verdict is Verdict.UNTIMED
+    assert found.evidence.emulated == "not emulated: Triton's interpreter does not run Gluon"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc")
 def test_compile_error_has_its_log(problem: Problem) -> None:
