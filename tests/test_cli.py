@@ -222,6 +222,11 @@ def test_problem_show_says_what_was_understood(tmp_path: Path) -> None:
     assert 'extern "C" void custom_kernel(const uint8_t *a' in done.stdout
     assert "6144x4096x512" in done.stdout
     assert "00_torch.py (baseline)" in done.stdout
+    assert "tensormap" not in done.stdout
+    newer = ksflow(tmp_path, "problem", "show", "target=h200").stdout
+    assert "// tensormap: NAME TENSOR DTYPE [EXTENTS]" in newer
+    assert "griddepcontrol.wait" in newer
+    assert "tensormap" not in ksflow(tmp_path, "problem", "show", "target=a100").stdout
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ from ksflow.report.page import as_html, as_markdown, run_facts
 from ksflow.session.schedule import Schedule
 from ksflow.session.startup import no_other, place
 from ksflow.session.workbench import Ticket, Workbench
-from ksflow.source.contract import contract
+from ksflow.source.contract import contract, newer_lines
 
 _SKILL = Path(__file__).parent / "assistant" / "SKILL.md"
 _ANSWER = 60_000
@@ -204,7 +204,8 @@ class _Tools:
         """The task, what a kernel must define in each language, the shapes that count, the limits, the target."""
         problem = self._bench.lab.problem
         limits = f"compile {problem.limits.compile_s:g} s, memory {problem.limits.memory_mb} MB"
-        contracts = [f"A kernel in {one}:\n{contract(problem, one)}" for one in problem.languages]
+        newer = {one: newer_lines(one, self._target.march) for one in problem.languages}
+        contracts = [f"A kernel in {one}:\n{contract(problem, one)}\n{newer[one]}".rstrip() for one in newer]
         return "\n\n".join([render.task(problem), f"Limits: {limits}. Target: {self._target.name}.", *contracts])
 
     def lineage_population(self, limit: Annotated[int, Field(ge=1, le=200)] = 50, newest: bool = False) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from ksflow.errors import counted
 from ksflow.hardware import cost_model
 from ksflow.records import Problem, Target
-from ksflow.source.contract import ENDINGS, contract
+from ksflow.source.contract import ENDINGS, contract, newer_lines
 
 _CHECKS = {
     "gpumode": "the task's own check_implementation",
@@ -60,7 +60,8 @@ def show_problem(console: Console, problem: Problem, target: Target) -> None:
             console.print(f"{key}: {value}", markup=False, soft_wrap=True)
     for language in problem.languages:
         console.print(put("\n", (f"A kernel in {language} (NAME{ENDINGS[language]})", "bold")))
-        console.print(contract(problem, language), markup=False, highlight=False, soft_wrap=True)
+        told = [contract(problem, language), newer_lines(language, target.march)]
+        console.print("\n".join(filter(None, told)), markup=False, highlight=False, soft_wrap=True)
 
 
 def _check(problem: Problem, target: Target) -> dict[str, str]:

@@ -76,6 +76,13 @@ _TRITON_SHAPE = {
     "pairs": ", in the function's order; then NAME=EXPRESSION for each constexpr parameter",
     "declared": "BM = 64",
 }
+_HOPPER = """\
+From sm_90 on: `pdl` right after a block ([256] pdl shared BYTES): the launch may begin before the one before it has \
+ended; the function executes griddepcontrol.wait before it reads what that one writes. Never the first of a case.
+// tensormap: NAME TENSOR DTYPE [EXTENTS] strides [STRIDES] box [SIDES] swizzle BYTES l2 BYTES
+  A tensor map (cuTensorMapEncodeTiled), contiguous dimension first, for launches with NAME among their ARGUMENTS; the \
+parameter is `const __grid_constant__ CUtensorMap`. STRIDES, in elements, of all dimensions but the first; they, \
+swizzle and l2 may be left out."""
 _STRONG = (
     "Strong mode, preferred (the device's own times are trusted, variants are compiled ahead, registers, spills and "
     "occupancy reported):"
@@ -119,6 +126,11 @@ def contract(problem: Problem, language: str) -> str:
             _grammar(problem, language),
         ]
     return "\n".join(lines)
+
+
+def newer_lines(language: str, march: str) -> str:
+    """What launch lines may have beside the contract on this architecture, which models are told by notes; or nothing."""
+    return _HOPPER if language == "cuda" and march.startswith(("sm_9", "sm_1")) else ""
 
 
 def short_contract(problem: Problem, language: str) -> str:
