@@ -129,7 +129,7 @@ def contract(problem: Problem, language: str) -> str:
 
 
 def newer_lines(language: str, march: str) -> str:
-    """What launch lines may have beside the contract on this architecture, which models are told by notes; or nothing."""
+    """What launch lines may have beside the contract on this architecture, or nothing; models are told by notes."""
     return _HOPPER if language == "cuda" and march.startswith(("sm_9", "sm_1")) else ""
 
 
