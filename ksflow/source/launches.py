@@ -400,6 +400,14 @@ def _workspace(rest: str) -> tuple[str, str, str]:
     return match[1], match[2], expression(match[3])
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    """The expressions of a list in brackets, which is all there is."""
+    match = re.fullmatch(r"\s*\[(.*)\]\s*", text)
+    if match is None:
+        raise ValueError(f"is not `{_DESCRIBED}`")
+    return tuple(map(expression, _parts(match[1])))
+
+
 def _described(rest: str) -> TensorMap:
     match = _ARRAY.fullmatch(rest)
     if match is None:
@@ -410,13 +418,7 @@ def _described(rest: str) -> TensorMap:
     head, _, swizzle = _cut(head, "swizzle")
     array, _, box = _cut(head, "box")
     extents, _, strides = _cut(array, "strides")
-    lists: list[tuple[str, ...]] = []
-    for text in (extents, strides, box):
-        inner = re.fullmatch(r"\s*\[(.*)\]\s*", text)
-        if inner is None and (text.strip() or text is not strides):
-            raise ValueError(f"is not `{_DESCRIBED}`")
-        lists.append(tuple(map(expression, _parts(inner[1]))) if inner else ())
-    sizes, steps, sides = lists
+    sizes, steps, sides = _listed(extents), _listed(strides or "[]"), _listed(box)
     if not 1 <= len(sizes) <= _MOST_DIMENSIONS or len(sides) != len(sizes):
         raise ValueError(f"wants one to {_MOST_DIMENSIONS} extents and as many sides of a box, contiguous ones first")
     if steps and len(steps) != len(sizes) - 1:
