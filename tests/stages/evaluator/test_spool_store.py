@@ -105,7 +105,8 @@ def test_a_damaged_result_is_removed_there_too(url: str, tmp_path: Path, problem
 
 
 def test_a_result_that_came_while_nobody_waited_is_taken(url: str, tmp_path: Path, problem: Problem) -> None:
-    in_background(SpoolEvaluator(target.detect(), url), problem)  # one that dies
+    with pytest.raises(ConfigError, match="no sign of a worker"):  # its job is up, and it is gone
+        SpoolEvaluator(target.detect(), url, patience_minutes=1e-9)(problem, WRONG, ())
     answer(url, tmp_path, out(url))
     assert SpoolEvaluator(target.detect(), url)(problem, WRONG, ()).score_us == 5.0
 
