@@ -285,17 +285,24 @@ def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_pa
     facts["notes"] = [{"title": HOSTILE, "text": HOSTILE, "sources": [HOSTILE], "status": "measured"}]
     (tmp_path / "page.html").write_text(as_html([facts, {**facts, "run": "other"}]))
     browser.get((tmp_path / "page.html").as_uri())
-    assert browser.execute_script("return document.querySelectorAll('#graph .point').length") == len(facts["trials"])
-    point = browser.execute_script(
+    points = "return document.querySelectorAll('#graph .point').length"
+    until(lambda: browser.execute_script(points) == len(facts["trials"]))
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    middle = (
         "document.getElementById('graph').scrollIntoView(); const now = document.querySelectorAll('#graph .point')[0]"
         ".getBoundingClientRect(); return [now.x + now.width / 2, now.y + now.height / 2]"
     )
-    from selenium.webdriver.common.action_chains import ActionChains
 
-    mouse = ActionChains(browser)
-    mouse.w3c_actions.pointer_action.move_to_location(*map(round, point))
-    mouse.pause(0.2).click().perform()
-    shown = until(lambda: browser.execute_script("return document.querySelector('#trial h3')?.textContent"))
+    def clicked() -> str | None:
+        """What is shown after another click on the first point."""
+        mouse = ActionChains(browser)
+        mouse.w3c_actions.pointer_action.move_to_location(*map(round, browser.execute_script(middle)))
+        mouse.pause(0.2).click().perform()
+        title: str | None = browser.execute_script("return document.querySelector('#trial h3')?.textContent")
+        return title
+
+    shown = until(clicked)
     assert shown.startswith(facts["trials"][0]["id"])
     browser.execute_script(f"show(0, {facts['trials'][-1]['id']!r})")
     until(lambda: HOSTILE in browser.execute_script("return document.getElementById('trial').textContent"))
