@@ -12,7 +12,7 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -150,33 +150,25 @@ def _shared_object(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data
 
 
 def _triton(module: ModuleType, plan: CasePlan, data: Data) -> Call:
-    work = _workspaces(plan)
+    places = {"arg": data, "workspace": _workspaces(plan)}
 
     def call() -> None:
         for step in plan.launches:
             settings = {"num_warps": step.warps, "num_stages": step.stages}
-            getattr(module, step.kernel)[step.grid](*_arguments(step, data, work), **step.constants, **settings)
+            getattr(module, step.kernel)[step.grid](*_arguments(step, places), **step.constants, **settings)
 
     return call
 
 
 def _driver(code: ctypes.c_void_p, plan: CasePlan, data: Data) -> Call:
     """Launches by the driver. All parameters of the kernels are pointers or, as the recipe says, integers."""
-    work = _workspaces(plan)
-    found: dict[str, Any] = {"arg": data, "workspace": work}
-    found["tensor_map"] = [
-        _tensor_map(found[kind][index], asdict(described))
+    places: dict[str, Any] = {"arg": data, "workspace": _workspaces(plan)}
+    places["tensor_map"] = [
+        _tensor_map(places[kind][index], asdict(described))
         for described in plan.tensor_maps
         for kind, index in [described.place]
     ]
-    steps = [
-        (
-            _function(code, step),
-            step,
-            _packed([found[kind][value] if kind in found else value for kind, value in step.args]),
-        )
-        for step in plan.launches
-    ]
+    steps = [(_function(code, step), step, _packed(_arguments(step, places))) for step in plan.launches]
 
     def call() -> None:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -190,9 +182,8 @@ def _driver(code: ctypes.c_void_p, plan: CasePlan, data: Data) -> Call:
     return call
 
 
-def _arguments(step: CaseLaunch, data: Data, work: list[torch.Tensor]) -> list[torch.Tensor | int]:
-    found = {"arg": data, "workspace": work}
-    return [found[kind][value] if kind in found else value for kind, value in step.args]
+def _arguments(step: CaseLaunch, places: Mapping[str, Sequence[Any]]) -> list[Any]:
+    return [value if kind == "int" else places[kind][value] for kind, value in step.args]
 
 
 def _workspaces(plan: CasePlan) -> list[torch.Tensor]:

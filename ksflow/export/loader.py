@@ -122,9 +122,11 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         sizes, args = (*step["grid"], *step["block"]), tuple(map(tuple, step["args"]))
         return step["kernel"], sizes, step["shared"], args, *([step["pdl"]] if pdl else [])
 
+    maps = _tensor_maps(facts)
+
     def planned(row: Any) -> tuple[Any, ...]:
-        maps = tuple(map(_described, row[3]["tensor_maps"]))
-        return (*_planned(row[3], launch), *([maps] if _tensor_maps(facts) else []))
+        described = [tuple(map(_described, row[3]["tensor_maps"]))] if maps else []
+        return (*_planned(row[3], launch), *described)
 
     head = _head(modules, constants, _rows(facts, planned), _LAUNCHED)
     return head + templates.VARIANTS.format(main=main) + templates.COMPILE.format(made=_BINARIES[kernel.language])

@@ -188,7 +188,7 @@ class Space:
         for name in frozenset[str]().union(*found.values()):
             alone: dict[tuple[object, ...], str] = {}  # a structure and all values but this tunable's -> the artefact
             for structure, point in compiled:
-                rest = tuple(value for other, value in sorted(point.values.items()) if other != name)
+                rest = (point.values[tunable.name] for tunable in self.tunables if tunable.name != name)
                 if name in found[structure] and alone.setdefault((structure, *rest), point.artefact) != point.artefact:
                     found[structure] -= {name}
         return found
