@@ -29,23 +29,45 @@ class Ratio(EvidenceRecord):
     high: float
     clocks: tuple[str, ...] = ()
     """By which clocks the two were timed."""
+    replicates: tuple[float, ...] = ()
+    """What each pair of fresh processes read."""
+    tau: float | None = None
+    """How far replicates differ beyond what varies within them: the standard deviation of the random effect, as a
+    natural logarithm (0.01 is 1 %)."""
+    heterogeneity_p: float | None = None
+    """How likely readings so far apart would be without such an effect (Cochran's Q)."""
+    ranked: bool = True
+    """Whether the two can be told apart, or be told to be alike."""
+    why: str = ""
+    """Why they cannot: replicates disagree, or there are too few."""
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
             raise ValueError(f"a speed-up must be finite and positive, not {self}")
 
     def __str__(self) -> str:
-        return f"x{self.speedup:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        interval = f"x{self.speedup:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        return interval if self.ranked else f"{interval}, not ranked"
 
     @property
     def tie(self) -> bool:
-        """Whether 1 is inside the interval."""
-        return self.low < 1 < self.high
+        """Whether they are alike: 1 is inside an interval that is narrow."""
+        return self.ranked and self.low <= 1 <= self.high
 
     @property
     def inverse(self) -> "Ratio":
         """The same from the other kernel's side."""
-        return Ratio(speedup=1 / self.speedup, low=1 / self.high, high=1 / self.low)
+        return Ratio(
+            speedup=1 / self.speedup,
+            low=1 / self.high,
+            high=1 / self.low,
+            clocks=self.clocks,
+            replicates=tuple(1 / value for value in self.replicates),
+            tau=self.tau,
+            heterogeneity_p=self.heterogeneity_p,
+            ranked=self.ranked,
+            why=self.why,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,11 +83,8 @@ class Claim(Comparison):
     """How it did beside the incumbent, with the incumbent beside itself as the control."""
 
     faster: bool
-    """Whether it is, beyond noise, twice, and by more than the control is off."""
-    ranked: bool = True
-    """Whether the control was steady enough to say anything."""
-    why: str = ""
-    """Why it was not."""
+    """Whether it is, beyond noise, twice, and by more than the control is off. `ranked` tells whether readings and
+    control were steady enough to say anything."""
     first: Ratio | None = None
     """Measured before the control."""
     again: Ratio | None = None
