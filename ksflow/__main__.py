@@ -4,6 +4,7 @@ import difflib
 import gc
 import importlib
 import os
+import select
 import shutil
 import sys
 import textwrap
@@ -13,7 +14,7 @@ from itertools import takewhile
 
 from ksflow import __version__
 from ksflow.cli import usage
-from ksflow.errors import KsflowError, NothingTried, printable
+from ksflow.errors import KsflowError, NothingTried, of_system, printable
 from ksflow.home import expanded
 
 _CLOSED_PIPE = 141
@@ -36,7 +37,9 @@ def main() -> int:
         code = _command([expanded(argument) for argument in sys.argv[1:]])
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if not _nobody_reads():  # another program's pipe
+            return _fail(str(of_system(error)))
         _let_go_of_closed_pipes()
         return _CLOSED_PIPE
 
@@ -68,6 +71,10 @@ def _command(arguments: list[str]) -> int:
         return _fail(printable(" ".join(str(error).split())), NothingTried.status if type(error) is NothingTried else 2)
     except KeyboardInterrupt:
         return _fail("interrupted; nothing that was written is lost, the same command goes on", 130)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _fail(printable(" ".join(str(of_system(error)).split())))
 
 
 def _work(arguments: list[str]) -> int:
@@ -81,6 +88,14 @@ def _is_word(argument: str) -> bool:
     name = argument.partition("=")[0]
     branch = "/" in name and argument.count("/") == 2 and argument.rpartition("/")[2].isalnum()
     return not argument.startswith(("-", "+", "~")) and (name == argument or branch)
+
+
+def _nobody_reads() -> bool:
+    """Whether what this program writes goes to a pipe whose other end is closed."""
+    look = select.poll()
+    for number in (1, 2):
+        look.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0))
 
 
 def _let_go_of_closed_pipes() -> None:

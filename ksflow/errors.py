@@ -12,7 +12,10 @@ A bad kernel is not an error: it is an `Evaluation` with its verdict.
 """
 
 import difflib
+import errno
 import logging
+import os
+import socket
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -25,6 +28,29 @@ T = TypeVar("T")
 _OURS = (Path(__file__).parent, Path(__file__).resolve().parent, (Path(__file__).parent / "stages").resolve())
 _NOT_OWN = tuple(f"{folder}/" for folder in (*_OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
 """Where files lie that are no user's."""
+
+_OF_KIND: tuple[tuple[type[OSError], str], ...] = (
+    (ConnectionRefusedError, "nobody listens there: start the server, or see whether its address is right"),
+    (BrokenPipeError, "a program that was asked something has ended: run again"),
+    (ConnectionError, "the other side ended the connection: try again"),
+    (TimeoutError, "no answer in time: see whether the other side is up, and try again"),
+    (socket.gaierror, "no machine of that name is known: see whether address and network are right"),
+)
+"""What the kinds of the system's errors that have nothing to do with files mean, and what to do."""
+_OF_NUMBER = {
+    errno.ENOSPC: "the disk is full: make room, or go to a folder on another one",
+    errno.EDQUOT: "your share of the disk is used up: make room, or go to a folder on another one",
+    errno.EFBIG: "the file would be larger than is allowed: raise `ulimit -f`",
+    errno.EMFILE: "this process has too many files open: raise `ulimit -n`",
+    errno.ENFILE: "this machine has too many files open: end other programs",
+    errno.ENOMEM: "there is no memory left: end other programs, or raise `ulimit -v`",
+    errno.EAGAIN: "no process or thread can be started: end other programs, or raise `ulimit -u`",
+    errno.EIO: "the disk fails: look at the system's log",
+    errno.ENAMETOOLONG: "the name is too long: take a shorter one",
+    errno.EISDIR: "a folder is where a file must be: move it away, or name another",
+    errno.ENOENT: "it is not there: see whether it was moved or removed meanwhile",
+}
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 class KsflowError(Exception):
@@ -67,8 +93,6 @@ class LineageError(KsflowError):
 
 def printable(text: str) -> str:
     """Words of a model, a document or a file's name, without what steers a terminal."""
-    if text.replace("\n", "").replace("\t", "").isprintable():
-        return text
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
@@ -118,6 +142,19 @@ def _own(file: str) -> bool:
     path = Path(file)
     elsewhere = {"site-packages", "dist-packages"} & set(path.parts) or any(map(file.startswith, _NOT_OWN))
     return not (file.startswith("<") or elsewhere)
+
+
+def of_system(error: OSError) -> ConfigError:
+    """What an error of the system's means: by its kind, its number and the path that it concerns, with a remedy."""
+    for kind, meaning in _OF_KIND:
+        if isinstance(error, kind):
+            return ConfigError(f"{error}; {meaning}")
+    number = error.errno if type(error).__module__ == "builtins" else None  # a library's numbers are its own
+    if number in _NOT_WRITABLE and error.filename is not None:
+        if os.path.isfile(error.filename) and not os.access(error.filename, os.R_OK):
+            return ConfigError(f"cannot read {os.fsdecode(error.filename)}: {error.strerror}; see who may read it")
+        return ConfigError(f"cannot write here: {error}; go to a folder you can write to")
+    return ConfigError(f"{str(error) or type(error).__name__}; {_OF_NUMBER.get(number or 0, 'the system refuses it')}")
 
 
 def keep_traceback(error: BaseException, what: str) -> None:

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -15,6 +17,8 @@ from ksflow.errors import LineageError
 from ksflow.lineage import Lineage
 from ksflow.records import Origin, Timing, Trial
 from ksflow.records.compact import CompressedTexts
+
+GIT = shutil.which("git")
 
 
 def git(path: Path, *arguments: str) -> str:
@@ -291,3 +295,47 @@ def test_what_is_held_compressed_is_what_was_written(lineage: Lineage, monkeypat
     assert again(lineage).population() == whole.population()
     for opened in (fresh, whole):
         opened.close()
+
+
+def helpers(lineage: Lineage) -> list[int]:
+    """The git processes of this lineage that are kept alive."""
+    said = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+    return [int(line.split()[0]) for line in said.stdout.splitlines() if " git " in line and "defunct" not in line]
+
+
+def test_a_git_process_that_died_is_replaced_by_another(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    lineage.store.maintain(force=True)  # so that refs are asked for of git
+    head = lineage.commit_of("00001")
+    for _ in range(2):
+        assert lineage.store.header(head)
+        assert lineage.store.ref("refs/heads/toy/main/00001^{commit}") == head
+        assert plant(lineage, "int b;", 10.0)
+        processes = helpers(lineage)
+        assert len(processes) == 3, processes
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
+    assert lineage.store.header(head)
+    assert lineage.store.ref("refs/heads/toy/main/00001^{commit}") == head
+    assert plant(lineage, "int c;", 10.0).id == "00004"
+
+
+def test_git_that_always_dies_is_said_and_is_no_closed_pipe(
+    lineage: Lineage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = plant(lineage, "int a;", 20.0).id
+    (tmp_path / "bin").mkdir()
+    for last_words, said in (
+        ("echo 'fatal: it is broken' >&2", "it is broken"),
+        ("kill -9 $$", "by signal 9; run again"),
+    ):
+        script = tmp_path / "bin" / "git"
+        script.write_text(f'#!/bin/sh\ncase "$*" in *cat-file*) {last_words}; exit 128;; esac\nexec {GIT} "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+        fresh = Lineage(lineage.store.path, "toy")
+        with pytest.raises(LineageError, match=said):
+            fresh.store.read(head)
+        with pytest.raises(LineageError, match=said):
+            fresh.store.ref("refs/heads/toy/main/none")
+        fresh.store.close()

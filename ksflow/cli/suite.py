@@ -29,7 +29,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from ksflow import home, report
 from ksflow.config import compose
 from ksflow.config.members import FLAGS, Member, Suite, members
-from ksflow.errors import ConfigError, LineageError, NothingTried
+from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
 from ksflow.lineage import Lineage
 from ksflow.processes.child_environment import end_with_this_process
 from ksflow.records import Json, Origin, Problem
@@ -78,7 +78,7 @@ def _alone(plan: Suite) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("a")
     except OSError as error:
-        raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+        raise of_system(error) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -212,7 +212,7 @@ class Session:
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+            raise of_system(error) from error
         try:
             shares = self._shares(member, waiting, running)
         except (ConfigError, LineageError) as error:

@@ -28,7 +28,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ksflow import __version__, report
 from ksflow.config import keys, sweep
-from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, place, suggest
+from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
 from ksflow.home import plain_or_quoted, shipped
 from ksflow.lineage.shared.remote import check_url
 from ksflow.records import Problem
@@ -77,7 +77,8 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ConfigError(f"cannot write here: {error}; go to a folder you can write to") from error
+        keep_traceback(error, "the run")
+        raise of_system(error) from error
     if failures:
         raise failures[0]
     return results[-1] if len(results) == 1 else None

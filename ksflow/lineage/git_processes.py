@@ -1,6 +1,7 @@
 """Git's own processes: those that read and pack, and one that is kept alive and moves refs."""
 
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,53 @@ class Git(git.Git):
             options["env"] = {**_KEEPS_MEMORY, **(options.get("env") or {})}
         return super().execute(command, *arguments, start_new_session="tag" not in command, **options)
 
+    def get_object_header(self, ref: str | bytes) -> Any:
+        """An object's id, type and size. GitCommandError where the process that answers dies twice."""
+        return self._answer("cat_file_header", super().get_object_header, ref)
+
     def get_object_data(self, ref: str | bytes) -> Any:
-        """An object's id, type, size and bytes. The process that answers is not asked again after an interruption."""
+        """An object's id, type, size and bytes. GitCommandError where the process that answers dies twice."""
+        return self._answer("cat_file_all", super().get_object_data, ref)
+
+    def _answer(self, helper: str, ask: Callable[[str | bytes], Any], ref: str | bytes) -> Any:
+        """What a process says that is kept alive; where it has died, a new one is asked.
+
+        One that was interrupted is not asked again: half of the answer may be in the pipe.
+        """
         try:
-            return super().get_object_data(ref)
-        except KeyboardInterrupt:  # half of the answer may be in the pipe
+            try:
+                return _whole(ask(ref))
+            except BrokenPipeError:
+                self._ended(helper)
+                return _whole(ask(ref))
+        except KeyboardInterrupt:
             self.clear_cache()
             raise
+        except BrokenPipeError as error:
+            raise self._ended(helper) from error
+
+    def _ended(self, helper: str) -> git.GitCommandError:
+        """What is to be said of a process that died over a question; the next question starts another."""
+        process = getattr(self, helper).proc
+        setattr(self, helper, None)
+        process.terminate()  # what its end of a pipe is closed for
+        said = process.stderr.read()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+        return git.GitCommandError(["git", "cat-file"], process.wait(), said)
+
+    def _parse_object_header(self, header_line: Any) -> Any:
+        if not header_line:
+            raise BrokenPipeError
+        return super()._parse_object_header(header_line)
+
+
+def _whole(answer: Any) -> Any:
+    """An answer whose bytes are all there. BrokenPipeError."""
+    if len(answer) == 4 and len(answer[3]) < answer[2]:
+        raise BrokenPipeError
+    return answer
 
 
 class Repository(git.Repo):
@@ -57,6 +98,8 @@ class RefUpdates:
 
         A Ctrl-C between question and answer ends the process: another thread would take that answer.
         """
+        if self._running is not None and self._running.poll() is not None:
+            self.close()
         if self._running is None:
             # else it looks for a ref of the name of each commit, in a dozen places
             plainly = self._repo.git(c="core.warnAmbiguousRefs=false")
@@ -87,7 +130,7 @@ class RefUpdates:
         with suppress(BrokenPipeError):
             process.stdin.close()
         errors = process.stderr.read().decode(errors="replace").strip()
-        process.wait()
+        status = process.wait()
         process.stdout.close()
         process.stderr.close()
-        return str(errors)
+        return str(errors) or f"its process ended with {status}"

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import git
 
-from ksflow.errors import ConfigError, LineageError
+from ksflow.errors import ConfigError, LineageError, one_line
 from ksflow.lineage import packing
 from ksflow.lineage.git_processes import RefUpdates
 from ksflow.lineage.locks import clear_lock, lock_in
@@ -93,9 +93,16 @@ class Store:
         try:
             return bytes(self._repo.git.get_object_data(name)[3])
         except (ValueError, git.GitError, OSError) as error:
-            raise LineageError(
-                f"{self.path}: object {name} is missing or damaged; restore it from a clone, or see `git fsck`"
-            ) from error
+            raise self._unread(name, error) from error
+
+    def _unread(self, name: str, error: Exception) -> LineageError:
+        """Why an object or a ref cannot be read."""
+        status = error.status if isinstance(error, git.GitCommandError) else 0
+        if isinstance(status, int) and status < 0:
+            return LineageError(f"{self.path}: git was ended twice over {name}, by signal {-status}; run again")
+        said = one_line(error.stderr, 300).removeprefix("stderr: ") if isinstance(error, git.GitCommandError) else ""
+        what = f"git cannot read {name}: {said}" if said else f"object {name} is missing or damaged"
+        return LineageError(f"{self.path}: {what}; restore it from a clone, or see `git fsck`")
 
     @contextmanager
     def read_ahead(self, names: Sequence[str]) -> Iterator[None]:
@@ -223,6 +230,8 @@ class Store:
             found: str | bytes = self._repo.git.get_object_header(name)[0]
         except ValueError:
             return None
+        except (git.GitError, OSError) as error:
+            raise self._unread(name, error) from error
         return found if isinstance(found, str) else found.decode()
 
     def move(self, changes: Iterable[Ref]) -> bool:
