@@ -30,6 +30,7 @@ def main() -> int:
     Some commands have codes of their own; `COMMAND --help` tells.
     """
     gc.set_threshold(_COLLECT_EVERY)
+    _open_streams()
     if sys.executable:  # `../.venv/bin/python`: the way there need not be in a sandbox
         folder, name = os.path.split(sys.executable)
         sys.executable = os.path.join(os.path.realpath(folder), name)
@@ -96,6 +97,17 @@ def _nobody_reads() -> bool:
     for number in (1, 2):
         look.register(number, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in look.poll(0))
+
+
+def _open_streams() -> None:
+    """Have all three: closed ones lead nowhere, and what a terminal's encoding lacks is shown by its number."""
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(nowhere, True)
+    os.close(nowhere)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name) or open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - to the end
+        stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, stream)
 
 
 def _let_go_of_closed_pipes() -> None:

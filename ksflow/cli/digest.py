@@ -120,7 +120,7 @@ class NoteStore:
     def _state(self) -> dict[str, Any]:
         path = self.folder / _DONE
         try:
-            state = json.loads(path.read_text()) if path.exists() else {"done": []}
+            state = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"done": []}
             return {"done": [str(key) for key in state["done"]], "pending": state.get("pending")}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(

@@ -113,7 +113,7 @@ def _gpus(names: tuple[str, ...]) -> str:
 def counters(parameters: Path = _PARAMETERS) -> str:
     """Whether NVIDIA's driver lets this user read counters; empty where there is no such driver."""
     try:
-        found = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text())
+        found = re.search(r"RmProfilingAdminOnly: (\d)", parameters.read_text(encoding="utf-8"))
     except OSError:
         return ""
     if found and found[1] == "1" and os.geteuid():
@@ -138,14 +138,14 @@ def static(compilers: Mapping[str, str]) -> list[str]:
 def _targets(architecture: str) -> dict[str, str]:
     """The shipped targets whose `march` begins so, with their march."""
     files = sorted(shipped("conf", "target").glob("*.yaml"))
-    marches = {file.stem: re.search(r"^march: (\S+)", file.read_text(), re.MULTILINE) for file in files}
+    marches = {file.stem: re.search(r"^march: (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE) for file in files}
     return {name: found[1] for name, found in marches.items() if found and found[1].startswith(architecture)}
 
 
 def _git() -> str:
     if not shutil.which("git"):
         return "not found: apt install git"
-    done = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(["git", "--version"], capture_output=True, encoding="utf-8", check=False)
     return done.stdout.strip()
 
 
@@ -164,7 +164,7 @@ def _seen_by_kernels() -> list[str]:
     ask = f"from importlib.util import find_spec; print(*[name for name in {_KERNELS} if find_spec(name)])"
     command = [sys.executable, "-P", "-c", ask]
     return subprocess.run(
-        command, capture_output=True, text=True, env=child_environment({}), check=False
+        command, capture_output=True, encoding="utf-8", env=child_environment({}), check=False
     ).stdout.split()
 
 

@@ -34,7 +34,7 @@ class Inbox:
     def read(self, question: str) -> str:
         """The question's text. Raises ConfigError where there is none of that name."""
         try:
-            return self._file(question).read_text(errors="replace")[:_LARGEST]
+            return self._file(question).read_text(errors="replace", encoding="utf-8")[:_LARGEST]
         except FileNotFoundError:
             raise ConfigError(f"the question {question} was answered meanwhile") from None
 
@@ -45,7 +45,7 @@ class Inbox:
         with self._lock:
             if parts.exists() and parts.stat().st_mtime < file.stat().st_mtime:
                 parts.unlink()  # of the same question when it was asked before
-            before = parts.read_text() if parts.exists() else ""
+            before = parts.read_text(encoding="utf-8") if parts.exists() else ""
             whole = before + text
             if len(whole) > _LARGEST:
                 raise ConfigError(f"the answer would be longer than {_LARGEST} characters")

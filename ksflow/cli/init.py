@@ -78,7 +78,7 @@ def _stage(console: Console, kind: str, name: str) -> None:
     if importlib.util.find_spec(name):
         raise ConfigError(f"a module {name} is there already (`import {name}` finds it); take another name")
     skeleton = shipped(*_DESIGNER) if kind == "designer" else Path(__file__).with_name("skeletons") / f"{kind}.py"
-    text = skeleton.read_text()
+    text = skeleton.read_text(encoding="utf-8")
     found = _CLASS.search(text)
     assert found, skeleton
     made = "".join(part.capitalize() for part in name.split("_"))

@@ -130,7 +130,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     try:
         no_other(problem, lineage.run, lineage.settings)
         workbench.open(workbench.lab.transcript.redact(compose.settings(cfg, place(problem))))
-        skill = _SKILL.read_text().partition("---\n\n")[2]
+        skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         tools = _Tools(workbench, inbox, partial(opened, create=False), folder, target).all()
         server = MCPServer(

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from ksflow import report
+from ksflow import home, report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError, suggest
@@ -160,7 +160,7 @@ def _run(one: Probe, bench: Bench, folder: Path) -> Answer:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in one.kernel.files.items():
-            (folder / name).write_text(text)
+            home.write(folder / name, text)
     except OSError as error:
         raise ConfigError(f"{folder}: a program cannot be written ({error.strerror}); name another folder") from error
     knowledge.write(note, folder, "probe")

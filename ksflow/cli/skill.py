@@ -34,7 +34,7 @@ def skill(words: list[str], overrides: list[str]) -> int:
     for file, text in files.items():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            home.write(file, (_TEXTS / text).read_text())
+            home.write(file, (_TEXTS / text).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"{file} cannot be written: {error.strerror}") from error
         console.print(f"written: {file}", markup=False, soft_wrap=True)

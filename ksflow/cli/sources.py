@@ -205,7 +205,7 @@ def recorded_documents(folder: Path) -> list[RecordedDocument]:
             RecordedDocument(
                 str(row["name"]), Path(row["path"]).expanduser(), str(row["sha256"]), int(row.get("size", 0))
             )
-            for row in json.loads(file.read_text())
+            for row in json.loads(file.read_text(encoding="utf-8"))
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(

@@ -76,7 +76,7 @@ def _alone(plan: Suite) -> Iterator[Path]:
     folder = Path("runs", "suites", compose.PLAIN.sub("_", plan.name))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("a")
+        lock = (folder / "lock").open("ab")
     except OSError as error:
         raise of_system(error) from error
     with lock:
@@ -199,7 +199,7 @@ class Session:
 
     def _read(self, member: Member) -> Json:
         file = self.folder / member.folder / "row.json"
-        row: Json = json.loads(file.read_text()) if file.exists() else {}
+        row: Json = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if row and _kept(row["words"]) != _kept(member.words):
             raise ConfigError(
                 f"{member.key or 'the suite'} was run with other words in {self.folder}: "
@@ -232,12 +232,12 @@ class Session:
         earlier = {name: member.row.get(name, 0.0) for name in ("usd", "wall_s")}
         row: Json = {"usd": _paid(member), "wall_s": self._lasted(member)}
         if file.exists():
-            row = json.loads(file.read_text())
+            row = json.loads(file.read_text(encoding="utf-8"))
         row["wall_s"] = round(row["wall_s"] + earlier["wall_s"], 1)
         judged = code in (0, NothingTried.status) and file.exists()
         state = "interrupted" if self._stopped else "finished" if judged else "failed"
         if code and state != "interrupted":
-            lines = (place / _OUTPUT).read_text(errors="replace").strip().splitlines() or [f"exit status {code}"]
+            lines = (place / _OUTPUT).read_text("utf-8", "replace").strip().splitlines() or [f"exit status {code}"]
             row["why"] = lines[-1].removeprefix("ksflow: ")[:_WHY]
         self._tell(member, {**row, "state": state})
 

@@ -118,7 +118,7 @@ def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> Json:
         **report.summary(outcome, lab.problem, lab.lineage),
         "figures": scores.figures(outcome.population, lab.problem),
     }
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
 
 

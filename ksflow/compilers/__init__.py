@@ -89,7 +89,7 @@ def _strong(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
             _check_known(toolchain.knows(march) and not _UNKNOWN.search(result.log), march)
             of = f" ({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
             return replace(result, reason=f"{result.reason}{of}", mode="strong")
-    kept = [json.loads(Path(result.artefact).read_text()) for result in results]
+    kept = [json.loads(Path(result.artefact).read_text(encoding="utf-8")) for result in results]
     path, rows = assemble(request, toolchain, kept)
     cached = all(result.cached for result in results)
     return BuildResult(path, log=toolchain.note, cached=cached, mode="strong", resources=rows)
@@ -103,7 +103,7 @@ def _host(request: CompileRequest, toolchain: Toolchain) -> BuildResult:
     if not result.artefact:
         _check_known(not _UNKNOWN.search(result.log), request.target.march)
         return result
-    kept = json.loads(Path(result.artefact).read_text())
+    kept = json.loads(Path(result.artefact).read_text(encoding="utf-8"))
     path = store(base64.b64decode(kept["code"]), "so")
     rows = tuple(row(request, toolchain, name, facts) for name, facts in kept["kernels"].items())
     return BuildResult(path, cached=result.cached, resources=rows)

@@ -61,7 +61,7 @@ class CompileJob:
     @property
     def sources(self) -> dict[str, str]:
         """All files of the box."""
-        script = Path(__file__).with_name(self.script).read_text()
+        script = Path(__file__).with_name(self.script).read_text(encoding="utf-8")
         return {**self.files, f".{self.script}": script, ".order.json": json.dumps(self.order, sort_keys=True)}
 
     @property
@@ -168,7 +168,7 @@ def _result(job: CompileJob, limits: Limits) -> BuildResult:
         built = outcome(answer, str(made), limits.compile_s, memory_mb)
         try:
             if built.artefact:
-                made.write_text(json.dumps(job.distil(json.loads(made.read_text()))))
+                made.write_text(json.dumps(job.distil(json.loads(made.read_text(encoding="utf-8")))), encoding="utf-8")
         except (ValueError, TypeError, KeyError, RecursionError) as error:  # the source's own doing may have written it
             why = " ".join(str(error).split())[:200]
             return BuildResult(reason=f"compile: what was made cannot be read: {why}")

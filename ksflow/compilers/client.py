@@ -148,7 +148,7 @@ def found_or_made(
         os.utime(done)
         return BuildResult(str(done), cached=True)
     if failed.exists():
-        return failure(failed.read_text(), cached=True)
+        return failure(failed.read_text(encoding="utf-8"), cached=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as work:
         made = Path(work, f"made.{ending}")
@@ -257,7 +257,7 @@ def _unknown(compiler: Compiler, march: str) -> str:
     """What to write instead of a -march that the compiler does not know; empty where it does."""
     command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=child_environment({}), check=False, start_new_session=True
+        command, capture_output=True, encoding="utf-8", env=child_environment({}), check=False, start_new_session=True
     )
     if done.returncode == 0:
         return ""

@@ -76,7 +76,7 @@ class Hip(Toolchain):
         steps = [{"command": command, "optional": False} for command in commands]
         own_headers = () if self.hipcc else sorted(DEVICE_HEADERS.rglob("*"))
         headers = {
-            f"include/{path.relative_to(DEVICE_HEADERS).as_posix()}": path.read_text()
+            f"include/{path.relative_to(DEVICE_HEADERS).as_posix()}": path.read_text(encoding="utf-8")
             for path in own_headers
             if path.is_file()
         }

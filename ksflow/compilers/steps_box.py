@@ -15,11 +15,11 @@ _LONGEST = 24 << 20
 
 def main() -> int:
     """Do what is ordered; the status of the command that failed, or 0."""
-    with open(".order.json") as file:
+    with open(".order.json", encoding="utf-8") as file:
         order = json.load(file)
     for name, text in order["headers"].items():
         os.makedirs(os.path.dirname(name), exist_ok=True)
-        with open(name, "w") as file:
+        with open(name, "w", encoding="utf-8") as file:
             file.write(text)
     said = []
     for step in order["steps"]:
@@ -32,7 +32,7 @@ def main() -> int:
     for name in filter(os.path.exists, files):
         with open(name, "rb") as made:
             files[name] = base64.b64encode(made.read()).decode()
-    with open("made.json", "w") as file:
+    with open("made.json", "w", encoding="utf-8") as file:
         json.dump({"said": said, "files": files}, file)
     return 0
 

@@ -119,5 +119,5 @@ def find(platform: str) -> Triton | None:
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return None
-    number = re.search(r"__version__ = ['\"]([\w.+]+)", Path(spec.origin).read_text())
+    number = re.search(r"__version__ = ['\"]([\w.+]+)", Path(spec.origin).read_text(encoding="utf-8"))
     return Triton(version=f"triton {number[1] if number else 'of unknown version'}", platform=platform)

@@ -29,7 +29,7 @@ class Wrong(Exception):
 
 def main() -> int:
     """Compile everything that is ordered; 1 and the reason on stdout where something cannot be."""
-    with open(".order.json") as file:
+    with open(".order.json", encoding="utf-8") as file:
         order = json.load(file)
     try:
         module = _load(order["source"])
@@ -40,7 +40,7 @@ def main() -> int:
     except BaseException as error:  # noqa: BLE001 - whatever the source raises is its own error
         print(_explained(error, order["source"]))  # noqa: T201
         return 1
-    with open("made.json", "w") as file:
+    with open("made.json", "w", encoding="utf-8") as file:
         json.dump({"entries": made}, file)
     return 0
 

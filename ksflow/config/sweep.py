@@ -33,7 +33,7 @@ class SweepMember:
     def finished(self) -> Json | None:
         """Its summary, if it has ended before; it is then in the job's folder, too, for the table."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        text = self._file.read_text() if self._file.exists() else ""
+        text = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
         if not text:
             self._file.touch()
             return None
@@ -43,7 +43,7 @@ class SweepMember:
 
     def finish(self) -> None:
         """It has ended."""
-        home.write(self._file, self._summary.read_text(), durable=True)
+        home.write(self._file, self._summary.read_text(encoding="utf-8"), durable=True)
 
     def number_finished(self) -> int:
         """How many of the sweep's members have ended."""

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import yaml
 
+from ksflow import home
 from ksflow.dataset.licences import on_the_hub
 from ksflow.dataset.rows import COLUMNS, Row
 
@@ -88,7 +89,7 @@ class Files:
             "dataset_info": [{"config_name": name, "features": features(name)} for name in made],
         }
         head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True)
-        (self.folder / "README.md").write_text(f"---\n{head}---\n\n{self._body(made, arguments)}", encoding="utf-8")
+        home.write(self.folder / "README.md", f"---\n{head}---\n\n{self._body(made, arguments)}")
 
     def _body(self, made: list[str], arguments: str) -> str:
         problems = self.told["problem"]

@@ -76,7 +76,7 @@ def export_winner(
     head = "".join(f"#!POPCORN {word} {value}\n" for word, value in words.items() if value)
     score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
-    file.write_text(text, encoding="utf-8")
+    home.write(file, text)
     said, errors = _judged(problem, evaluate, file, text)
     lines = [str(number) for number, line in enumerate(text.splitlines(), start=1) if "stream" in line.lower()]
     if kind in WORDLESS and lines:
@@ -203,7 +203,7 @@ def _flashinfer(
     name = f"ksflow-{definition}-{trial.id}-{trial.kernel.digest[:_MARK]}"  # a data set refuses a name that it has
     made = solution(definition, name, kernel, "run", target.chip, bool(problem.origin.get("destination")))
     file = run.with_name(_SOLUTION)
-    file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    home.write(file, json.dumps(made, indent=1) + "\n")
     before = baseline.evaluation if baseline else None
     workloads = problem.origin["workloads"]
     whole = [dict(case.params) for case in problem.benchmarks] == [*map(params, workloads)]
@@ -211,5 +211,5 @@ def _flashinfer(
         return (file,)
     rows = traces(definition, name, workloads, (trial.evaluation, before), errors, target)
     traced = run.with_name(_TRACES)
-    traced.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    home.write(traced, "".join(json.dumps(row) + "\n" for row in rows))
     return file, traced

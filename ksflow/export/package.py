@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+from ksflow import home
 from ksflow.export import templates
 from ksflow.export.loader import compile_command, host_code
 from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, schema
@@ -38,24 +39,24 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     assert trial.evaluation is not None
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # of the winner before, under other names
-        for name in map(str, json.loads((folder / "origin.json").read_text())["files"]):
+        for name in map(str, json.loads((folder / "origin.json").read_text(encoding="utf-8"))["files"]):
             (folder / Path(name).name).unlink(missing_ok=True)
     main = next(iter(trial.kernel.files))
     renamed = trial.kernel.language == "python" and "best.py" not in trial.kernel.files
     named = "best.py" if renamed else main  # the names of other languages' stand in what compiles them
     files = {named if name == main else name: text for name, text in trial.kernel.files.items()}
     for name, text in files.items():
-        (folder / name).write_text(text)
-    (folder / "evaluation.json").write_bytes(schema.dump("evaluation", trial.evaluation))
+        home.write(folder / name, text)
+    home.write(folder / "evaluation.json", schema.dump("evaluation", trial.evaluation))
     origin: Json = {"trial": trial.id, "commit": commit, "problem": problem.name, "digest": problem.digest}
     origin["files"] = [*files, "best.py", "README.md"]
-    (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
+    home.write(folder / "origin.json", json.dumps(origin, indent=1) + "\n")
     cases = ", ".join(case.name for case in problem.benchmarks)
     score = f"{trial.score_us:.4g} µs ({problem.score} of {cases}) on {target.chip}"
     if trial.kernel.language in DEVICE_LANGUAGES:
         how = _how_to_run(problem, target, trial.kernel, main)
         readme = f"# {problem.title}: kernel {trial.id}\n\n`{main}`: {score}.\n\n{how}\n"
-        (folder / "README.md").write_text(readme, encoding="utf-8")
+        home.write(folder / "README.md", readme)
     if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
         return folder / named
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
@@ -67,7 +68,7 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     )
     head = templates.BEST.format(title=problem.title, id=trial.id, score=score)
     module = folder / "best.py"
-    module.write_text(head + host_code(problem, target, trial.kernel) + call)
+    home.write(module, head + host_code(problem, target, trial.kernel) + call)
     return module
 
 

@@ -260,7 +260,7 @@ def _described(reference: Path, sets: Sequence[CaseSet], device: str, budget: Ca
     name = hashlib.sha256(json.dumps([_VERSION, order], default=str).encode()).hexdigest()[:24]
     kept = reference.parent / f"{name}.json"
     if kept.exists():
-        found: Json = json.loads(kept.read_text())
+        found: Json = json.loads(kept.read_text(encoding="utf-8"))
         return found
     try:
         found = run_isolated("ksflow.formats.describe", order, _TIMEOUT_S)

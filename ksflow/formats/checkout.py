@@ -46,19 +46,19 @@ def provenance(folder: Path) -> Json:
     found: Json = {}
     licences = (sorted(file for file in parent.glob("LICEN[SC]E*") if file.is_file()) for parent in inside)
     if files := next(filter(None, licences), None):
-        found["licence"] = (files[0].read_text(errors="replace").strip().splitlines() or [""])[0].strip()[:80]
+        found["licence"] = files[0].read_text("utf-8", "replace").strip().partition("\n")[0].strip()[:80]
     if root:  # what HEAD is, read without git; empty where it cannot be
         found["commit"] = ""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             git = root / ".git"
             if git.is_file():  # of a submodule: it says where the folder is
-                git = git.parent / git.read_text().strip().removeprefix("gitdir: ")
-            head = (git / "HEAD").read_text().strip()
+                git = git.parent / git.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")
+            head = (git / "HEAD").read_text(encoding="utf-8").strip()
             ref = head.removeprefix("ref: ")
             if ref == head or (git / ref).is_file():
-                found["commit"] = head if ref == head else (git / ref).read_text().strip()
+                found["commit"] = head if ref == head else (git / ref).read_text(encoding="utf-8").strip()
             else:
-                packed = (git / "packed-refs").read_text().splitlines()
+                packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
                 found["commit"] = next((line.split()[0] for line in packed if line.endswith(f" {ref}")), "")
     return found
 

@@ -66,7 +66,7 @@ def read() -> Cpu:
     """The one that is here."""
     fields = {}
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines():
             key, _, value = line.partition(":")
             fields[key.strip()] = value.strip()
     flags = (fields.get("flags") or fields.get("Features") or "").split()
@@ -97,6 +97,6 @@ def _clock_hz() -> float:
     found = []
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):
         with suppress(OSError, ValueError):
-            if (folder / "scaling_driver").read_text().strip() in _KNOW_TURBO:
-                found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text()))
+            if (folder / "scaling_driver").read_text(encoding="utf-8").strip() in _KNOW_TURBO:
+                found.append(1e3 * int((folder / "cpuinfo_max_freq").read_text(encoding="utf-8")))
     return max(found, default=_FASTEST_HZ)

@@ -21,10 +21,10 @@ def output(*command: str) -> str:
     if not path:
         return ""
     try:
-        done = subprocess.run([path, *command[1:]], capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+        done = subprocess.run([path, *command[1:]], capture_output=True, timeout=_PATIENCE_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
 
 
 def version(name: str) -> str:

@@ -114,7 +114,7 @@ def _sheets(chip: str) -> list[dict[str, Any]]:
     except ImportError:
         return []
     files = (shipped("conf", "target", f"{option}.yaml") for option in shipped_targets([chip]))
-    return [sheet for file in files if (sheet := yaml.safe_load(file.read_text()))]
+    return [sheet for file in files if (sheet := yaml.safe_load(file.read_text(encoding="utf-8")))]
 
 
 def _architecture(capability: str) -> str:

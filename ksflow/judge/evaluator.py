@@ -279,7 +279,7 @@ def _keep(secret: dict[str, str] | None) -> None:
     file = home.cache("contents", secret["contents"])
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as out:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as out:
             out.write(secret["salt"])
 
 

@@ -91,7 +91,7 @@ class Amdgpu:
         values = []
         for name in names:
             with contextlib.suppress(OSError, ValueError):
-                values.append(round(int((self._monitor / name).read_text()) / unit))
+                values.append(round(int((self._monitor / name).read_text(encoding="utf-8")) / unit))
         return max(values, default=None)
 
     def _throttled(self) -> list[str] | None:

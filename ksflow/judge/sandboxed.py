@@ -74,7 +74,7 @@ class Sandbox:
         self._others = ""
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
-            Path(self.folder, name).write_text(text)
+            Path(self.folder, name).write_text(text, encoding="utf-8")
         buffers.clear()
         self._buffers = buffers
         self.inputs, self.outputs, sizes = buffers.inputs, buffers.outputs, buffers.sizes

@@ -71,7 +71,7 @@ def _workers(repository: Path, owner: int) -> list[int]:
 
 def _works(process: Path, repository: Path, owner: int) -> bool:
     try:
-        if not (process / "comm").read_text().startswith("git") or process.stat().st_uid != owner:
+        if not (process / "comm").read_text(encoding="utf-8").startswith("git") or process.stat().st_uid != owner:
             return False
         command = (process / "cmdline").read_bytes()
         if any(reader in command for reader in _READERS):

@@ -40,7 +40,7 @@ def _count(pack: Path) -> int:
 
 
 def _merge(repo: git.Repo, folder: Path, packs: list[Path]) -> None:
-    with tempfile.TemporaryFile("w+") as names:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as names:
         for pack in packs:
             with pack.with_suffix(".idx").open("rb") as index:
                 rows = str(repo.git.show_index(istream=index)).splitlines()

@@ -103,7 +103,7 @@ class RefFiles:
     def _commit(self, name: str) -> str | None:
         """What a ref's own file says; None where there is none any more, or nothing that leads to a commit."""
         try:
-            text = (self._path / name).read_text(errors="replace").rstrip("\n")
+            text = (self._path / name).read_text(errors="replace", encoding="utf-8").rstrip("\n")
         except (FileNotFoundError, IsADirectoryError):
             return None
         return text if re.fullmatch("[0-9a-f]{40}", text) else self._odd(name)

@@ -219,7 +219,7 @@ class Store:
     def ref(self, name: str) -> str | None:
         """The commit a ref points to."""
         try:
-            text = (self.path / name).read_text(errors="replace")
+            text = (self.path / name).read_text(errors="replace", encoding="utf-8")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             text = ""
         return text[:40] if re.fullmatch("[0-9a-f]{40}\n", text) else self._resolved(name)

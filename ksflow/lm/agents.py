@@ -173,7 +173,7 @@ class _Run:
         """What the judge said, check by check."""
         self._failed = ""
         """Why it left no answer, where it was paid all the same."""
-        (folder / "TASK.md").write_text(prompt)
+        (folder / "TASK.md").write_text(prompt, encoding="utf-8")
         (folder / ".checks").mkdir()
         (folder / ".tmp").mkdir()
         (folder / _HOME).mkdir()
@@ -182,8 +182,8 @@ class _Run:
         if work:
             for name, text in {**work.files, **work.kernel.files}.items():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_text(text)
-            (folder / "check").write_text(_CHECK.format(checks=agent.checks))
+                (folder / name).write_text(text, encoding="utf-8")
+            (folder / "check").write_text(_CHECK.format(checks=agent.checks), encoding="utf-8")
             (folder / "check").chmod(0o755)
         self._top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         self._checks = os.open(folder / ".checks", os.O_RDONLY | os.O_DIRECTORY)
@@ -278,7 +278,7 @@ class _Run:
 
     def _order(self) -> str:
         if self.work is None:
-            return (self.folder / "TASK.md").read_text()
+            return (self.folder / "TASK.md").read_text(encoding="utf-8")
         main = next(iter(self.work.kernel.files))
         work = f"Change {main} as its experiment says; `./check` asks the judge, at most {self.agent.checks} times."
         return _HOW.format(folder="TASK.md", work=work).strip()
@@ -297,7 +297,7 @@ class _Run:
             with contextlib.suppress(OSError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
                 draft = os.open(f"{stem}.draft", flags, 0o644, dir_fd=self._checks)
-                with os.fdopen(draft, "w") as file:
+                with os.fdopen(draft, "w", encoding="utf-8") as file:
                     file.write(f"{text}\n")
                 os.rename(f"{stem}.draft", f"{stem}.answer", src_dir_fd=self._checks, dst_dir_fd=self._checks)
 

@@ -188,7 +188,7 @@ def _architecture(name: str) -> str:
     sheet = home.shipped("conf", "target", f"{name}.yaml")
     if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
         return ""
-    found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(), re.MULTILINE)
+    found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(encoding="utf-8"), re.MULTILINE)
     return found[1] if found else ""
 
 

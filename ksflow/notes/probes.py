@@ -156,7 +156,7 @@ def language(target: Target) -> str:
 @cache
 def forms() -> Mapping[str, Form]:
     """What a probe can compute."""
-    rows = yaml.safe_load(shipped("knowledge", "probes", "forms", "forms.yaml").read_text())
+    rows = yaml.safe_load(shipped("knowledge", "probes", "forms", "forms.yaml").read_text(encoding="utf-8"))
     return {name: Form(row["doc"].strip(), tuple(Arg(**arg) for arg in row["args"])) for name, row in rows.items()}
 
 
@@ -170,12 +170,12 @@ def ready() -> tuple[Probe, ...]:
 def read(file: Path) -> Probe:
     """One probe: its YAML file, and the program beside it. Raises ConfigError."""
     try:
-        spec: dict[str, Any] = yaml.safe_load(file.read_text())
+        spec: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
         named = file.parent.glob(spec.pop("program", f"{file.stem}.*"))
         source = next(path for path in sorted(named) if path.suffix in LANGUAGES)
         figures = {name: Figure(**row) for name, row in spec.pop("figures", {}).items()}
         needs, keywords = (tuple(spec.pop(key, ())) for key in ("needs", "keywords"))
-        kernel = Kernel(LANGUAGES[source.suffix], {source.name: source.read_text()})
+        kernel = Kernel(LANGUAGES[source.suffix], {source.name: source.read_text(encoding="utf-8")})
         probe = Probe(file.stem, kernel=kernel, figures=figures, needs=needs, keywords=keywords, **spec)
         check(probe)
     except (OSError, StopIteration, TypeError, AttributeError, ValueError, yaml.YAMLError) as error:

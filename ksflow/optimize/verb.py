@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ksflow import report
+from ksflow import home, report
 from ksflow.errors import BudgetError, ConfigError, counted
 from ksflow.lineage.transcript import Transcript
 from ksflow.optimize import metrics
@@ -90,7 +90,7 @@ class _Optimization:
             after = school.examine(made, parts.held_out)
         compared = Comparison(tuple(before), tuple(after), self.settings.seed, parts.held_out_rounds)
         path = self._save(made, base, compared, remark)
-        (folder / "result.json").write_text(json.dumps({"prompt": str(path)}) + "\n")
+        home.write(folder / "result.json", json.dumps({"prompt": str(path)}) + "\n")
         school.save(made, path)  # last: while it is not there, the same command ends here again
         self._say(f"held out: {compared}")
         self._say(
@@ -170,7 +170,7 @@ class _Optimization:
             name = next(name for name in names if not (folder / f"{name}.json").exists())
         before, after = (one.predict.signature.instructions for one in (base, made))
         text = card(f"{self.stage}.prompt={name}", self._rows(made, remark), compared, before, after)
-        (folder / f"{name}.md").write_text(self.transcript.redact(text), encoding="utf-8")
+        home.write(folder / f"{name}.md", self.transcript.redact(text))
         return folder / f"{name}.json"
 
     def _rows(self, made: Any, remark: str) -> list[tuple[str, str]]:
@@ -202,7 +202,7 @@ class _Optimization:
 def _compiled(folder: Path) -> Path | None:
     """The prompt that this very optimisation has brought before, if it is still there."""
     try:
-        path = Path(json.loads((folder / "result.json").read_text())["prompt"])
+        path = Path(json.loads((folder / "result.json").read_text(encoding="utf-8"))["prompt"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return path if path.is_file() else None

@@ -131,7 +131,7 @@ def for_gpus(kind: str) -> str:
 def read_text(file: Path) -> str:
     """A file's text. Raises ConfigError."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # Windows' editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from error
 

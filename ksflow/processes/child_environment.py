@@ -35,7 +35,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def base_environment() -> dict[str, str]:
     """The same where foreign files are read, not timed."""
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {**passed, "PYTHONPATH": str(PACKAGE.parent)}
+    return {**passed, "PYTHONPATH": str(PACKAGE.parent), "PYTHONUTF8": "1"}
 
 
 def end_with_this_process(by: signal.Signals) -> Callable[[], None]:

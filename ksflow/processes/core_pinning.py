@@ -44,7 +44,7 @@ def move_off_cores(cores: Iterable[int], but: Iterable[int]) -> None:
     moved = {int(task.name) for task in Path("/proc/self/task").iterdir()}
     for task in list(moved):
         with contextlib.suppress(OSError):
-            moved |= {*map(int, Path(f"/proc/self/task/{task}/children").read_text().split())} - set(but)
+            moved |= {*map(int, Path(f"/proc/self/task/{task}/children").read_bytes().split())} - set(but)
     for pid in moved if others else ():
         with contextlib.suppress(OSError):  # it has just ended, or may not be moved
             os.sched_setaffinity(pid, others)

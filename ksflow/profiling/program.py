@@ -28,7 +28,7 @@ _ROCTX = "librocprofiler-sdk-roctx.so"
 
 def main(path: str) -> None:
     """Run a workload (see `workload.Workload`), in the folder that has its files."""
-    job = json.loads(Path(path).read_text())
+    job = json.loads(Path(path).read_text(encoding="utf-8"))
     spec = importlib.util.spec_from_file_location("reference", job["reference"])
     assert spec is not None
     assert spec.loader is not None
@@ -60,7 +60,7 @@ def _call(job: Json, data: Tensors) -> Callable[[], object]:
     if job["mode"] == "native":
         return Native(os.path.abspath(job["file"]), None).stage(case, 0, 0)[0]
     driver = open_driver("hip" if torch.version.hip else "cuda")
-    return Launcher(driver, json.loads(Path(job["file"]).read_text())).stage(case, 0, 0)[0]
+    return Launcher(driver, json.loads(Path(job["file"]).read_text(encoding="utf-8"))).stage(case, 0, 0)[0]
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def run(
     order = _order(command, workload, timeout_s, extra or {})
     files = {
         **workload.texts(),
-        _SCRIPT: Path(__file__).with_name("tool_wrapper.py").read_text(),
+        _SCRIPT: Path(__file__).with_name("tool_wrapper.py").read_text(encoding="utf-8"),
         _ORDER: json.dumps({"command": list(command), "collect": list(collect)}),
     }
     with TemporaryDirectory(prefix="ksflow-tool-") as folder, _idle_server() as server:

@@ -12,7 +12,7 @@ _LARGEST = 16 << 20
 _LARGEST_TOGETHER = 32 << 20
 
 if __name__ == "__main__":
-    order = json.loads(Path(".tool.json").read_text())
+    order = json.loads(Path(".tool.json").read_text(encoding="utf-8"))
     status = subprocess.run(order["command"], stdin=subprocess.DEVNULL, check=False).returncode
     files: dict[str, str] = {}
     left = _LARGEST_TOGETHER
@@ -22,4 +22,4 @@ if __name__ == "__main__":
                 data = file.read(min(_LARGEST, left))
             left -= len(data)
             files[str(path)] = data.decode("utf-8", "replace")
-    Path("made.json").write_text(json.dumps({"status": status, "files": files}))
+    Path("made.json").write_text(json.dumps({"status": status, "files": files}), encoding="utf-8")

@@ -43,7 +43,7 @@ class Workload:
         """The files of the sandbox that are text: name -> text."""
         order = asdict(self) | {"file": self.file if self.mode == "torch" else _ARTEFACT, "reference": _REFERENCE}
         del order["files"]
-        return {**self.files, WORKLOAD: json.dumps(order), _REFERENCE: Path(self.reference).read_text()}
+        return {**self.files, WORKLOAD: json.dumps(order), _REFERENCE: Path(self.reference).read_text(encoding="utf-8")}
 
     def copies(self) -> dict[str, str]:
         """The files of the sandbox that are copied as they are: name -> path."""

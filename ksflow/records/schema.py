@@ -62,7 +62,7 @@ def _where(kind: str, data: bytes) -> str:
 
     try:
         found = best_match(
-            Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_text())).iter_errors(_loaded(data))
+            Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_bytes())).iter_errors(_loaded(data))
         )
     except (ValueError, RecursionError):
         return ""
@@ -118,4 +118,4 @@ def _refuse(constant: str) -> None:
 
 if __name__ == "__main__":
     for name in KINDS:
-        shipped("schemas", f"{name}.json").write_text(_lines(export(name)) + "\n")
+        shipped("schemas", f"{name}.json").write_text(_lines(export(name)) + "\n", encoding="utf-8")

@@ -66,7 +66,7 @@ class JobJudge:
         folder = self._references / digest(job.problem.reference)
         if not folder.is_dir():
             folder.mkdir()
-            (folder / "reference.py").write_text(job.problem.reference)
+            (folder / "reference.py").write_text(job.problem.reference, encoding="utf-8")
         try:
             judge = self.judge_for(job.target)
             with boundary("evaluator"):

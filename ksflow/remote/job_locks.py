@@ -51,7 +51,7 @@ class JobLocks:
             fd = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             return None
-        with open(fd, "w") as out:
+        with open(fd, "w", encoding="utf-8") as out:
             json.dump({**identity(), "at": time.time()}, out)
         return [*held, mine]
 
@@ -101,7 +101,7 @@ def _number(path: Path) -> int:
 def _machine() -> str:
     """Names this boot of this machine and this space of process ids; empty where the system does not tell."""
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
@@ -109,6 +109,6 @@ def _machine() -> str:
 def _started(pid: int) -> str:
     """When a process began, in the kernel's ticks; empty where there is none, or only what is left of it."""
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else fields[19]
     return ""

@@ -56,7 +56,7 @@ class SubmissionLog:
     def turn(self) -> Iterator[None]:
         """The one submission in flight. Waits while another process has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("a") as lock:
+        with (self.folder / "lock").open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -76,7 +76,7 @@ class SubmissionLog:
         """The open submission of a submission, or a new one, safe on disk."""
         key = digest(*about, digits=24)
         try:
-            found = json.loads(self._file(key).read_text())
+            found = json.loads(self._file(key).read_text(encoding="utf-8"))
             return Submission(key, str(found["name"]), found["id"] if type(found["id"]) is int else None, True)
         except (OSError, ValueError, KeyError, TypeError):
             return self.renew(Submission(key, ""))

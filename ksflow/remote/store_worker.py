@@ -289,7 +289,7 @@ def _own_folder(url: str) -> Iterator[Path]:
     for number in itertools.count():
         folder = base / str(number)
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w") as lock:
+        with open(folder / "lock", "wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

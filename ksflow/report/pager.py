@@ -31,7 +31,7 @@ def _through(pager: list[str], text: str) -> bool:
     """Whether there was such a pager. It may be left before it has read everything."""
     settings = {"LESS": _LESS, **os.environ}
     try:
-        reading = subprocess.Popen(pager, stdin=subprocess.PIPE, text=True, env=settings, errors="replace")
+        reading = subprocess.Popen(pager, stdin=subprocess.PIPE, encoding="utf-8", env=settings, errors="replace")
     except OSError:
         return False
     with reading, suppress(BrokenPipeError, KeyboardInterrupt):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ksflow import home
 from ksflow.records import Json
 
 _NONE: Json = {"compiled": False, "right": False, "us": None, "target": "", "cases": []}
@@ -58,7 +59,7 @@ def _whole(row: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _put(file: Path, value: Any) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(value, indent=4) + "\n", encoding="utf-8")
+    home.write(file, json.dumps(value, indent=4) + "\n")
 
 
 def _sample(row: Mapping[str, Any]) -> Json:

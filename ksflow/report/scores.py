@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ksflow import home
 from ksflow.records import Json, Origin, Population, Problem, Timing, Trial, Verdict, geomean
 from ksflow.report import results
 from ksflow.report.words import speedup, us
@@ -109,7 +110,7 @@ def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "report.json"
     whole = {"name": name, "totals": by_variant(rows), "rows": rows}
-    file.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    home.write(file, json.dumps(whole, indent=1) + "\n")
     results.write(folder, rows)
     return file
 

@@ -197,7 +197,7 @@ def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
 def read_summaries(folder: Path) -> list[dict[str, Any]]:
     """The summaries that a sweep's jobs left in their folders."""
     files = sorted(folder.glob("*/summary.json"))
-    return [json.loads(file.read_text()) for file in files]
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
 def _share(part: int, whole: int) -> str:

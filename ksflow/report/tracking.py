@@ -138,7 +138,7 @@ def _metrics(trial: Trial, best: Trial | None, baselines: tuple[Trial, ...]) -> 
 
 def _write(path: Path, rows: Sequence[TrackedTrial]) -> None:
     names = sorted({name for row in rows for name in row.metrics})
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(["trial", "verdict", *names])
         table.writerows([row.step, row.verdict, *(row.metrics.get(name, "") for name in names)] for row in rows)

@@ -145,7 +145,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
         ("uid_map", f"{inside[0]} {user} 1"),
         ("gid_map", f"{inside[1]} {group} 1"),
     ):
-        with open(f"/proc/self/{name}", "w") as file:
+        with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
             file.write(text)
     os.umask(0o022)
     top = "/proc"  # what is mounted here hides nothing that is shown
@@ -164,7 +164,7 @@ def _own_root(order: dict[str, Any], user: int, group: int) -> None:
     home = os.environ.get("HOME", "/")
     own = {"passwd": f"agent:x:{inside[0]}:{inside[1]}::{home}:/bin/sh", "group": f"agent:x:{inside[1]}:"}
     for name, text in own.items():
-        with open(f"{top}/etc/{name}", "w") as file:
+        with open(f"{top}/etc/{name}", "w", encoding="utf-8") as file:
             file.write(f"{text}\n")
     os.mkdir(f"{top}/proc")
     linux.mount("proc", f"{top}/proc", "proc", root.NO_SUID | root.NO_DEVICES)
@@ -193,7 +193,7 @@ def _become(order: dict[str, Any], own_root: bool) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if order["held"]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
-            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
                 file.write("1000")
             linux.no_new_privileges()
             linux.set_capabilities(0)

@@ -75,7 +75,8 @@ class Group:
     def out_of_memory(self) -> bool:
         """Whether a process was killed because the tree had used up its memory."""
         with contextlib.suppress(OSError):
-            words = (self._memory / ("memory.events" if self._unified else "memory.oom_control")).read_text().split()
+            file = self._memory / ("memory.events" if self._unified else "memory.oom_control")
+            words = file.read_text(encoding="utf-8").split()
             return any(word == "oom_kill" and count != "0" for word, count in itertools.pairwise(words))
         return False
 
@@ -121,7 +122,7 @@ def _version_2() -> Parents | None:
     own = _own("cgroup2", "")
     for folder in [own, *own.parents] if own else []:
         with contextlib.suppress(OSError):
-            handed_down = (folder / "cgroup.subtree_control").read_text().split()
+            handed_down = (folder / "cgroup.subtree_control").read_text(encoding="utf-8").split()
             if {"memory", "pids"} <= set(handed_down) and os.access(folder / "cgroup.procs", os.W_OK):
                 return Parents(folder, folder, unified=True)
     return None
@@ -129,11 +130,11 @@ def _version_2() -> Parents | None:
 
 def _own(kind: str, controller: str) -> Path | None:
     """This process' own group of a controller, or the top one that is to be seen."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller not in controllers.split(","):
             continue
-        for mount in Path("/proc/self/mounts").read_text().splitlines():
+        for mount in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
             _, folder, mounted_kind, options, *_ = mount.split()
             if mounted_kind == kind and (not controller or controller in options.split(",")):
                 own = Path(folder, path.lstrip("/"))
@@ -151,4 +152,4 @@ def _remove_abandoned(parent: Path) -> None:
 
 
 def _write(file: Path, value: int) -> None:
-    file.write_text(str(value))
+    file.write_text(str(value), encoding="utf-8")

@@ -86,7 +86,7 @@ def confine(order: dict[str, Any], artefacts: list[int]) -> int | None:
         linux.set_capabilities(0)
     os.chdir(folder)
     linux.set_dumpable(True)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
         file.write("1000")  # when memory runs out it is a candidate that goes, not what watches it
     linux.die_with_parent()
     linux.no_new_privileges()
@@ -130,7 +130,7 @@ def _closed_home() -> bool:
 
 
 def _limit(order: dict[str, Any]) -> None:
-    with open("/proc/self/statm") as file:
+    with open("/proc/self/statm", encoding="utf-8") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     memory = used + shared_bytes(order) + (int(order["memory_mb"]) << 20)
     # by its group where it has one; a GPU's driver reserves address space by the terabyte

@@ -120,7 +120,7 @@ def _make_target(path: str, target: str) -> None:
         os.makedirs(target, exist_ok=True)
     else:
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        open(target, "w").close()
+        open(target, "wb").close()
 
 
 def _settings(root: str, user: int) -> None:
@@ -131,7 +131,7 @@ def _settings(root: str, user: int) -> None:
             shutil.copyfile(path, root + path)
     own = {"passwd": f"box:x:{user}:{user}::{INSIDE}:/bin/sh\n", "hosts": "127.0.0.1 localhost\n"}
     for name, text in own.items():
-        with open(f"{root}/etc/{name}", "w") as file:
+        with open(f"{root}/etc/{name}", "w", encoding="utf-8") as file:
             file.write(text)
 
 

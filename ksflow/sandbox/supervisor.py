@@ -73,7 +73,7 @@ def supervise(order: dict[str, Any], fds: list[int]) -> NoReturn:
 def _make_folder(files: dict[str, str], copies: dict[str, str]) -> str:
     folder = tempfile.mkdtemp(prefix=PREFIX)
     for name, text in files.items():
-        with open(os.path.join(folder, name), "w") as file:
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write(text)
     for name, path in copies.items():
         shutil.copyfile(path, os.path.join(folder, name))
@@ -104,7 +104,7 @@ def _map_users(root: int, uid: int | None) -> None:
     for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
         texts[name] = f"{own} {own} 1" if uid is None else f"0 {own} 1\n{uid} {uid} 1"
     for name, text in texts.items():
-        with open(f"/proc/{root}/{name}", "w") as file:
+        with open(f"/proc/{root}/{name}", "w", encoding="utf-8") as file:
             file.write(text)
 
 
@@ -219,7 +219,7 @@ def _memory(pids: list[int]) -> int:
     """What the processes have in memory for themselves, in bytes."""
     pages = 0
     for pid in pids:
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm") as file:
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/statm", encoding="utf-8") as file:
             fields = file.read().split()
             pages += int(fields[1]) - int(fields[2])
     return pages * resource.getpagesize()

@@ -113,7 +113,7 @@ def _nearest(recorded: tuple[Recorded, ...], wanted: Mapping[str, str], cases: t
 
 def _read(path: Path) -> tuple[Recorded, ...]:
     try:
-        rows = json.loads(path.read_text())
+        rows = json.loads(path.read_text(encoding="utf-8"))
         found = tuple(
             Recorded(
                 {name: str(value) for name, value in row["values"].items()},

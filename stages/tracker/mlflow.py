@@ -37,7 +37,7 @@ class Mlflow:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         folder = Path("runs", "mlflow").absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("a") as lock:  # two that make one database at once would both fail
+        with (folder / "lock").open("ab") as lock:  # two that make one database at once would both fail
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._client = MlflowClient(tracking_uri=self._uri or f"sqlite:///{folder / 'mlflow.db'}")
             name = self._experiment or run.problem

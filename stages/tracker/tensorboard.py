@@ -47,7 +47,7 @@ class TensorBoard:
         self._writer.add_text("summary", f"| figure | value |\n|---|---|\n{rows}")
         for file in files:
             if file.suffix in _TEXTS:
-                self._writer.add_text(f"files/{file.name}", f"```\n{file.read_text()[:_LONGEST]}\n```")
+                self._writer.add_text(f"files/{file.name}", f"```\n{file.read_text(encoding='utf-8')[:_LONGEST]}\n```")
         self._writer.close()
 
 

@@ -28,7 +28,7 @@ class Wandb:
         folder = (self._folder / "wandb").absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self._told = folder / f"ksflow-{run.identity}.txt"  # a run on disk cannot be asked what it has
-        told = [int(line) for line in self._told.read_text().split()] if self._told.exists() else []
+        told = [int(line) for line in self._told.read_text(encoding="utf-8").split()] if self._told.exists() else []
         quiet = wandb.Settings(
             silent=True, console="off", disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
         )
@@ -52,7 +52,7 @@ class Wandb:
         """One trial: its metrics and its verdict at its number."""
         self._run.log({"trial": trial.step, "verdict": trial.verdict, **trial.metrics}, step=self._count)
         self._count += 1
-        with self._told.open("a") as told:
+        with self._told.open("a", encoding="utf-8") as told:
             told.write(f"{trial.step}\n")
 
     def finish(self, summary: Mapping[str, str], files: Sequence[Path]) -> None:

@@ -105,7 +105,7 @@ def headers() -> str:
 
 def _inlined(name: str) -> str:
     folder = next(path for path in (_HOST_HEADERS, DEVICE_HEADERS) if (path / "hip" / name).is_file())
-    text = (folder / "hip" / name).read_text().replace("#pragma once\n", "")
+    text = (folder / "hip" / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
     return _INCLUDE.sub(lambda match: _inlined(match[2]) if match[2] else match[0], text)
 
 

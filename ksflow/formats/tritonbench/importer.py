@@ -114,7 +114,7 @@ def _calls(source: Path, files: Json, spec: Json, device: str) -> list[Json]:
     name = hashlib.sha256(json.dumps([_VERSION, order]).encode()).hexdigest()[:24]
     kept = home.cache("imported", f"calls-{name}.json")
     if kept.exists():
-        found: list[Json] = json.loads(kept.read_text())
+        found: list[Json] = json.loads(kept.read_text(encoding="utf-8"))
         return found
     triton = "triton" in files["golden.py"] and device == "cpu"
     most_s = _INTERPRETED_S if triton else _TIMEOUT_S

@@ -21,13 +21,13 @@ def host_names(repository: Path) -> tuple[str, ...]:
     file = repository / "ksflow" / "host.json"
     place = f"{_machine()} {repository.resolve()}"
     try:
-        known = json.loads(file.read_text()) if file.exists() else {"names": [], "place": ""}
+        known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"names": [], "place": ""}
         names = [name for name in known["names"] if _NAME.fullmatch(name)]
         if not names or known["place"] != place:
             name = f"{_PLAIN.sub('-', socket.gethostname()).strip('-')[:40] or 'host'}-{secrets.token_hex(4)}"
             names = [name, *names]
             draft = file.with_name(f"host-{secrets.token_hex(4)}")
-            draft.write_text(json.dumps({"names": names, "place": place}) + "\n")
+            draft.write_text(json.dumps({"names": names, "place": place}) + "\n", encoding="utf-8")
             draft.replace(file)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LineageError(f"{file} cannot be read or written ({error}); remove it: a new name is made") from error
@@ -37,6 +37,6 @@ def host_names(repository: Path) -> tuple[str, ...]:
 def _machine() -> str:
     """What tells this machine from others; a laptop's name may change from network to network."""
     try:
-        return Path("/etc/machine-id").read_text().strip() or socket.gethostname()
+        return Path("/etc/machine-id").read_text(encoding="utf-8").strip() or socket.gethostname()
     except OSError:
         return socket.gethostname()

@@ -172,7 +172,7 @@ def _processor_ticks(group: int) -> int:
     ticks = 0
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            fields = file.read_text().rpartition(")")[2].split()
+            fields = file.read_text(encoding="utf-8").rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12]) if int(fields[2]) == group else 0
     return ticks
 

@@ -193,7 +193,7 @@ class Sharing:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Meanwhile no other process of this repository shares the run."""
-        with self._lock_file.open("a") as file:
+        with self._lock_file.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

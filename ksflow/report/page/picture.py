@@ -34,7 +34,7 @@ def as_png(page: str, patience_s: float = _PATIENCE_S) -> bytes:
         )
     with tempfile.TemporaryDirectory(prefix="ksflow-", ignore_cleanup_errors=True) as folder:
         place, drawn = Path(folder, "page.html"), Path(folder, "page.png")
-        place.write_text(page)
+        place.write_text(page, encoding="utf-8")
         options = {
             "headless": "",
             **({"no-sandbox": ""} if os.geteuid() == 0 else {}),  # the browser's own, which root cannot have

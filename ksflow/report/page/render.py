@@ -19,15 +19,15 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
 
     live: the page asks the server that it came from for new facts every few seconds.
     """
-    template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text())
+    template = Environment(autoescape=True).from_string((_HERE / "page.html").read_text(encoding="utf-8"))
     shown, details = apart(runs)
     return template.render(
         runs=runs,
         facts=_inside_a_script(shown),
         packed=_packed(details),
-        style=(_HERE / "page.css").read_text(),
-        script=(_HERE / "page.js").read_text(),
-        plotly=resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(),
+        style=(_HERE / "page.css").read_text(encoding="utf-8"),
+        script=(_HERE / "page.js").read_text(encoding="utf-8"),
+        plotly=resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8"),
         live=live,
     )
 

@@ -108,8 +108,8 @@ def _runner(order: Json, artefact: list[int]) -> Runner:
 
 def log_by_line() -> None:
     """Have what Python code prints in the log line by line: nothing is flushed when a sandbox ends."""
-    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
-    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", 1, "utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stderr = open(2, "w", 1, "utf-8", closefd=False)  # noqa: SIM115
 
 
 class Native:
