@@ -104,10 +104,10 @@ def _open_streams() -> None:
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(nowhere, True)
     os.close(nowhere)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        stream = getattr(sys, name) or open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - to the end
-        stream.reconfigure(errors="backslashreplace")
-        setattr(sys, name, stream)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115 - to the end
+        getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def _let_go_of_closed_pipes() -> None:
