@@ -170,11 +170,12 @@ def learn(lab: Lab, begun: Round) -> tuple[Note, ...]:
     lab.control.watch("digest", None)
     try:
         with boundary("digester"):
-            notes = lab.digest(lab.problem, Material((), begun.known, begun.notes))
+            found = lab.digest(lab.problem, Material((), begun.known, begun.notes))
+            notes = keep_challenges([expect_type(Note, note) for note in found], begun.notes)
     except StageError as error:
         lab.control.watch(f"no notes: {error}", None)
         return begun.notes
-    return lab.lineage.learn(keep_challenges(notes, lab.lineage.notes()), len(begun.known.trials))
+    return lab.lineage.learn(notes, len(begun.known.trials), begun.notes)
 
 
 def _writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:

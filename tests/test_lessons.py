@@ -4,11 +4,12 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from conftest import accepted, draft, kernel, plant, rejected
+from conftest import accepted, again, draft, kernel, plant, rejected
 
 from ksflow.lineage import Lineage
 from ksflow.notes.lessons import refute_contradicted, trial_of
 from ksflow.records import Evaluation, Evidence, Key, Material, Note, Problem, Status, Trial, Verdict, parse
+from ksflow.session.scheduler import map_parallel
 from ksflow.stages.digester.rules import Rules
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())
@@ -158,6 +159,51 @@ def test_a_commit_that_nobody_kept_is_not_believed(lineage: Lineage) -> None:
     plant(lineage, "int a;", 20.0)
     lineage.learn((Note("T", "x", ("00001@ffffffffff",), status=Status.REFUTED),))
     assert lineage.notes()[0].sources == (f"00001@{lineage.commit_of('00001')[:10]}",)
+
+
+def titles(lineage: Lineage) -> list[str]:
+    return [note.title for note in lineage.notes()]
+
+
+def test_what_others_learnt_while_a_digest_went_on_stays(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    one, two, old, gone = (Note(title, "x", ("00001",)) for title in ("one", "two", "old", "gone"))
+    lineage.learn((old, gone))
+    began = lineage.begin_round().notes
+    other = again(lineage)  # another process
+    other.population()
+    assert other.begin_round().notes == began
+    lineage.learn((*began, one), 1, began)
+    other.learn((began[0], two), 2, began)
+    assert titles(lineage) == ["old", "two", "one"]
+    lineage.learn((replace(began[0], text="better"), began[1]), 3, began)
+    assert titles(other) == ["old", "two", "one"]
+    assert other.notes()[0].text == "better"
+
+
+def test_notes_of_two_processes_at_the_same_time_are_all_kept(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    writers = [again(lineage) for _ in range(3)]
+
+    def learn(number: int) -> None:
+        for count in range(5):
+            before = writers[number].notes()
+            writers[number].learn((*before, Note(f"{number}.{count}", "x", ("manual.pdf",))), count, before)
+
+    map_parallel(learn, range(3))
+    assert sorted(titles(lineage)) == [f"{number}.{count}" for number in range(3) for count in range(5)]
+
+
+def test_a_doubt_that_came_while_a_digest_went_on_stays(lineage: Lineage) -> None:
+    plant(lineage, "int a;", 20.0)
+    lineage.learn((measured("manual.pdf"),))
+    began = lineage.notes()
+    (doubted,) = lineage.learn((replace(began[0], challenge="I saw 128"),), 0, began)
+    (kept,) = lineage.learn((replace(began[0], text="it helps much"),), 1, began)
+    assert (kept.text, kept.challenge) == ("it helps much", "I saw 128")
+    (settled,) = lineage.learn((replace(kept, challenge=""),), 1, (kept,))
+    assert doubted.challenge
+    assert not settled.challenge
 
 
 def test_documented_notes_are_no_measurements(lineage: Lineage) -> None:

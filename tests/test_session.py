@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import accepted, kernel, rejected
+from conftest import accepted, kernel, rejected, until
 from rich.console import Console
 
 from ksflow import report
@@ -135,6 +135,16 @@ def test_running_again_goes_on(lineage: Lineage) -> None:
     assert second.best.score_us is not None
     assert first.best.score_us is not None
     assert second.best.score_us < first.best.score_us
+
+
+def test_digests_that_overlap_lose_no_notes(lineage: Lineage) -> None:
+    def slow_at_first(problem: Problem, material: Material) -> Notes:
+        if not (late := len(material.population.trials) > len(SEEDS)):
+            until(lineage.notes)
+        return (*material.notes, Note("late" if late else "early", "what was seen", ("00001",)))
+
+    Run(lineage, digest=slow_at_first)(evaluations=9, rounds_in_flight=2, digest_every=1)
+    assert {note.title for note in lineage.notes()} == {"late", "early"}
 
 
 def test_rounds_are_a_budget_too(lineage: Lineage) -> None:

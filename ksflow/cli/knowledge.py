@@ -236,8 +236,9 @@ def _keep(command: _Command, entry: StoredNote, note: Note) -> StoredNote:
         lineage = command.lineage()
         assert lineage is not None
         lineage.population()
-        notes = (note if old.title == entry.note.title else old for old in lineage.notes())
-        lineage.learn(tuple(notes), lineage.digested)
+        before = lineage.notes()
+        notes = (note if old.title == entry.note.title else old for old in before)
+        lineage.learn(tuple(notes), lineage.digested, before)
         return replace(entry, note=note)
     if not entry.shipped:
         return replace(entry, note=note, file=knowledge.write(note, entry.file.parent))

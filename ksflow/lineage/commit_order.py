@@ -44,6 +44,9 @@ class LiveOrder:
         """(number, date) for a commit that is about to be made."""
         return self.done + 1, int(self._clock())
 
+    def await_turn(self, trailer: str, changed: threading.Condition) -> None:
+        """Return when a commit with this last line may be put together from what is on record: at once."""
+
     def ids(self, cause: str) -> tuple[str, ...] | None:
         """The ids that a round or a repair may take; None where it is free to choose."""
         return None
@@ -76,7 +79,7 @@ class ReplayedOrder:
         self._text: dict[int, str] = {}
         for step in sorted(steps):
             self._left[step.tree, step.text].append(step)
-            self._text[step.number] = step.text.partition("\n")[0]
+            self._text[step.number] = step.text
         self.done = 0
         self._diverged = False
         self.rounds: float = sum(text.startswith("round ") for text in self._text.values())
@@ -85,7 +88,7 @@ class ReplayedOrder:
     @property
     def missing(self) -> str:
         """The first recorded step that was not made again; empty when all were."""
-        return self._text.get(self.done + 1, "")
+        return self._text.get(self.done + 1, "").partition("\n")[0]
 
     @property
     def divergence(self) -> str:
@@ -105,11 +108,23 @@ class ReplayedOrder:
         if not left:
             self._diverged = True
             raise BudgetError(f"the recording ends before {text.partition(chr(10))[0]!r}")
-        step, seen, since = left.popleft(), self.done, time.monotonic()
-        while self.done + 1 != step.number:
+        step = left.popleft()
+        self._wait(step.number, changed)
+        return step.number, step.date
+
+    def await_turn(self, trailer: str, changed: threading.Condition) -> None:
+        """Return when it is the turn of the next recorded commit with this last line; at once where there is none."""
+        later = (
+            number for number, text in self._text.items() if number > self.done and text.endswith(f"\n{trailer}\n")
+        )
+        if number := next(later, 0):
+            self._wait(number, changed)
+
+    def _wait(self, number: int, changed: threading.Condition) -> None:
+        seen, since = self.done, time.monotonic()
+        while self.done + 1 != number:
             changed.wait(_LOOK_S)
             if self.done > seen:
                 seen, since = self.done, time.monotonic()
             elif time.monotonic() - since > (_DIVERGED_S if self._diverged else _STUCK_S):
                 raise LineageError(self.divergence)
-        return step.number, step.date

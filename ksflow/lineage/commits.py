@@ -65,19 +65,23 @@ class Commits:
         text: str,
         opened: Sequence[tuple[str, str]] = (),
         verified: Sequence[Ref] = (),
+        after: str = "",
     ) -> bool:
-        """Grow a chain by one commit; `opened` refs are created on it. False when an opened ref was taken."""
+        """Grow a chain by one commit; `opened` refs are created on it. False when an opened ref was taken.
+
+        after: the chain's end that the files were made from (`ZERO` for none); False where it has another one by now.
+        """
         tree = self._tree({name: self._store.blob(data) for name, data in files.items()})
         ref = f"{self._side}{chain}"
         for _ in range(TRIES):
             stepped, date = self._step(tree, text)
-            head = self._store.ref(ref)
-            commit = self._store.commit(tree, [head] if head else [], stepped, date)
+            head = after or self._store.ref(ref) or ZERO
+            commit = self._store.commit(tree, [head] if head != ZERO else [], stepped, date)
             created = [(name, commit, old) for name, old in opened]
-            if self._store.move([(ref, commit, head or ZERO), *created, *verified]):
+            if self._store.move([(ref, commit, head), *created, *verified]):
                 self.stepped()
                 return True
-            if opened and self._store.ref(ref) == head:
+            if after or (opened and (self._store.ref(ref) or ZERO) == head):
                 return False
         raise LineageError(f"{self._store.path}: {ref} could not be moved in {TRIES} tries")
 

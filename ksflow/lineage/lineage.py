@@ -544,21 +544,28 @@ class Lineage:
         self._commits.append("verdicts", {"evaluation.json": schema.dump("evaluation", evaluation)}, text)
 
     @_locked
-    def learn(self, notes: tuple[Note, ...], trials: int = 0) -> tuple[Note, ...]:
-        """Keep the notes that hold from now on, learnt from so many trials; as they are kept.
+    def learn(
+        self, notes: tuple[Note, ...], trials: int = 0, began: tuple[Note, ...] | None = None
+    ) -> tuple[Note, ...]:
+        """Keep what a digest made of the notes that it `began` with (those of now, where that is not said), learnt from
+        so many trials; all notes as they are kept.
 
-        New ones cite their trials at the commits that are the newest now; old ones that were contradicted are refuted.
+        New ones cite their trials at the commits that are the newest now; old ones that were contradicted are refuted;
+        what others have learnt meanwhile stays.
         """
-        before = self.notes()
-        after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
-        old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
-        notes = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in notes)
-        text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in notes)
-        files = {"notes.json": schema.dump("notes", notes), "notes.md": text.encode()}
-        self._commits.append(
-            "notes", files, commit_message.plain(counted(len(notes), "note"), "", {"Trials": str(trials)})
-        )
-        return notes
+        self._commits.steps.await_turn(f"Trials: {trials}", self._changed)
+        for _ in range(TRIES):
+            head, before = self.store.ref(f"{self._side}notes") or ZERO, self.notes()
+            after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
+            old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
+            merged = lessons.merged(notes, after if began is None else began, after)
+            kept = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in merged)
+            text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in kept)
+            files = {"notes.json": schema.dump("notes", kept), "notes.md": text.encode()}
+            message = commit_message.plain(counted(len(kept), "note"), "", {"Trials": str(trials)})
+            if self._commits.append("notes", files, message, after=head):
+                return kept
+        raise LineageError(f"{self.store.path}: the notes could not be kept in {TRIES} tries")
 
     @_locked
     def release(self, trial: Trial) -> None:

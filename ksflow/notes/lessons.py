@@ -49,6 +49,26 @@ def refute_contradicted(
     return tuple(_tested(note, known, commits, at) for note in notes)
 
 
+def merged(made: Iterable[Note], began: Iterable[Note], now: Iterable[Note]) -> tuple[Note, ...]:
+    """What a digest made of the notes that it began with, and what has become of the notes meanwhile, as one.
+
+    A note is known by its title. What the digest left as it was is as it is now; what it rewrote, where somebody has
+    challenged it meanwhile, is challenged; what it did not have or has dropped stays where others wrote it meanwhile.
+    """
+    made, began, now = tuple(made), tuple(began), tuple(now)
+    old, current = {note.title: note for note in began}, {note.title: note for note in now}
+    untouched, kept = set(began), []
+    for note in made:
+        was, other = old.get(note.title), current.get(note.title)
+        if note not in untouched:
+            left = note.challenge == (was.challenge if was else "")
+            kept.append(replace(note, challenge=other.challenge) if other and left else note)
+        elif other:
+            kept.append(note if note in now else other)
+    titles = {note.title for note in made}
+    return (*kept, *(note for note in now if note.title not in titles and note not in untouched))
+
+
 def _cite(trial: str, commits: Mapping[str, str]) -> str:
     return f"{trial}@{commits[trial][:_DIGITS]}"
 
