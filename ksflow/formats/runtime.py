@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ksflow.formats.layout import CallLayout, is_constant
-from ksflow.judge.tolerance import rms
+from ksflow.judge.tolerance import parts, rms
 from ksflow.processes import scratch
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatten, pack, portable, returned, unpack
@@ -133,7 +133,7 @@ class ImportedReference:
         """The reference's answer, with the format's tolerance; never wider than the answer's own size allows."""
         rows: list[Json] = []
         for value in as_tuple(self.ref_kernel(data)):
-            if not value.dtype.is_floating_point:
+            if not parts(value).is_floating_point():
                 rows.append({"expected": value, "magnitude": torch.zeros((), dtype=torch.float64), "terms": 1})
                 continue
             rtol, atol = self.task.tolerance(value)

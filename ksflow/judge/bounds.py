@@ -50,6 +50,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, spread: bool = False) -> Row:
     matrix units that accumulate in less than float32 (`check.units` in problem.yaml): their errors are made term by
     term with random signs, and add up like that.
     """
+    _real("matmul", a, b)
     if not (a.dtype.is_floating_point or b.dtype.is_floating_point):
         return exact(a.long() @ b.long())
     left, right = a.double(), b.double()
@@ -70,6 +71,7 @@ def reduction(x: torch.Tensor, dim: int | tuple[int, ...], kind: str = "sum", ke
     the smallest and their places are picked, not computed: exact. Of equal elements the first counts; where another is
     as good, use `property_check`.
     """
+    _real("reduction", x)
     if kind in _PICKS:
         return exact(_PICKS[kind](x, dim, keepdim=keepdim))
     if kind not in ("sum", "mean"):
@@ -121,6 +123,7 @@ def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.d
     the smallest normal number be flushed to zero. P. Blanchard, D. J. Higham, N. J. Higham, Accurately computing the
     log-sum-exp and softmax functions (IMA J. Numer. Anal., 2021) derive the worst case.
     """
+    _real("softmax", x)
     last = x.movedim(dim, -1)
     flat = last.reshape(-1, last.shape[-1])
     expected = torch.empty(flat.shape, dtype=torch.float64, device=x.device)
@@ -144,6 +147,7 @@ def elementwise(
     among them: it covers the last operation and a library function that is good to c1 units. condition: for f(x) with
     a rounded x, |x·f'(x) / f(x)|, which adds condition·|value|.
     """
+    _real("elementwise", value)
     magnitude = value.double().abs()
     magnitude = magnitude + magnitude * condition if isinstance(condition, torch.Tensor) or condition else magnitude
     for contribution in contributions:
@@ -159,6 +163,12 @@ def exact(value: torch.Tensor) -> Row:
 def portion(tensor: torch.Tensor) -> int:
     """How many elements of it to work on at once."""
     return _DEVICE_CHUNK if tensor.is_cuda else _CHUNK
+
+
+def _real(name: str, *operands: torch.Tensor) -> None:
+    """Refuse complex operands, of which fp64 would keep the real part alone. ValueError."""
+    if any(operand.is_complex() for operand in operands):
+        raise ValueError(f"bounds.{name} is for real numbers: give a row of your own for complex ones")
 
 
 def _long_sums(x: torch.Tensor) -> torch.Tensor:

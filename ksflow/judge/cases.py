@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.tolerance import ALL, Expected, expected
+from ksflow.judge.tolerance import ALL, COMPARED, Expected, expected, untrue
 from ksflow.sandbox.runners.pytree import Flat
 
 _ALIGN = 256
@@ -128,10 +128,14 @@ class Reference:
             raise ValueError(f"{path} defines neither oracle nor property_check: nothing says what is right")
 
     def layout(self, data: Tensors) -> Layout:
-        """Lay out a case's tensors: inputs in one slot, outputs in another."""
+        """Lay out a case's tensors: inputs in one slot, outputs in another. ValueError for a type nobody compares."""
         used = [0, 0]
         pieces = []
         for index, tensor in enumerate(data):
+            if tensor.dtype not in COMPARED:
+                raise ValueError(
+                    f"argument {index} is {tensor.dtype}, which the judge cannot compare: take another type"
+                )
             out = index >= len(data) - self.outputs
             last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
             count = (last + 1) * tensor.element_size() if tensor.numel() else 0
@@ -159,6 +163,8 @@ class Reference:
         """What `property_check` has against an answer, "" for nothing. That it breaks on the answer is an objection."""
         if self.property_check is None:
             return ""
+        if said := untrue(outputs):
+            return said
         try:
             return self.property_check(data, bare(outputs))
         except CheckBroke as error:

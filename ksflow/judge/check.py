@@ -11,10 +11,10 @@ import torch
 from ksflow.judge.cases import CheckBroke, Entry, Reference, bare
 from ksflow.judge.input_pool import CasePool
 from ksflow.judge.sandboxed import Sandbox
-from ksflow.judge.tolerance import errors, first_error, number, same_bytes, worst
+from ksflow.judge.tolerance import errors, first_error, number, plain, same_bytes, worst
 
 _NOTHING = 0xFF
-"""NaN in every float type, -1 in every signed integer."""
+"""NaN in every float type, -1 in every signed integer. Neither this nor another poison is a truth value."""
 _SHOWN = 4096
 """Elements of an output that is shown as evidence, at most."""
 
@@ -69,7 +69,7 @@ class Caller:
         self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):
             self._compare_again(slot)
-            self.sandbox.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(1, 0xFF))))
+            self.sandbox.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(2, 0xFF))))
         return slots
 
     def take(self, slots: bytes, entries: list[Entry]) -> None:
@@ -104,7 +104,7 @@ class Caller:
         """The latest outputs, value by value; nothing for one that is too large to show."""
         _, region = next(reversed(self._held.values()))
         small = (out if out.numel() <= _SHOWN else out.flatten()[:0] for out in self._outputs(region))
-        return [[number(value) for value in out.flatten().double().tolist()] for out in small]
+        return [[number(value) for value in plain(out).flatten().double().tolist()] for out in small]
 
     def errors(self) -> list[list[float | str]]:
         """Of each latest output the largest absolute and the largest relative error beside the reference's."""

@@ -13,7 +13,7 @@ import torch
 
 from ksflow.judge.cases import Tensors
 from ksflow.judge.mutants import Right
-from ksflow.judge.tolerance import rms
+from ksflow.judge.tolerance import parts, rms
 from ksflow.sandbox.runners.pytree import like
 
 _INPUTS, _DIMENSIONS = 4, 3
@@ -61,7 +61,9 @@ def found_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     yield from _of_outputs(right)
     inputs = right.data[: len(right.data) - len(right.outputs)]
     # whole numbers of more than a byte may be indices, of which any other ones may be out of range
-    whole = [n for n, t in enumerate(inputs) if t.numel() > 1 and (t.is_floating_point() or t.dtype.itemsize == 1)]
+    whole = [
+        n for n, t in enumerate(inputs) if t.numel() > 1 and (parts(t).is_floating_point() or t.dtype.itemsize == 1)
+    ]
     largest = sorted(whole, key=lambda index: -inputs[index].numel())[:_INPUTS]
     for index in largest:
         name = names[index] if len(names) == len(inputs) else f"input {index}"
@@ -80,7 +82,7 @@ def _of_input(tensor: torch.Tensor, place: int, name: str) -> Iterator[Shortcut]
                 first = f"takes the first {words}{along}"
                 again = torch.arange(n) % left
                 yield _changed("a part of an input", f"{first} for the rest too", place, _taken(dim, again))
-                if tensor.is_floating_point():
+                if parts(tensor).is_floating_point():
                     yield _changed("a part of an input", f"{first} and nothing else", place, _cut_off(dim, left))
         for step in (2, _COARSE):
             if n >= 2 * step:
@@ -174,6 +176,7 @@ def _of_rank(rank: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 def _differs(mine: torch.Tensor, theirs: torch.Tensor, right: Right, index: int) -> bool:
     """Whether an output is another one, by more than rounding and by more than the reference is off itself."""
+    mine, theirs = parts(mine), parts(theirs)
     if not theirs.is_floating_point():
         return not torch.equal(mine, theirs)
     if not torch.equal(mine.isfinite(), theirs.isfinite()):

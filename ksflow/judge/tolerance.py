@@ -1,7 +1,8 @@
 """The derived tolerance: c1·eps(accumulate)·sqrt(terms)·magnitude + u_out·|expected|, element by element.
 
 u_out is half of the output type's eps, what one correct rounding costs; half of its smallest subnormal is added for the
-same reason. NaN and infinity must be where the oracle has them; outputs of integers and truth values must be equal.
+same reason. NaN and infinity must be where the oracle has them; outputs of integers and truth values must be equal, the
+latter by their bytes, of which only 0 and 1 are any. A complex element is two floats, each with the element's bound.
 The bound is kept as the lowest and the highest value allowed, rounded inwards to a type that holds every output value:
 comparing with it decides exactly as fp64 would.
 """
@@ -27,9 +28,18 @@ _STRIP = 1 << 24
 _ENOUGH = 1 << 16
 
 
+_FLOATS = (
+    "float64 float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+    "complex32 complex64 complex128"
+)
+_WHOLE = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+COMPARED = frozenset(getattr(torch, name) for name in f"{_FLOATS} {_WHOLE}".split() if hasattr(torch, name))
+"""Types of which it is known here what their bytes mean."""
+
+
 @dataclass(frozen=True)
 class Expected:
-    """One output: what every element, or every one of a secret sample, may be. Flat."""
+    """One output: what every element (each part of a complex one), or every one of a secret sample, may be. Flat."""
 
     value: torch.Tensor
     low: torch.Tensor
@@ -41,9 +51,28 @@ class Expected:
     """Whether there is a NaN in it."""
 
 
+def parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Complex numbers as pairs of floats, in one more dimension; anything else as it is."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose every element has one meaning: complex numbers in parts, truth values as their bytes, of which
+    torch would take any but 0 for true."""
+    return tensor.view(torch.uint8) if tensor.dtype is torch.bool else parts(tensor)
+
+
+def untrue(outputs: tuple[torch.Tensor, ...]) -> str:
+    """Which output of truth values holds a byte that is none; "" where none does."""
+    for index, out in enumerate(outputs):
+        if out.dtype is torch.bool and out.numel() and (byte := int(plain(out).max())) > 1:
+            return f"output {index} holds the byte {byte}, which is no truth value"
+    return ""
+
+
 def strips(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Tensors of one size, flat and part by part, so that what is made of them stays small."""
-    flat = [tensor.reshape(-1) for tensor in tensors]
+    """Tensors of one size, plain, flat and part by part, so that what is made of them stays small."""
+    flat = [plain(tensor).reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), _STRIP):
         yield tuple(one[start : start + _STRIP] for one in flat)
 
@@ -77,8 +106,11 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it.
 
     Beside what `bounds` makes, a row may have `relative`: so many times its own size is added to an element's bound.
+    Raises ValueError where what is expected cannot be an output's value.
     """
-    value = row["expected"].reshape(-1)
+    if out.is_complex():
+        row = _in_parts(row, check)
+    out, value = plain(out), row["expected"].reshape(-1)
     magnitude = torch.as_tensor(row["magnitude"], device=value.device).reshape(-1)
     unit, spread = float(check.get("unit", 0.0)), row.get("spread")
     if spread is not None and unit:
@@ -90,7 +122,9 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         value = _pick(value, sample)
         magnitude = _pick(magnitude, sample) if magnitude.numel() > 1 else magnitude
     if not out.dtype.is_floating_point:
-        whole = value.to(torch.int64)
+        whole = parts(value).to(torch.int64)
+        if value.is_complex() or not torch.equal(whole.to(value.dtype), value):
+            raise ValueError(f"the oracle expects of an output of {out.dtype} what is no whole number: round it there")
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
@@ -112,7 +146,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
 
 def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
     """Where `got` (or the sample of it) first exceeds its bound, and how many elements do; empty where none does."""
-    flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
+    flat = _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype)
     good = (flat >= want.low) & (flat <= want.high)
     if want.special:
         good |= flat.isnan() & want.value.isnan()
@@ -137,7 +171,7 @@ def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
 
 def worst(want: Expected, got: torch.Tensor) -> float:
     """The largest error of a right output (its first 65,536 elements), as a share of its bound."""
-    flat = _pick(got.reshape(-1), want.sample).to(want.low.dtype)
+    flat = _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype)
     if flat.numel() > _ENOUGH:
         want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
         flat = flat[:_ENOUGH]
@@ -149,7 +183,7 @@ def worst(want: Expected, got: torch.Tensor) -> float:
 
 def errors(exact: torch.Tensor, got: torch.Tensor) -> tuple[float, float]:
     """The largest absolute error and the largest relative one, where both values are finite."""
-    least = torch.finfo(got.dtype).tiny if got.is_floating_point() else 1
+    least = torch.finfo(got.dtype).tiny if parts(got).is_floating_point() else 1
     absolute = relative = 0.0
     for pair in strips(got, exact):
         mine, theirs = (part.double() for part in pair)
@@ -171,6 +205,17 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
 def number(value: float) -> float | str:
     """As JSON may hold it."""
     return value if math.isfinite(value) else str(value)
+
+
+def _in_parts(row: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
+    """A row for complex elements as one for pairs of floats. What is `relative` follows from the size of the whole."""
+    value = row["expected"].to(torch.complex128)
+    growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
+    wider = value.abs().nan_to_num(posinf=0.0) * (float(row.get("relative", 0.0)) / growth)
+    magnitude = torch.as_tensor(row["magnitude"], device=value.device) + wider
+    both = {name: row[name].unsqueeze(-1).expand(*value.shape, 2) for name in ("spread",) if name in row}
+    magnitude = magnitude.unsqueeze(-1).expand(*value.shape, 2)
+    return {"expected": torch.view_as_real(value), "magnitude": magnitude, "terms": row["terms"], **both}
 
 
 def _sample(total: int, count: int) -> torch.Tensor:

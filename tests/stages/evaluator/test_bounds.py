@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from ksflow.judge import bounds
-from ksflow.judge.tolerance import expected, first_error, worst
+from ksflow.judge.cases import Reference
+from ksflow.judge.mutants import MUTANTS, Right
+from ksflow.judge.tolerance import errors, expected, first_error, worst
 from ksflow.records import Check
 
 SEED = torch.Generator()
@@ -222,3 +224,61 @@ def test_helpers_leave_their_operands_alone() -> None:
     kept = x.clone()
     bounds.matmul(x, x), bounds.softmax(x), bounds.reduction(x, 0), bounds.elementwise(x, x), bounds.exact(x)
     assert x.equal(kept)
+
+
+def answer(kind: torch.dtype) -> torch.Tensor:
+    """One of a type, with which all kinds of wrong answers can be told from right ones."""
+    if kind.is_complex or kind.is_floating_point:
+        return normal(96).to(torch.complex64).mul(1 + 2j).to(kind) if kind.is_complex else normal(96).to(kind)
+    return (torch.arange(96) % 3 % 2).to(kind)
+
+
+@pytest.mark.parametrize("kind", ["complex64", "complex128", "float64", "bfloat16", "bool", "int8", "uint64"])
+def test_wrong_answers_of_every_type_are_told_from_right_ones(kind: str) -> None:
+    out = answer(getattr(torch, kind))
+    row = {"expected": out, "magnitude": torch.zeros(()) if not out.is_complex() else out.abs(), "terms": 1}
+    want = (expected(row, out, {"c1": 4.0, "accumulate": "float32"}),)
+    other = torch.cat((out[1:], out[:1]))
+    right = Right((out, out), (out,), want, (other, other), lambda data: (data[0],), exact=True)
+    assert not first_error(want[0], out)
+    assert errors(out, out) == (0.0, 0.0)
+    played = set()
+    for mutant in MUTANTS:
+        for made in mutant.answers(right):
+            played.add(mutant.name)
+            assert made[0].dtype == out.dtype
+            assert first_error(want[0], made[0]), mutant.name
+    assert {"zeros", "a constant", "one wrong element", "unwritten outputs"} <= played
+    assert ("a wrong scale" in played) == (out.is_complex() or out.is_floating_point())
+
+
+def test_truth_values_are_bytes_and_complex_numbers_have_two_parts() -> None:
+    check = {"c1": 4.0, "accumulate": "float32"}
+    bools = expected(bounds.exact(torch.ones(4, dtype=torch.bool)), torch.zeros(4, dtype=torch.bool), check)
+    assert not first_error(bools, torch.ones(4, dtype=torch.bool))
+    for byte in (0xFF, 0x3F, 2, 0):
+        assert first_error(bools, torch.full((4,), byte, dtype=torch.uint8).view(torch.bool))["bad"] == 4
+    z = torch.complex(normal(3, 5), normal(3, 5))
+    row = {"expected": z, "magnitude": torch.zeros(()), "terms": 1}
+    want = expected({**row, "relative": 1e-3}, z, check)
+    turned = torch.complex(z.real, z.imag + 2e-4 * z.abs())
+    assert not first_error(want, turned)
+    assert 0.1 < worst(want, turned) < 0.3
+    found = first_error(want, torch.complex(z.real, torch.full((3, 5), 7.0)))
+    assert (found["index"], found["got"], found["of"]) == ([0, 0, 1], 7.0, 30)
+    assert first_error(expected(row, z, check), turned)
+
+
+def test_what_cannot_be_compared_is_refused_by_name() -> None:
+    check = {"c1": 4.0, "accumulate": "float32"}
+    for value in (torch.tensor([1.5]), torch.tensor([torch.nan]), torch.tensor([1 + 2j])):
+        with pytest.raises(ValueError, match=r"of an output of torch\.int32 what is no whole number"):
+            expected(bounds.exact(value), torch.zeros(1, dtype=torch.int32), check)
+    unknown = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    reference = object.__new__(Reference)
+    reference.outputs = 1
+    with pytest.raises(ValueError, match=r"argument 1 is torch\.float4_e2m1fn_x2, which the judge cannot compare"):
+        reference.layout((torch.zeros(4), unknown))
+    for row in (bounds.matmul, bounds.elementwise):
+        with pytest.raises(ValueError, match="is for real numbers"):
+            row(torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 2))
