@@ -45,7 +45,7 @@ def test_resources_and_roofline_are_tables() -> None:
     assert next(line for line in text.splitlines() if line.strip().startswith("transpose")).rstrip().endswith("none")
     timed = next(line for line in text.splitlines() if line.strip().startswith("large"))
     assert [part for part in ("457", "321", "23.1 % compute") if part in timed] == ["457", "321", "23.1 % compute"]
-    assert "roofline: 23.1% of what the data sheet allows" in text
+    assert "roofline: 23.1% of what the hardware's rates allow" in text
     assert "compiled by: nvcc 13.0 / ptxas 13.0" in text
     assert "AGPR" not in text
 

@@ -187,6 +187,7 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
 
 def problem(words: list[str], overrides: list[str]) -> int:
     """`problem show` and `problem check`."""
+    from ksflow.judge import machine_rates
     from ksflow.report import briefing
 
     verb = words[0] if words else "show"
@@ -197,7 +198,7 @@ def problem(words: list[str], overrides: list[str]) -> int:
     console = report.console()
     found: Problem = compose.build(cfg.problem)
     if verb == "show":
-        briefing.show_problem(console, found, compose.build(cfg.target))
+        briefing.show_problem(console, found, machine_rates.measured(compose.build(cfg.target)))
         return 0
     evaluate = compose.build(cfg.evaluator)
     if not hasattr(evaluate, "admit"):

@@ -1,8 +1,8 @@
 """What a case needs at least: its arithmetic and its traffic, from problem.yaml's `work`, and the floor they set.
 
-A time below the floor is impossible on the target, whoever measured it. So every ceiling is optimistic: the highest
-rates, data that is already in the cache, arithmetic and traffic that overlap fully. Where something is not known there
-is no floor.
+A time below the floor is impossible on the target, whoever measured it: it is the judge's limit, and no aim. So every
+ceiling is optimistic: the highest rates, data that is already in the fastest cache, arithmetic and traffic that overlap
+fully. Where something is not known there is no floor. What a kernel should come near is the `roofline`.
 """
 
 import math
@@ -17,6 +17,8 @@ PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8
 _KEYS = ("flops", "bytes", "dtype")
 _HEADROOM = {"gpu": 1.25}
 """GPUs clock higher than their data sheets count with."""
+_MEASURED_HEADROOM = 2.0
+"""Over what probes saw one core of a CPU do: others may have had a half of it, and a load may go beside a store."""
 _CACHE_FACTOR = 10.0
 """How much faster than main memory a cache of unknown bandwidth may be."""
 
@@ -62,25 +64,23 @@ def check(spec: Mapping[str, str], cases: tuple[Case, ...]) -> None:
                 raise ValueError(f"work.{key}: {error} (case {case.name})") from error
 
 
-def compute_peak(problem: Problem, target: Target) -> tuple[float, str] | None:
+def compute_peak(problem: Problem, rates: Mapping[str, float]) -> tuple[float, str] | None:
     """The rate of the fastest unit for the problem's precision or a wider one, and its name; without a precision, of
     the fastest of all. None where no rate is known.
     """
     precision = problem.work.get("dtype", "")
     enough = PRECISIONS[: PRECISIONS.index(precision) + 1] if precision else PRECISIONS
-    return max(((target.peaks[key], n) for n in enough if (key := f"flops.{n}") in target.peaks), default=None)
+    return max(((rates[key], n) for n in enough if (key := f"flops.{n}") in rates), default=None)
 
 
 def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     """The least time that a case can take on a target, in µs, and what sets it; 0.0 and why, where none is known."""
-    need, found = work(problem, case), []
-    headroom = _HEADROOM.get(target.kind, 1.0)
-    if need.flops is not None and (peak := compute_peak(problem, target)):
-        rate = peak[0] * headroom
-        why = f"{quantity(need.flops, 'FLOP')} at {quantity(rate, 'FLOP/s')} ({peak[1]})"
-        found.append((1e6 * need.flops / rate, why))
+    need, rates, found = work(problem, case), _ceilings(target), []
+    if need.flops is not None and (peak := compute_peak(problem, rates)):
+        why = f"{quantity(need.flops, 'FLOP')} at {quantity(peak[0], 'FLOP/s')} ({peak[1]})"
+        found.append((1e6 * need.flops / peak[0], why))
     if need.bytes is not None:
-        found += _traffic(need.bytes, target, headroom)
+        found += _traffic(need.bytes, rates, target.sizes.get("cache", math.inf))
     if found:
         return max(found)
     if not problem.work:
@@ -88,29 +88,27 @@ def floor_us(problem: Problem, case: Case, target: Target) -> tuple[float, str]:
     return 0.0, f"no floor: no peak rates are known for {target.name}"
 
 
-def describe(problem: Problem, case: Case, target: Target) -> str:
-    """A case's work and floor in a line, for a person."""
-    need = work(problem, case)
-    parts = [
-        quantity(need.flops, "FLOP") if need.flops is not None else "",
-        quantity(need.bytes, "B") if need.bytes is not None else "",
-        f"{need.intensity:.3g} FLOP/B" if need.intensity is not None else "",
-    ]
-    least, why = floor_us(problem, case, target)
-    floor = f"floor {least:.3g} µs on {target.name}: {why}" if least else why
-    return "; ".join(filter(None, [", ".join(filter(None, parts)), floor]))
+def _ceilings(target: Target) -> dict[str, float]:
+    """The rates that nothing on a target exceeds: its peaks with headroom, on a CPU no more than a multiple of what was
+    measured on this machine."""
+    headroom = _HEADROOM.get(target.kind, 1.0)
+    rates = {key: peak * headroom for key, peak in target.peaks.items()}
+    if "bytes" in rates:
+        rates.setdefault("bytes.cache", rates["bytes"] * _CACHE_FACTOR)
+    seen = {key: rate for key, rate in target.measured.items() if key.startswith("flops.")}
+    levels = [rate for key, rate in target.measured.items() if key.startswith("bytes")]
+    seen |= {"bytes.cache": max(levels)} if levels else {}
+    return {key: min(rate, _MEASURED_HEADROOM * seen.get(key, math.inf)) for key, rate in rates.items()}
 
 
-def _traffic(amount: float, target: Target, headroom: float) -> list[tuple[float, str]]:
+def _traffic(amount: float, rates: Mapping[str, float], cache: float) -> list[tuple[float, str]]:
     """All of it through the cache, and what that cannot hold through main memory; nothing where no rate is known."""
-    memory = target.peaks.get("bytes", 0.0)
-    cache = target.peaks.get("bytes.cache", memory * _CACHE_FACTOR)
-    beyond = amount - target.sizes.get("cache", math.inf)
-    ways = [(amount, cache * headroom, "cache"), *([(beyond, memory * headroom, "memory")] if beyond > 0 else [])]
+    beyond = amount - cache
+    ways = [(amount, "bytes.cache", "cache"), *([(beyond, "bytes", "memory")] if beyond > 0 else [])]
     return [
-        (1e6 * size / rate, f"{quantity(size, 'B')} at {quantity(rate, 'B/s')} ({where})")
-        for size, rate, where in ways
-        if rate
+        (1e6 * size / rates[key], f"{quantity(size, 'B')} at {quantity(rates[key], 'B/s')} ({where})")
+        for size, key, where in ways
+        if key in rates
     ]
 
 

@@ -47,6 +47,9 @@ _KNOW_TURBO = ("intel_pstate", "intel_cpufreq", "amd-pstate", "amd-pstate-epp")
 _CACHE_BYTES_PER_CYCLE = 192
 """Two loads and a store of 64 bytes, the most that a first-level cache serves."""
 
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_USUAL_CACHES = (1 << 15, 1 << 18, 1 << 23)
+
 
 @dataclass(frozen=True)
 class Cpu:
@@ -86,13 +89,24 @@ def peaks(flags: Sequence[str]) -> dict[str, float]:
     counts = [row for feature, row in _PER_CYCLE.items() if feature in flags]
     if not counts or any(word in flags for word in _UNCOUNTED):
         return {}
-    clock_hz = _clock_hz()
+    fastest_hz = clock_hz()
     best = {kind: max(row.get(kind, 0) for row in counts) for kind in PRECISIONS}
-    rates = {f"flops.{kind}": count * clock_hz for kind, count in best.items() if count}
-    return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * clock_hz}
+    rates = {f"flops.{kind}": count * fastest_hz for kind, count in best.items() if count}
+    return {**rates, "bytes.cache": _CACHE_BYTES_PER_CYCLE * fastest_hz}
 
 
-def _clock_hz() -> float:
+def cache_sizes() -> tuple[int, ...]:
+    """The bytes of the caches that hold data of the first core, the smallest first; usual ones where nobody tells."""
+    found = set()
+    for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
+        with suppress(OSError, ValueError, KeyError, IndexError):
+            size = (folder / "size").read_text().strip()
+            if (folder / "type").read_text().strip() != "Instruction":
+                found.add(int(size[:-1]) * _UNITS[size[-1]])
+    return tuple(sorted(found)) or _USUAL_CACHES
+
+
+def clock_hz() -> float:
     """The highest clock with turbo, where the system tells, else the highest there is."""
     found = []
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq"):

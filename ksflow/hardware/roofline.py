@@ -1,34 +1,26 @@
-"""How near a time comes to what the data sheet allows: achieved rates, the bound that counts, the share reached.
+"""What a kernel should come near: the least time at realistic rates and traffic, what bounds it, the share reached.
 
-The floor of `cost_model` is optimistic, so that no honest time is below it; the roofline takes the data sheet at its
-word: no headroom for clocks, and all traffic through main memory (through the cache where no other rate is known). What
-stays in a cache, or a chip that clocks higher, can therefore reach more than 100 %.
+The floor of `cost_model` is the judge's limit, and optimistic, so that no honest time is below it. The roofline has no
+headroom: on a GPU the data sheet at its word and all traffic through main memory; on a CPU what probes saw one core of
+this machine do, and the level of memory that the case's traffic fits. What stays in a faster cache, or a chip that
+clocks higher, can therefore reach more than 100 %.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from ksflow.hardware.cost_model import compute_peak, work
+from ksflow.hardware.cost_model import Work, compute_peak, floor_us, quantity, work
 from ksflow.records import Case, Json, Problem, RooflineCase, Target, Timing, geomean
 
 
 def roofline(problem: Problem, case: Case, target: Target, us: float) -> RooflineCase | None:
-    """A time on the roofline; None where problem.yaml has no work or the target no peaks.
+    """A time on the roofline; None where problem.yaml has no work, or no rates of the target are known.
 
     Its rates are the achieved ones. ValueError where an expression of `work` is wrong.
     """
-    need = work(problem, case)
-    compute, _ = compute_peak(problem, target) or (None, "")
-    bounds = [
-        (1e6 * amount / peak, name)
-        for name, amount, peak in (
-            ("compute", need.flops, compute),
-            ("memory", need.bytes, target.peaks.get("bytes", target.peaks.get("bytes.cache"))),
-        )
-        if amount and peak
-    ]
-    if not bounds:
+    found, need = _bound(problem, case, target), work(problem, case)
+    if found is None:
         return None
-    bound_us, bound = max(bounds)
+    bound_us, bound, _ = found
     known = {
         "tflops": need.flops / us * 1e-6 if need.flops is not None else None,
         "gbs": need.bytes / us * 1e-3 if need.bytes is not None else None,
@@ -38,6 +30,46 @@ def roofline(problem: Problem, case: Case, target: Target, us: float) -> Rooflin
     }
     figures: Json = {name: float(f"{value:.4g}") for name, value in known.items() if value is not None}
     return RooflineCase(case=case.name, bound=bound, **figures)
+
+
+def _bound(problem: Problem, case: Case, target: Target) -> tuple[float, str, str] | None:
+    """The least time in µs, what bounds it, and at which rate; None where no rates are known.
+
+    What one core of a CPU is only supposed to do at most, with nothing measured, is no roofline.
+    """
+    need, rates = work(problem, case), target.peaks if target.kind == "gpu" else target.measured
+    ways = []
+    if need.flops and (peak := compute_peak(problem, rates)):
+        ways.append((1e6 * need.flops / peak[0], "compute", f"{quantity(peak[0], 'FLOP/s')} ({peak[1]})"))
+    if need.bytes and (memory := _memory(need.bytes, rates)):
+        ways.append((1e6 * need.bytes / memory[0], memory[1], quantity(memory[0], "B/s")))
+    return max(ways, default=None)
+
+
+def _memory(amount: float, rates: Mapping[str, float]) -> tuple[float, str] | None:
+    """The rate of the memory that holds so much, and what it is called: of the smallest cache that was measured and is
+    large enough, else of main memory."""
+    sizes = sorted(int(key[6:]) for key in rates if key[:6] == "bytes." and key[6:].isdigit())
+    if fit := next((size for size in sizes if amount <= size), None):
+        return rates[f"bytes.{fit}"], "cache"
+    known = ((rates[key], name) for key, name in (("bytes", "memory"), ("bytes.cache", "cache")) if key in rates)
+    return next(known, None)
+
+
+def describe(problem: Problem, case: Case, target: Target) -> str:
+    """A case's work, roofline and floor in a line, for a person."""
+    need, found = work(problem, case), _bound(problem, case, target)
+    parts = [
+        quantity(need.flops, "FLOP") if need.flops is not None else "",
+        quantity(need.bytes, "B") if need.bytes is not None else "",
+        f"{need.intensity:.3g} FLOP/B" if need.intensity is not None else "",
+    ]
+    near = f"roofline {found[0]:.3g} µs: {found[1]} at {found[2]}" if found else ""
+    if not found and need != Work(None, None) and target.kind == "cpu":
+        near = "no roofline: no probe ran here (is there a compiler?), and the floor is that of the instruction sets"
+    least, why = floor_us(problem, case, target)
+    floor = f"the judge's floor {least:.3g} µs: {why}" if least else why
+    return "; ".join(filter(None, [", ".join(filter(None, parts)), near, floor]))
 
 
 def rows(problem: Problem, target: Target, timings: Iterable[Timing]) -> tuple[RooflineCase, ...]:

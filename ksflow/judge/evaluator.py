@@ -17,8 +17,9 @@ from ksflow import compilers, home
 from ksflow.compilers import BuildResult, client
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
+from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.roofline import rows as roofline
-from ksflow.judge import VERSION
+from ksflow.judge import VERSION, machine_rates
 from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
 from ksflow.processes import core_pinning
 from ksflow.processes.server_process import JudgeProcess
@@ -85,6 +86,7 @@ class LocalJudge:
         """Whether the next kernels are compiled while one is timed: not where only the judge's own cores are there."""
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
+        self._measured: Target | None = None
         self.judge = f"local-{VERSION}"
         self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
 
@@ -103,7 +105,7 @@ class LocalJudge:
         if kernel.language not in problem.languages or kernel.language not in self.languages:
             return self._verdict(Verdict.MALFORMED, f"language {kernel.language} cannot be judged here")
         with self._slot() as slot:
-            description = problem_request(problem, self.target)
+            description = problem_request(problem, self._rated())
             slot.ensure_running()
             slot.judge.post({"op": "prepare", "problem": description})
             built = self._build(problem, kernel)
@@ -120,6 +122,8 @@ class LocalJudge:
                 **more,
             }
             answer = self._ask(slot, problem, request)
+            if answer["verdict"] == Verdict.IMPOSSIBLE and not self._stands(problem, answer["evidence"]):
+                answer = self._ask(slot, problem, {**request, "problem": problem_request(problem, self._rated())})
             evidence = parse(Evidence, answer["evidence"])
             self._keep_off(slot, evidence.cores)
             if answer["verdict"] == Verdict.ACCEPT:
@@ -136,6 +140,18 @@ class LocalJudge:
         )
         return self._evaluation(problem, answer, evidence)
 
+    def _rated(self, again: bool = False) -> Target:
+        """The target with what probes see this machine do, on a CPU."""
+        if again or self._measured is None:
+            self._measured = machine_rates.measured(self.target, again)
+        return self._measured
+
+    def _stands(self, problem: Problem, evidence: Json) -> bool:
+        """Whether a time is impossible still once the machine was measured again, which may have been busy before."""
+        target, cases = self._rated(again=True), {case.name: case for case in problem.benchmarks}
+        rows = [row for row in evidence["timed"] if row["impossible"]]
+        return any(row["at_most_us"] < floor_us(problem, cases[row["case"]], target)[0] for row in rows)
+
     @property
     def _judge(self) -> JudgeProcess:
         return self._slots[0].judge
@@ -151,7 +167,7 @@ class LocalJudge:
                 return self._verdict(Verdict.COMPILE, built.reason, Evidence(log=built.log))
             request = {
                 "op": "evaluate",
-                "problem": problem_request(problem, self.target),
+                "problem": problem_request(problem, self._rated()),
                 "kernel": {**kernel_request(problem, kernel, built), "interpret": interpret or {}},
                 "against": [],
                 "only_right": True,
@@ -174,7 +190,7 @@ class LocalJudge:
         """Whether the problem can be judged: (name, ok, detail) for the reference, lazy answers, seeds, solutions; each
         as soon as it is known."""
         with self._slot() as slot:
-            answer = self._ask(slot, problem, {"op": "probe", "problem": problem_request(problem, self.target)})
+            answer = self._ask(slot, problem, {"op": "probe", "problem": problem_request(problem, self._rated())})
         rows = [(str(name), bool(ok), str(detail)) for name, ok, detail in answer.get("rows", ())]
         yield from rows or [("reference", False, answer["reason"])]
         for seed in problem.seeds:
@@ -257,8 +273,7 @@ class LocalJudge:
             Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"]
         )
         score = problem.aggregate(timing.us for timing in timings)
-        if self.target.kind == "gpu":
-            evidence = replace(evidence, roofline=roofline(problem, self.target, timings))
+        evidence = replace(evidence, roofline=roofline(problem, self._rated(), timings))
         return self._verdict(verdict, "", evidence, timings, round(score, 3))
 
     def _verdict(

@@ -12,11 +12,13 @@ from ksflow.lm.findings import findings as findings
 from ksflow.lm.hardware import hardware
 from ksflow.records import (
     Evaluation,
+    Evidence,
     Experiment,
     Kernel,
     Origin,
     Population,
     Problem,
+    RooflineCase,
     Step,
     TimedCase,
     Trial,
@@ -119,28 +121,31 @@ def analysis(trial: Trial, step: Step) -> str:
 
 
 def times(trial: Trial, step: Step) -> str:
-    """A row for each shape: the parent's time, this one's with its interval, the gain, the floor and how far it is."""
-    found = {row.case: row for row in trial.evaluation.evidence.timed} if trial.evaluation else {}
+    """A row for each shape: the parent's time, this one's with its interval, the gain, the roofline and its share."""
+    evidence = trial.evaluation.evidence if trial.evaluation else Evidence()
+    found, near = {row.case: row for row in evidence.timed}, {row.case: row for row in evidence.roofline}
     lines = []
     for case, now in step.after_us.items():
         row, before = found.get(case, TimedCase(case=case)), step.before_us.get(case)
         gain = "" if before is None else _percent(before / now)
-        lines.append([case, us(before), f"{us(now)}{_interval(row)}", gain, *_floor(row, now)])
+        lines.append([case, us(before), f"{us(now)}{_interval(row)}", gain, *_roofline(near.get(case), now)])
     titles = [
         "shape",
         f"parent {step.parent}".strip(),
         f"this {trial.id}",
         "gain",
-        "floor",
-        "time / floor",
-        "floor set by",
+        "roofline",
+        "of roofline",
+        "bound",
     ]
     filled = [index for index in range(len(titles)) if index < 4 or any(line[index] for line in lines)]
     notes = []
     if any("[" in line[2] for line in lines):
         notes.append("In brackets: the 95 % interval. A difference inside the intervals is noise.")
     if 5 in filled:
-        notes.append("The floor is the least time the hardware's peak rates allow; time / floor 1.0 is the roofline.")
+        notes.append(
+            "The roofline: the least time at the hardware's rates. What stays in a faster cache may pass 100 %."
+        )
     shown = table([titles[index] for index in filled], [[line[index] for index in filled] for line in lines])
     return "\n".join([shown, *notes])
 
@@ -164,10 +169,10 @@ def _interval(row: TimedCase) -> str:
     return f" [{figure(ends[0])}, {figure(ends[1])}]" if ends else ""
 
 
-def _floor(row: TimedCase, now: float) -> tuple[str, str, str]:
-    if not row.floor_us:
+def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
+    if row is None or not row.bound_us:
         return "", "", ""
-    return us(row.floor_us), figure(round(now / row.floor_us, 2)), short(row.floor, 80)
+    return us(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
 
 
 def about(problem: Problem, kernel: Kernel | None, tried: Experiment | None = None, more: str = "") -> str:

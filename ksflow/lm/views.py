@@ -161,8 +161,8 @@ def _table(
         cases = []
         titles = [*_titles(cases), "fastest on"]
         made = {}
-    floors = _floors(order, cases)
-    left = room - _COUNT - _length(titles, [floors])
+    limits = _rooflines(order, cases)
+    left = room - _COUNT - _length(titles, [limits])
     shown: list[Trial] = []
     for trial in order:
         row = _row(trial, cases)
@@ -175,7 +175,7 @@ def _table(
         shown.append(trial)
     ids = {trial.id for trial in shown}
     lines = [made[trial.id] for trial in population.ranked if trial.id in ids]
-    text = table(titles, [*lines, *([floors] if floors else [])]) + _more(population, ids | closed)
+    text = table(titles, [*lines, *([limits] if limits else [])]) + _more(population, ids | closed)
     return shown, "\n".join([text, *below])
 
 
@@ -203,12 +203,12 @@ def _row(trial: Trial, cases: list[str]) -> list[str]:
     return [trial.id, ", ".join(trial.parents), score, *figures, _noise(trial), short(what)]
 
 
-def _floors(trials: list[Trial], cases: list[str]) -> list[str]:
-    """The row of the least times that the hardware's peak rates allow; empty where none is known."""
-    timed = (row for trial in trials[:_ROWS] if trial.evaluation for row in trial.evaluation.evidence.timed)
-    found = {row.case: row.floor_us for row in timed if row.floor_us}
+def _rooflines(trials: list[Trial], cases: list[str]) -> list[str]:
+    """The row of the least times at the hardware's rates; empty where none is known."""
+    near = (row for trial in trials[:_ROWS] if trial.evaluation for row in trial.evaluation.evidence.roofline)
+    found = {row.case: row.bound_us for row in near if row.bound_us}
     figures = [figure(found[case]) if case in found else "-" for case in cases]
-    return ["floor", "", "", *figures, "", "what the peak rates allow"] if found.keys() & set(cases) else []
+    return ["roofline", "", "", *figures, "", "what the hardware's rates allow"] if found.keys() & set(cases) else []
 
 
 def _noise(trial: Trial) -> str:

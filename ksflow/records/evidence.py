@@ -124,7 +124,7 @@ class TimedCase(EvidenceRecord):
     wall_us: float | None = None
     cpu_us: float | None = None
     floor_us: float | None = None
-    """The least time that the hardware's peak rates allow."""
+    """The judge's limit: a time below it is impossible. What a kernel can come near is its `RooflineCase`."""
     floor: str = ""
     """What sets it."""
     disturbed: int = 0
@@ -187,18 +187,18 @@ class CompiledKernel(EvidenceRecord):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RooflineCase(EvidenceRecord):
-    """A timed case beside what the data sheet allows."""
+    """A timed case beside what the chip allows: by its data sheet, on a CPU by what probes measured."""
 
     case: str
     bound: str = ""
-    """`compute` or `memory`, whichever takes longer by the data sheet."""
+    """`compute`, `memory` or `cache`, whichever takes longest."""
     tflops: float | None = None
     gbs: float | None = None
     """10^9 bytes a second."""
     intensity: float | None = None
     """Operations for each byte."""
     bound_us: float | None = None
-    """The least time by the data sheet."""
+    """The least time at these rates."""
     share: float | None = None
     """`bound_us` over the measured time."""
 

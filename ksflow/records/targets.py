@@ -24,6 +24,9 @@ class Target:
     `bytes.cache` for the fastest cache that holds a kernel's data. Of one core, where it is a CPU."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of `memory`, of the last `cache` before it, and of the `shared` memory of one block of threads."""
+    measured: Mapping[str, float] = field(default_factory=dict)
+    """Rates that one core of this CPU was seen to reach, named as the peaks are, and `bytes.N` for working sets of up
+    to N bytes; empty where nobody measured."""
 
     @property
     def fingerprint(self) -> str:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow.errors import counted
-from ksflow.hardware import cost_model
+from ksflow.hardware import roofline
 from ksflow.records import Problem, Target
 from ksflow.source.contract import ENDINGS, contract, newer_lines
 
@@ -79,7 +79,7 @@ def _work(problem: Problem, target: Target) -> dict[str, str]:
     """What each benchmark needs at least; no format but the own one says it."""
     if problem.origin and not problem.work:
         return {}
-    return {f"work {case.name}": cost_model.describe(problem, case, target) for case in problem.benchmarks}
+    return {f"work {case.name}": roofline.describe(problem, case, target) for case in problem.benchmarks}
 
 
 def _tabular(value: Any) -> bool:

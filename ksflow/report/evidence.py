@@ -41,7 +41,7 @@ _STATE = (
 _LONG = 2000
 _TEXT = ("case", "kernel", "variant", "matrix instructions")
 """Columns of text, which may be folded."""
-_DISPENSABLE = ("samples", "CPU µs", "p10 to p90", "compiler", "instructions", "floor µs", "TFLOP/s", "GB/s")
+_DISPENSABLE = ("samples", "CPU µs", "p10 to p90", "compiler", "instructions", "roofline µs", "TFLOP/s", "GB/s")
 """Columns that a narrow window does without, the first of them first."""
 
 
@@ -134,7 +134,7 @@ def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]
         "p10 to p90": f"{us(low)} to {us(high)}" if len(timing.samples_us) > 1 else "",
         "samples": str(found.rounds or len(timing.samples_us) or ""),
         "CPU µs": us(timing.cpu_us) if timing.cpu_us else "",
-        "floor µs": f"{found.floor_us:.3g}" if found.floor_us else "",
+        "roofline µs": _figure(near.bound_us),
         "TFLOP/s": _figure(near.tflops),
         "GB/s": _figure(near.gbs),
         "of roofline": f"{compiler_report.percent(near.share)} {near.bound}".strip(),
@@ -182,7 +182,7 @@ def _device(evaluation: Evaluation) -> list[str]:
     """What only a device or its tools tell, each in its own words."""
     evidence = evaluation.evidence
     near = roofline.share(evidence.roofline)
-    lines = [f"roofline: {near:.1%} of what the data sheet allows, as a geometric mean"] if near else []
+    lines = [f"roofline: {near:.1%} of what the hardware's rates allow, as a geometric mean"] if near else []
     compilers = dict.fromkeys(row.compiler for row in evidence.compiler)
     lines += [f"compiled by: {name}" for name in compilers if name]
     lines += _clock(evaluation)

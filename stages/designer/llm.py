@@ -26,8 +26,8 @@ class Design(dspy.Signature):  # type: ignore[misc]
     hardware: do not contradict them from memory; where they are silent, prefer what does not depend on the answer, or
     make finding out the point of an experiment. The code you see works: what it does is possible on this machine.
 
-    Times come from a machine with noise. Their intervals say what is a difference; a floor says what the hardware's
-    peak rates allow, so a time far above it has something to gain and one near it has not.
+    Times come from a machine with noise. Their intervals say what is a difference; the roofline says what the
+    hardware's rates allow, so a time far above it has something to gain and one near it has not.
 
     First the avenues: distinct directions in which the base could become faster. Say for each shape what bounds it
     (arithmetic, bandwidth, latency, set-up), and range widely: data layout and packing, tiling for every level of

@@ -19,8 +19,8 @@ class Select(dspy.Signature):  # type: ignore[misc]
     timed on a machine too noisy to compare it. Choose two kernels by their ids:
 
     - the base: the kernel that the next experiments change. Usually among the fastest, not always the fastest. It
-      should have room left: its structure allows more than its times show, its last steps gained, it is far above the
-      floor on shapes that count. Leave a kernel from which many experiments brought nothing.
+      should have room left: its structure allows more than its times show, its last steps gained, it is far from the
+      roofline on shapes that count. Leave a kernel from which many experiments brought nothing.
     - the reference: a second kernel that designer and writer read beside the base. It should teach what the base lacks:
       it wins on some shapes, comes from another branch of the lineage, or isolates one technique. A near copy of the
       base teaches nothing.

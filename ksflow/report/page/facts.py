@@ -197,7 +197,7 @@ def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Itera
 
 
 def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
-    """A row per timed case of the winner: its time, those of the baselines, the chip's limit, the roofline."""
+    """A row per timed case of the winner: its time, those of the baselines, the roofline."""
     if best is None or best.evaluation is None:
         return []
     timed = {row.case: row for row in best.evaluation.evidence.timed}
@@ -208,7 +208,6 @@ def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
             "case": timing.case,
             "us": timing.us,
             "interval_us": timed[timing.case].interval_us if timing.case in timed else None,
-            "floor_us": timed[timing.case].floor_us if timing.case in timed else None,
             "baselines": {name: times.get(timing.case) for name, times in others.items()},
             "roofline": near.get(timing.case),
         }

@@ -18,10 +18,11 @@ def as_markdown(run: Json) -> str:
         ]
     names = run["baselines"]
     if run["cases"]:
-        heads = ["case", "winner µs", *(f"{name} µs" for name in names.values()), "limit of the chip µs"]
+        heads = ["case", "winner µs", *(f"{name} µs" for name in names.values()), "roofline µs"]
         lines += [_row(heads), _row(["---", *["---:"] * (len(heads) - 1)])]
         for case in run["cases"]:
-            times = [_us(case["us"]), *(_us(case["baselines"][one]) for one in names), _us(case["floor_us"])]
+            limit = (case["roofline"] or {}).get("bound_us")
+            times = [_us(case["us"]), *(_us(case["baselines"][one]) for one in names), _us(limit)]
             lines.append(_row([case["case"], *times]))
         lines += ["", _MOMENTS, ""]
     lines.append("How it came about:")

@@ -181,9 +181,9 @@ function page() {
     story.append(line);
   }
   const names = Object.keys(run.baselines);
-  table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["limit of the chip µs", 1], ["of the roofline", 1]],
+  table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
     run.cases.map(row => [row.case, figure(row.us), row.interval_us ? row.interval_us.map(figure).join(" to ") : "", ...names.map(id => figure(row.baselines[id])),
-      figure(row.floor_us), row.roofline?.share ? figure(100 * row.roofline.share) + " %" : ""]));
+      figure(row.roofline?.bound_us), row.roofline?.share ? figure(100 * row.roofline.share) + " %" : ""]));
   const near = run.cases.filter(row => row.roofline?.tflops && row.roofline?.intensity), c = colours();
   at("roof").hidden = !near.length;
   if (near.length) plot("roofline", [{ type: "scatter", mode: "markers+text", x: near.map(r => r.roofline.intensity), y: near.map(r => r.roofline.tflops), text: near.map(r => r.case), textposition: "top center", marker: { color: c.mark, size: 9 } },

@@ -7,7 +7,7 @@ import pytest
 
 from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError
-from ksflow.hardware import cost_model
+from ksflow.hardware import roofline
 from ksflow.hardware.cost_model import evaluate, floor_us
 from ksflow.hardware.target import detect, from_data_sheet, shipped_targets
 from ksflow.problem.loader import load
@@ -16,6 +16,8 @@ from ksflow.records import Case, Target
 GPU = Target(
     "g", "gpu", "chip", peaks={"flops.fp8": 4e15, "flops.bf16": 2e15, "bytes": 4e12}, sizes={"cache": 50_000_000}
 )
+
+CORE = Target("c", "cpu", "chip", peaks={"flops.fp32": 3e11, "bytes.cache": 1.2e12})
 
 
 def test_expressions_are_arithmetic_over_the_case() -> None:
@@ -99,7 +101,51 @@ def test_without_work_or_peaks_there_is_no_floor() -> None:
     assert floor_us(problem, case, unknown) == (0.0, "no floor: no peak rates are known for odd")
     bare = dataclasses.replace(problem, work={})
     assert floor_us(bare, case, detect()) == (0.0, "no floor: problem.yaml has no work")
-    assert cost_model.describe(bare, case, detect()).endswith("problem.yaml has no work")
+    assert roofline.describe(bare, case, detect()).endswith("problem.yaml has no work")
+
+
+def test_a_measured_core_has_a_floor_of_a_multiple_of_its_fastest_rate_and_never_above_its_instruction_sets() -> None:
+    problem = load("softmax", "cpu")
+    case = problem.benchmarks[0]
+    seen = {"flops.fp32": 1e11, "bytes.32768": 2e11, "bytes": 1e10}
+    slow, fast = (
+        dataclasses.replace(CORE, measured={key: times * rate for key, rate in seen.items()}) for times in (1, 9)
+    )
+    amount, flops = evaluate(problem.work["bytes"], case.params), evaluate(problem.work["flops"], case.params)
+    assert floor_us(problem, case, slow)[0] == pytest.approx(1e6 * max(amount / 4e11, flops / 2e11))
+    assert floor_us(problem, case, fast) == floor_us(problem, case, CORE)
+
+
+def test_a_roofline_of_a_cpu_is_that_of_the_level_which_its_traffic_fits() -> None:
+    problem = load("softmax", "cpu")
+    seen = {"flops.fp32": 1e15, "bytes.32768": 2e11, "bytes.1048576": 1e11, "bytes": 1e10}
+    core = dataclasses.replace(CORE, measured=seen)
+    found = {}
+    for rows in (2, 64, 4096):
+        case = Case("x", {**problem.benchmarks[0].params, "rows": rows, "cols": 1024}, 0)
+        (row,) = [roofline.roofline(problem, case, core, 1000.0)]
+        assert row is not None
+        found[rows] = (row.bound, row.gbs / (row.share or 0) if row.gbs else 0)
+    assert found == {
+        2: ("cache", pytest.approx(200, rel=1e-3)),
+        64: ("cache", pytest.approx(100, rel=1e-3)),
+        4096: ("memory", pytest.approx(10, rel=1e-3)),
+    }
+    assert roofline.roofline(problem, problem.benchmarks[0], CORE, 1000.0) is None  # nothing was measured
+    assert "no roofline: no probe ran here" in roofline.describe(problem, problem.benchmarks[0], CORE)
+
+
+def test_floor_and_roofline_are_two_numbers_of_a_gpu() -> None:
+    target = build(compose(["target=h200"]).target)
+    problem = load("fp8_gemm", target=target)
+    (case,) = (case for case in problem.benchmarks if case.name == "6144x7168x256")
+    row = roofline.roofline(problem, case, target, 33.0)
+    assert row is not None
+    assert row.bound_us == pytest.approx(19.07, rel=1e-3)
+    assert floor_us(problem, case, target)[0] == pytest.approx(9.12, rel=1e-2)
+    words = roofline.describe(problem, case, target)
+    assert "roofline 19.1 µs: memory at 4.8 TB/s" in words
+    assert "the judge's floor 9.12 µs: 22.5 GFLOP at 2.47 PFLOP/s (fp8)" in words
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_kernel_on_a_device_in_a_few_lines():
     assert hardware(found) == [
         "Compiled: gemm: registers 168, spills 0 B, occupancy 25 % (shared)",
         "Compiled: transpose: registers 40",
-        "Roofline: 12 % of what the data sheet allows (geometric mean); farthest small: 4 % of memory; "
+        "Roofline: 12 % of what the hardware's rates allow (geometric mean); farthest small: 4 % of memory; "
         "nearest large: 36 % of compute",
         "Emulated on a CPU: right on 5 tests",
         "memcheck found 1 faults, the first: Invalid read",

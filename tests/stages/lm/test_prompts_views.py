@@ -92,9 +92,10 @@ def test_failures_of_one_kind_are_counted(problem):
     assert sum(int(line.rsplit("(", 1)[1].split()[0]) + 1 for line in short[:-1]) + int(short[-1][1:].split()[0]) == 250
 
 
-def test_the_view_shows_noise_floors_and_who_is_unranked(problem, population):
+def test_the_view_shows_noise_rooflines_and_who_is_unranked(problem, population):
     seed, faster, wrong = population.trials
-    timed = [{"case": "small", "us": 5.0, "interval_us": [4.8, 5.2], "floor_us": 1.25, "floor": "1 B at 1 B/s"}]
+    timed = [{"case": "small", "us": 5.0, "interval_us": [4.8, 5.2], "floor_us": 0.6, "floor": "1 B at 1 B/s"}]
+    roofline = [{"case": "small", "bound": "memory", "bound_us": 1.25, "share": 0.25}]
     claim = {
         "id": "00001",
         "speedup": 1.0,
@@ -104,12 +105,12 @@ def test_the_view_shows_noise_floors_and_who_is_unranked(problem, population):
         "ranked": False,
         "why": "it read x1.2",
     }
-    noisy = replace(
-        faster, evaluation=replace(faster.evaluation, evidence=parse(Evidence, {"timed": timed, "claim": claim}))
-    )
+    evidence = parse(Evidence, {"timed": timed, "claim": claim, "roofline": roofline})
+    noisy = replace(faster, evaluation=replace(faster.evaluation, evidence=evidence))
     table = view(problem, Population((seed, noisy, wrong)), 6000).table
-    assert "| 00002 | 00001 | 15.81 | 5 | 50 | ±4 % unranked | Unroll the loop. |" in table
-    assert "| floor |  |  | 1.25 | - |  | what the peak rates allow |" in table
+    assert "| 00002 | 00001 | 15.81 (25 % of roofline) | 5 | 50 | ±4 % unranked | Unroll the loop. |" in table
+    assert "| roofline |  |  | 1.25 | - |  | what the hardware's rates allow |" in table
+    assert "floor" not in table.lower()
     assert "Best so far, beyond noise: 0000" in table
 
 
@@ -130,21 +131,22 @@ def test_what_was_tried_is_bounded(problem, count, tokens):
 
 
 TIMED = [
-    {"case": "small", "us": 5.0, "interval_us": [4.9, 5.1], "floor_us": 2.5, "floor": "1 KB at 1 GB/s (cache)"},
+    {"case": "small", "us": 5.0, "interval_us": [4.9, 5.1], "floor_us": 1.25, "floor": "1 KB at 1 GB/s (cache)"},
     {"case": "large", "us": 50.0},
 ]
+NEAR = [{"case": "small", "bound": "memory", "bound_us": 2.5, "share": 0.5}]
 
 
-def test_an_analysis_shows_intervals_floors_and_rivals(population):
+def test_an_analysis_shows_intervals_rooflines_and_rivals(population):
     seed, faster, _ = population.trials
     against = [
         {"id": "00001", "speedup": 1.26, "low": 1.2, "high": 1.3},
         {"id": "00000", "speedup": 1.0, "low": 0.9, "high": 1.1},
     ]
-    found = replace(faster.evaluation, evidence=parse(Evidence, {"timed": TIMED, "against": against}))
+    found = replace(faster.evaluation, evidence=parse(Evidence, {"timed": TIMED, "against": against, "roofline": NEAR}))
     trial = replace(faster, evaluation=found)
     text = render.analysis(trial, Population((seed, trial)).step(trial))
-    assert "| small | 4 us | 5 us [4.9, 5.1] | -20.0 % | 2.5 us | 2 | 1 KB at 1 GB/s (cache) |" in text
+    assert "| small | 4 us | 5 us [4.9, 5.1] | -20.0 % | 2.5 us | 50 % | memory |" in text
     assert "| large | 100 us | 50 us | +100.0 % |  |  |  |" in text
     assert "Timed side by side with 00001: x1.26 [1.2, 1.3] as fast.\n" in text
     assert "x1 [0.9, 1.1] as fast (no difference beyond noise)." in text
@@ -152,7 +154,7 @@ def test_an_analysis_shows_intervals_floors_and_rivals(population):
     assert "nranked" not in text
     plain = render.analysis(faster, population.step(faster))
     assert "| large | 100 us | 50 us | +100.0 % |" in plain
-    assert "floor" not in plain
+    assert "roofline" not in plain
     assert "interval" not in plain
     claim = Claim(
         id="00001", speedup=1.26, low=1.2, high=1.3, faster=False, ranked=False, why="00001 against itself read x1.200"

@@ -1,0 +1,139 @@
+"""What one core of this machine does: the shipped probes in a box, the best that was ever seen in the cache folder.
+
+Rooflines and floors of CPU targets rest on it. Where no probe can run, a target keeps what its instruction sets say.
+"""
+
+import hashlib
+import json
+import math
+import platform
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from ksflow import home
+from ksflow.compilers.client import SHARED_SERVER, box_request, compile_kernel, find
+from ksflow.errors import ConfigError
+from ksflow.hardware import cpu
+from ksflow.notes import probes
+from ksflow.records import Json, Target
+
+_READ, _CLOCK, _FLOAT = "memory-read", "clock", "flops.fp32"
+_PROBES = {_FLOAT: "fma", "flops.bf16": "bf16-dot", "flops.bf16.matrix": "amx", "hz": _CLOCK}
+"""What is measured -> the probe that measures it; one for each size of memory comes beside them."""
+_UNIT = 1e9
+"""All of these probes tell in GB/s, GFLOP/s or GHz."""
+_CALL_BYTES = 1 << 26
+"""Read in a call, which is then short enough to escape the others on the core."""
+_SHARE = 2
+"""A working set that surely fits a level takes half of it."""
+_MAIN = (1 << 26, 1 << 30)
+_BEYOND = 4
+"""Times the largest cache, within these bounds: main memory."""
+_LIMIT_S, _MEMORY_MB = 30.0, 2048
+
+
+def measured(target: Target, again: bool = False) -> Target:
+    """The target with the rates of this machine's core, where it is a CPU: measured once, or `again`, the best kept.
+
+    A first time takes two or three seconds. As it came where nothing can be measured here: no compiler, no box.
+    """
+    if target.kind != "cpu":
+        return target
+    file = home.cache("rates", f"{_machine(target)}.json")
+    known = _read(file)
+    if again or not known:
+        best = {key: max(rate, known.get(key, 0.0)) for key, rate in _measure(target).items()}
+        known |= best
+        if best:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            home.write(file, json.dumps(known))
+    return replace(target, measured=known)
+
+
+def _machine(target: Target) -> str:
+    """Names this machine and what is asked of it."""
+    asked = (probe.kernel.digest for probe in _able(target).values())
+    words = [platform.node(), target.chip, *cpu.read().flags, *map(str, cpu.cache_sizes()), *asked]
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+
+
+def _read(file: Path) -> dict[str, float]:
+    try:
+        return {str(key): float(rate) for key, rate in json.loads(file.read_text()).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _able(target: Target) -> dict[str, probes.Probe]:
+    """What is measured -> its probe, of those that this CPU can answer."""
+    names = {probe.name: probe for probe in probes.ready()}
+    wanted = {**{key: names[name] for key, name in _PROBES.items()}, "bytes": names[_READ]}
+    whole = replace(target, features=cpu.read().features)
+    return {key: probe for key, probe in wanted.items() if not probe.lacks(whole)}
+
+
+def _measure(target: Target) -> dict[str, float]:
+    """Rates by their names in `Target.measured`; none where no probe can run."""
+    if find() is None:
+        return {}
+    able, native = _able(target), replace(target, march="native")
+    try:
+        built = {key: compile_kernel(probe.problem, probe.kernel, native).artefact for key, probe in able.items()}
+        able = {key: probe for key, probe in able.items() if built[key]}
+        shots = _shots(able)
+        found = _run(shots, {f"{able[key].name}.so": built[key] for key in able})
+    except ConfigError:
+        return {}
+    rates = {key: _rate(able[key if key in able else "bytes"], shots[key], us) for key, us in found.items()}
+    return _complete({key: rate for key, rate in rates.items() if math.isfinite(rate) and rate > 0}, target)
+
+
+def _shots(able: dict[str, probes.Probe]) -> dict[str, Json]:
+    """The numbers of each call: one of a probe's own case, or as much of a level of memory as surely fits."""
+    shots = {}
+    for key, probe in able.items():
+        if key != "bytes":
+            numbers = {"each": 1, **next(iter(probe.cases.values()))}
+            shots[key] = {**numbers, "library": f"{probe.name}.so"}
+    if "bytes" in able:
+        caches = cpu.cache_sizes()
+        main = min(max(_BEYOND * caches[-1], _MAIN[0]), _MAIN[1])
+        for key, size in {**{f"bytes.{size}": size // _SHARE for size in caches}, "bytes": main}.items():
+            n = size // 512 * 128
+            turns = max(_CALL_BYTES // (4 * n), 1)
+            shots[key] = {"n": n, "turns": turns, "each": n, "library": f"{able['bytes'].name}.so"}
+    return shots
+
+
+def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
+    """Key -> µs, out of a box."""
+    script = Path(__file__).with_name("rates_box.py")
+    files = {script.name: script.read_text(), ".order.json": json.dumps(shots)}
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "made.json")
+        command = [sys.executable, "-I", "-S", script.name]
+        request = box_request(command, files, made, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json")
+        answer = SHARED_SERVER.ask(request, _LIMIT_S)
+        found = json.loads(made.read_text()) if answer["words"].get("exit") == "0" else {}
+    return {key: us for key, us in found.items() if key in shots and isinstance(us, int | float) and us > 0}
+
+
+def _rate(probe: probes.Probe, shot: Json, us: float) -> float:
+    """What a time means, a second, as the probe's own figure has it."""
+    figure = next(iter(probe.figures.values()))
+    names = {name: value for name, value in shot.items() if isinstance(value, int | float)}
+    return _UNIT * figure.calculated({**names, "us": us})
+
+
+def _complete(found: dict[str, float], target: Target) -> dict[str, float]:
+    """The same with types that no probe measures: what their instructions do in a cycle, at the measured clock."""
+    matrix, clock = found.pop("flops.bf16.matrix", 0.0), found.pop("hz", 0.0)
+    if matrix:
+        found["flops.bf16"] = max(matrix, found.get("flops.bf16", 0.0))
+    if _FLOAT in found:
+        found["flops.fp64"] = found[_FLOAT] / 2
+    share = clock / cpu.clock_hz()
+    others = {key: peak * share for key, peak in target.peaks.items() if key.startswith("flops.") and share}
+    return {**others, **found}

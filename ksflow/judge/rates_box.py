@@ -1,0 +1,39 @@
+"""Runs in a box, as a file of its own beside compiled probes: calls them, and writes how long their fastest call took.
+
+Reads `.order.json`, writes `made.json`: key -> µs, of those that answered rightly. Standard library only.
+"""
+
+import ctypes
+import json
+import time
+
+_VALUE = 2.0
+_FEWEST, _LONGEST_S = 3, 0.12
+
+
+def main() -> None:
+    """Ask each of the probes in turn."""
+    with open(".order.json") as file:
+        shots = json.load(file)
+    found = {key: _fastest_us(shot) for key, shot in shots.items()}
+    with open("made.json", "w") as file:
+        json.dump({key: us for key, us in found.items() if us}, file)
+
+
+def _fastest_us(shot: dict[str, object]) -> float:
+    """The fastest of many short calls: others on the core lengthen some of them. 0.0 for a wrong answer."""
+    kernel = ctypes.CDLL(f"./{shot['library']}").custom_kernel
+    n, turns, each = (int(str(shot[name])) for name in ("n", "turns", "each"))
+    want = _VALUE * turns * each
+    given, answer = (ctypes.c_float * 4)(_VALUE, 1.0, want, 0.0), (ctypes.c_float * 1)()
+    best, calls, end = float("inf"), 0, time.perf_counter() + _LONGEST_S
+    while calls <= _FEWEST or time.perf_counter() < end:
+        start = time.perf_counter()
+        kernel(given, answer, ctypes.c_int64(n), ctypes.c_int64(turns), None)
+        best = min(best, time.perf_counter() - start)
+        calls += 1
+    return 1e6 * best if abs(answer[0] - want) <= 1e-3 * want else 0.0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What one core of this machine does: measured once in a box, the best ever seen kept, no honest kernel convicted."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ksflow.hardware import cpu
+from ksflow.hardware.target import detect, from_data_sheet
+from ksflow.judge.machine_rates import measured
+from ksflow.records import Evaluation, Problem, Verdict
+from ksflow.stages.evaluator.local import LocalEvaluator
+
+from . import toy
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
+    """A cache folder of its own; the file with this machine's rates."""
+    monkeypatch.setenv("KSFLOW_CACHE", str(tmp_path))
+    return lambda: next(tmp_path.glob("rates/*.json"))
+
+
+def test_rates_of_each_level_and_type_come_out_of_a_box_and_are_kept(cache: Callable[[], Path]) -> None:
+    target = detect()
+    found = dict(measured(target).measured)
+    assert {"flops.fp32", "flops.fp64", "bytes", *(f"bytes.{size}" for size in cpu.cache_sizes())} <= found.keys()
+    assert all(rate > 1e8 for rate in found.values())
+    assert all(found[key] <= peak for key, peak in target.peaks.items() if key in found)
+    assert max(found[key] for key in found if key.startswith("bytes")) <= target.peaks["bytes.cache"]
+    kept = json.loads(cache().read_text())
+    assert kept == found
+    cache().write_text(json.dumps({**kept, "bytes": 9e15, "flops.fp32": 1.0}))
+    assert measured(target).measured["flops.fp32"] == 1.0  # as it was kept
+    again = measured(target, again=True).measured
+    assert again["bytes"] == 9e15
+    assert again["flops.fp32"] > 1e8
+    assert replace(target, measured=again).fingerprint == target.fingerprint
+
+
+def test_what_cannot_be_measured_stays_as_it_came(cache: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = from_data_sheet("x", "chip", "sm_90a", {"bytes": 1.0})
+    assert measured(gpu) is gpu
+    monkeypatch.setattr("ksflow.judge.machine_rates.find", lambda: None)
+    assert measured(detect()) == detect()
+    with pytest.raises(StopIteration):
+        cache()
+
+
+def test_a_kernel_below_a_floor_that_a_busy_machine_set_is_measured_with_again(
+    problem: Problem, cache: Callable[[], Path]
+) -> None:
+    """The rates on file are far too low: by them, the honest kernel would be impossible."""
+    bytes_needed = replace(problem, work={"bytes": "12 * n", "flops": "n"})
+    measured(detect())
+    cache().write_text(json.dumps(dict.fromkeys(json.loads(cache().read_text()), 1e3)))
+    evaluator = LocalEvaluator(detect())
+    try:
+        found: Evaluation = evaluator(bytes_needed, toy.cpp(toy.LOOP), ())
+    finally:
+        evaluator.close()
+    assert found.verdict is not Verdict.IMPOSSIBLE, found.reason
+    assert found.accepted
+    assert {row.case for row in found.evidence.roofline} == {case.name for case in problem.benchmarks}
+    assert all((row.floor_us or 0) <= row.us for row in found.evidence.timed if row.us)
