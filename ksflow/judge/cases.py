@@ -92,10 +92,6 @@ class Entry:
     seed: int
     packed: torch.Tensor
     expected: tuple[Expected, ...]
-    number: int = 0
-    """Which of a pool's contents it is: what a report may say while the seed is still a secret."""
-    uses: int = 0
-    """In how many judgements it was shown."""
 
     @property
     def nbytes(self) -> int:

@@ -103,7 +103,7 @@ class CaseResults:
             "rounds": sum(result.rounds for result in self.results),
             "calls": self.results[0].calls,
             "worst": round(max(result.worst for result in self.results), 4),
-            "contents": [number for result in self.results for number in result.contents],
+            "contents": [seed for result in self.results for seed in result.contents],
             "compared_whole": sum(result.whole for result in self.results),
             **found[-1].notes,
         }
@@ -181,11 +181,10 @@ class PairedComparison:
         self,
         own: Callable[[Buffers], AbstractContextManager[Sandbox]],
         opener: Callable[[Json, Buffers], Sandbox],
-        uses: int,
     ) -> Outcome:
         """Time every case in every replicate. Raises Rejected, Failure of the first kernel.
 
-        own: opens the first kernel's sandbox; opener: another one's. uses: how often contents may be shown.
+        own: opens the first kernel's sandbox; opener: another one's.
         """
         if self.pool.large:
             self.backend.release()
@@ -206,7 +205,7 @@ class PairedComparison:
                     except Failure as failure:
                         sandbox.close()
                         self.outcome.skipped[name] = failure.text
-                self._run_replicate(sandboxes, Replicate(replicate, self.replicates), uses)
+                self._run_replicate(sandboxes, Replicate(replicate, self.replicates))
             found = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
             self.outcome.ratios = {name: row for name, row in found.items() if row and name not in self.outcome.skipped}
             if self._settled(time.monotonic() - started):
@@ -214,12 +213,10 @@ class PairedComparison:
         self._conclude()
         return self.outcome
 
-    def _run_replicate(self, sandboxes: dict[str, Sandbox], replicate: Replicate, uses: int) -> None:
+    def _run_replicate(self, sandboxes: dict[str, Sandbox], replicate: Replicate) -> None:
         limit_s, reference = self._limits["time_s"], self.pool.reference
         kernels = [self.backend.timed_kernel(name, sandbox, reference, limit_s) for name, sandbox in sandboxes.items()]
-        benchmarks = [
-            self.backend.benchmark(case, kernels, case.feed(uses), replicate) for case in self.pool.benchmarks
-        ]
+        benchmarks = [self.backend.benchmark(case, kernels, case.feed(), replicate) for case in self.pool.benchmarks]
         for benchmark in benchmarks:
             self.at(benchmark.case.name)
             benchmark.warm_up()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ksflow import compilers, home
+from ksflow import compilers
 from ksflow.compilers import BuildResult, client
 from ksflow.compilers.client import compile_kernel
 from ksflow.errors import ConfigError
@@ -237,7 +237,6 @@ class LocalJudge:
                 hint = _LACKS if last.startswith("ModuleNotFoundError") else ""
                 reason, evidence = f"the judge died: {last or cause}{hint}", {"log": words}
                 continue
-            _keep(answer.get("secret"))
             if answer.get("verdict") != Verdict.HARNESS:
                 return answer
             reason, evidence = answer["reason"], answer["evidence"]
@@ -285,17 +284,6 @@ class LocalJudge:
         score_us: float | None = None,
     ) -> Evaluation:
         return Evaluation(verdict, reason, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
-
-
-def _keep(secret: dict[str, str] | None) -> None:
-    """Keep what contents were drawn from (SHA-256 of `salt:case:number`, 31 bits): for this user's eyes only."""
-    if secret is None:
-        return
-    file = home.cache("contents", secret["contents"])
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as out:
-            out.write(secret["salt"])
 
 
 def _compilers(target: Target) -> str:

@@ -1,13 +1,12 @@
-"""Contents ahead of time: inputs that a sandbox has never seen, with what the oracle expects of them.
+"""Contents ahead of time: inputs that no sandbox has seen before, with what the oracle expects of them.
 
-Every call of a sandbox, in the check and in the benchmark alike, gets contents of its own, drawn from a secret seed.
-Making them with their oracle is dear, so they are made while nobody waits, and shown to several sandboxes before they
-retire: never twice to one sandbox, and never where a sandbox could leave word for a later one. Their seeds follow from
-a salt that leaves this process only for the user's own files, so nothing that a report says helps to foresee them.
+Every call of a sandbox, in the check and in the benchmark alike, gets contents drawn from a secret seed of their own.
+Only sandboxes that are alive in the same round get the same ones; then nobody ever gets them again, because a sandbox
+outlives itself in what the operating system caches and in what is said of it. Making contents with their oracle is
+dear, so they are made while nobody waits. Once shown, their seeds are evidence: nothing about others follows from them.
 """
 
 import hashlib
-import random
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,13 +17,10 @@ from ksflow.judge.cases import Entry, Layout, Reference
 
 _FEWEST, _MOST = 2, 1024
 _AHEAD = 36
-_OLD, RETIRED = 8, 24
 _FULL_EVERY = 8
 _SAMPLED = 1 << 14
 _SHARE = 3
 """Of the memory for contents each case has this part where the oracle of a large one needs the rest."""
-
-_draw = random.SystemRandom()
 
 
 @dataclass(frozen=True)
@@ -45,13 +41,13 @@ class PoolLimits:
 class CasePool:
     """One case: how its tensors lie, and the contents at hand.
 
-    Where the outputs are large, most contents are checked at a small secret sample of elements and every eighth at
+    Where the outputs are large, most contents are checked at a small secret sample of elements and one in eight at
     `tolerance.ALL` elements, which is the whole of smaller outputs; nobody outside can tell which. A large case sees so
     few contents that all of them are checked at so many elements.
     """
 
     def __init__(
-        self, reference: Reference, case: dict[str, Any], memory: int, salt: str, limits: PoolLimits = PoolLimits()
+        self, reference: Reference, case: dict[str, Any], memory: int, limits: PoolLimits = PoolLimits()
     ) -> None:
         timed = memory > 0
         self.case = case
@@ -61,15 +57,17 @@ class CasePool:
         self.entries: list[Entry] = []
         self.wanted = _AHEAD if timed else 1
         self.made = 0
+        self.shown = 0
+        """How many contents were shown in the present judgement."""
         self.memory = memory
         """How many bytes of contents to keep at hand; 0 for a case that is not timed."""
         self._reference = reference
         self._limits = limits
-        self._salt = salt
         self.layout: Layout
         self._public: Entry | None = None
         if timed:
-            self.add()
+            first = self._make()
+            self.entries += [] if self.large else [first]
         else:
             self.layout, public = reference.entry(case, case["seed"])
             self._public = None if self.large else public
@@ -100,44 +98,30 @@ class CasePool:
         """Contents from the case's own seed."""
         return self._public or self._reference.entry(self.case, self.case["seed"])[1]
 
-    def add(self) -> Entry:
-        """Make one more, and keep it while there is room for it."""
-        sampled = self.timed and self.made % _FULL_EVERY and not self.large
+    def _make(self) -> Entry:
+        sampled = self.timed and self.made and secrets.randbelow(_FULL_EVERY) and not self.large
         more = {"most": _SAMPLED} if sampled else {}
-        text = f"{self._salt}:{self.name}:{self.made}"
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
-        self.layout, entry = self._reference.entry(self.case, seed, **more)
-        entry.number = self.made
+        self.layout, entry = self._reference.entry(self.case, **more)
         self.made += 1
-        if len(self.entries) < self.capacity:
-            self.entries.append(entry)
         return entry
 
     def step(self) -> bool:
-        """Fill up, then replace what was shown a few times; whether there was anything to do."""
-        if self.large:
+        """Make one more ahead, where there is room for it; whether there was."""
+        if self.large or len(self.entries) >= self.capacity:
             return False
-        if len(self.entries) < self.capacity:
-            self.add()
-            return True
-        oldest = max(self.entries, key=lambda entry: entry.uses)
-        if oldest.uses < (_OLD if self.timed else 1):
-            return False
-        self.entries.remove(oldest)
-        self.add()
+        self.entries.append(self._make())
         return True
 
-    def feed(self, uses: int) -> Iterator[Entry]:
-        """Contents without end, each for one call of a sandbox: those shown less than `uses` times, then new ones."""
-        self.entries = [entry for entry in self.entries if entry.uses < (uses if self.timed else 1)]
-        ready = sorted(_draw.sample(self.entries, len(self.entries)), key=lambda entry: entry.uses)
-        for entry in ready:
-            entry.uses += 1
-            yield entry
+    def feed(self) -> Iterator[Entry]:
+        """Contents without end, each for one round: those made ahead, then new ones. Nobody gets them again."""
         while True:
-            entry = self.add()
-            entry.uses += 1
-            yield entry
+            self.shown += 1
+            yield self.entries.pop() if self.entries else self._make()
+
+    def settle(self) -> None:
+        """At the end of a judgement: have as many ready for the next one as it took, or half of what was wanted."""
+        self.wanted = max(self.shown, self.wanted // 2) if self.timed else 1
+        self.shown = 0
 
 
 class InputPool:
@@ -151,9 +135,8 @@ class InputPool:
         memory = limits.contents_bytes // max(len(problem["benchmarks"]), 1)
         self._buffers: list[Buffers] = []
         self._make_buffers = make_buffers
-        self.salt = secrets.token_hex(16)
-        self.tests = [CasePool(self.reference, case, 0, self.salt, limits) for case in problem["tests"]]
-        self.benchmarks = [CasePool(self.reference, case, memory, self.salt, limits) for case in problem["benchmarks"]]
+        self.tests = [CasePool(self.reference, case, 0, limits) for case in problem["tests"]]
+        self.benchmarks = [CasePool(self.reference, case, memory, limits) for case in problem["benchmarks"]]
         if self.large:
             for pool in self.benchmarks:
                 pool.memory = memory // _SHARE
@@ -176,15 +159,15 @@ class InputPool:
         shared = self.buffers(1)[0] if self.large else None
         return shared if shared and shared.fits(wanted) else self._make_buffers(wanted)
 
-    @property
-    def name(self) -> str:
-        """Stands for the salt in evidence."""
-        return hashlib.sha256(self.salt.encode()).hexdigest()[:16]
-
     def step(self) -> bool:
         """Make one set of contents where it is needed most; whether any is needed."""
         cases = sorted([*self.tests, *self.benchmarks], key=lambda case: len(case.entries) / max(case.capacity, 1))
         return any(case.step() for case in cases)
+
+    def settle(self) -> None:
+        """A judgement is over."""
+        for case in self.benchmarks:
+            case.settle()
 
 
 def buffer_sizes(cases: list[CasePool]) -> BufferSizes:

@@ -91,6 +91,7 @@ class RequestHandler:
                 self.backend.release()
                 return Judgement(self.host, pool, self.backend, request).run()
         finally:
+            pool.settle()
             _move_to(self.all_cores)
 
     def _pool(self, problem: Json) -> InputPool:

@@ -15,10 +15,9 @@ from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
 from ksflow.judge.comparison import Outcome, PairedComparison
 from ksflow.judge.failure import Failure
-from ksflow.judge.input_pool import RETIRED, InputPool
+from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.timing import Backend
-from ksflow.sandbox import levels
 
 Json = dict[str, Any]
 
@@ -33,8 +32,6 @@ _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
 """What a GPU's driver and libraries take of the host's memory beside the kernel."""
-_PRIVATE = (*levels.PRIVATE, "landlock")
-"""Levels at which a sandbox can leave nothing for a later one."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,6 @@ class Judgement:
         self.limits: Json = pool.problem["limits"]
         self.at = ""
         self.evidence: Json = {
-            "contents": pool.name,
             "cores": {"judge": sorted(os.sched_getaffinity(0)), "box": host.sandbox_core},
             "load": round(os.getloadavg()[0], 2),
             "spent_s": {},
@@ -100,9 +96,8 @@ class Judgement:
         except Rejected as rejected:
             verdict, reason = rejected.verdict, rejected.reason
             self.evidence |= rejected.evidence
-        secret = {"contents": self.pool.name, "salt": self.pool.salt}
-        more = {"secret": secret, "device_uuid": self.backend.device_uuid}
-        return {"verdict": verdict, "reason": reason, "timings": timings, "evidence": self.evidence, **more}
+        more = {"evidence": self.evidence, "device_uuid": self.backend.device_uuid}
+        return {"verdict": verdict, "reason": reason, "timings": timings, **more}
 
     def _check(self) -> None:
         budget = WaitBudget(self.limits["check_s"])
@@ -110,7 +105,7 @@ class Judgement:
         with self._candidate("check", self.pool.test_buffers()) as sandbox:
             for case in self.pool.tests:
                 self.at = case.name
-                entries = [case.public(), next(case.feed(1))]
+                entries = [case.public(), next(case.feed())]
                 measure = self.show and self.only_right
                 rows.append(check(sandbox, case, self.pool.reference, entries, budget, self.show, measure))
         said = [f"{row['case']}: {row['upstream']}" for row in rows if row.get("upstream", "pass") != "pass"]
@@ -184,7 +179,7 @@ class Judgement:
         outcome: Outcome | None = None
         for group in groups:
             found = PairedComparison(self.pool, self.backend, group, at).run(
-                partial(self._candidate, phase), self._open, RETIRED if self.host.level in _PRIVATE else 1
+                partial(self._candidate, phase), self._open
             )
             outcome = outcome.beside(found, own[0]) if outcome else found
         assert outcome is not None

@@ -164,6 +164,7 @@ class CaseBenchmark:
         self.calls = 1
         """In a batch."""
         self.contents: list[int] = []
+        """Their seeds."""
         self.whole = 0
         """How many of the contents were compared whole."""
         self._feed = feed
@@ -193,7 +194,6 @@ class CaseBenchmark:
         if null is not None:
             null.settle()
         self._each(lambda kernel: kernel.end())
-        self.case.wanted = max(_WARM_UPS + (self.wanted_rounds + 2) * self.calls, self.case.wanted // 2)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class CaseBenchmark:
 
     def _contents(self, count: int) -> list[Entry]:
         entries = list(islice(self._feed, count))
-        self.contents += [entry.number for entry in entries]
+        self.contents += [entry.seed for entry in entries]
         self.whole += sum(all(want.sample is None for want in entry.expected) for entry in entries)
         return entries
 

@@ -137,7 +137,7 @@ class TimedCase(EvidenceRecord):
     worst: float | None = None
     """The largest error as a share of its bound."""
     contents: tuple[int, ...] = ()
-    """Numbers of the inputs that it was timed on."""
+    """Seeds of the inputs that it was timed on, which nobody is given again."""
     compared_whole: int = 0
     """Calls whose outputs were compared in full."""
     null: Mapping[str, float] = field(default_factory=dict)
@@ -324,8 +324,6 @@ class Evidence(EvidenceRecord):
     """The machine's load average when judging began."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Phase -> how long it took."""
-    contents: str = ""
-    """Names the secret that inputs were drawn from."""
     layers: Mapping[str, str] = field(default_factory=dict)
     """What held the kernel's process."""
     one_process: bool | None = None

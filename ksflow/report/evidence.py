@@ -26,7 +26,7 @@ from ksflow.records import (
 from ksflow.report.words import fits, not_ranked, us
 
 _OTHERS = (
-    *("contents", "cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
+    *("cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
     *("overhead_us", "device", "phase", "at", "failed", "artefact", "made", "repeat"),
 )
 """Parts of the evidence that have no place of their own."""

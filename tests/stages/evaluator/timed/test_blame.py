@@ -104,6 +104,6 @@ def test_contents_of_a_large_case_are_compared_whole(tmp_path: Path) -> None:
     case = pool(toy.problem(tmp_path), PoolLimits(large_bytes=4096)).benchmarks[1]
     assert case.large
     assert case.slots == 1
-    whole = [all(want.sample is None for want in next(case.feed(1)).expected) for _ in range(3)]
+    whole = [all(want.sample is None for want in next(case.feed()).expected) for _ in range(3)]
     assert all(whole)
     assert not case.entries

@@ -33,22 +33,32 @@ def small(problem: Problem) -> Problem:
 
 def test_contents_of_one_judgement_are_all_different(small: Problem) -> None:
     case = pool(small).benchmarks[0]
-    entries = list(islice(case.feed(8), 50))
+    entries = list(islice(case.feed(), 50))
     assert len({entry.packed.numpy().tobytes() for entry in entries}) == 50
     assert len({entry.seed for entry in entries}) == 50
 
 
-def test_contents_retire(small: Problem) -> None:
+def test_contents_are_shown_in_one_round_and_never_again(small: Problem) -> None:
     made = pool(small)
-    while made.step():
-        pass
+    shown: list[bytes] = []
+    for _ in range(10):  # replicates and judgements
+        while made.step():
+            pass
+        for case in (*made.tests, *made.benchmarks):
+            shown += [entry.packed.numpy().tobytes() for entry in islice(case.feed(), 10) if case.dims[0] > 1]
+        made.settle()
+    assert len(set(shown)) == len(shown)
+
+
+def test_as_many_contents_are_made_ahead_as_a_judgement_took(small: Problem) -> None:
+    made = pool(small)
     case = made.benchmarks[0]
-    shown = [{entry.number for entry in islice(case.feed(8), 10)} for _ in range(30)]
-    uses = [sum(number in few for few in shown) for number in range(case.made)]
-    assert max(uses) <= 8
-    alone = pool(small).benchmarks[0]
-    first = {entry.number for entry in islice(alone.feed(1), 5)}
-    assert not first & {entry.number for entry in islice(alone.feed(1), 5)}
+    for taken in (50, 200):
+        list(islice(case.feed(), taken))
+        made.settle()
+        while made.step():
+            pass
+        assert len(case.entries) == taken
 
 
 def test_where_one_case_is_large_the_others_keep_fewer_contents(small: Problem) -> None:
@@ -65,7 +75,7 @@ def test_where_one_case_is_large_the_others_keep_fewer_contents(small: Problem) 
 
 
 def test_two_pools_share_no_contents(small: Problem) -> None:
-    numbers = [{entry.seed for entry in islice(pool(small).benchmarks[0].feed(8), 20)} for _ in range(2)]
+    numbers = [{entry.seed for entry in islice(pool(small).benchmarks[0].feed(), 20)} for _ in range(2)]
     assert not numbers[0] & numbers[1]
 
 
