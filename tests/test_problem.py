@@ -175,6 +175,19 @@ def test_a_variants_folder_of_ones_own(mine: Path) -> None:
         load(str(mine), variant="wide")
 
 
+def test_case_sets_of_equal_sizes_are_told_apart_by_their_tests_and_seeds(mine: Path) -> None:
+    file = mine / "problem.yaml"
+    given = yaml.safe_load(file.read_text())
+    timed = given["cases"]["cpu"]["benchmarks"]
+    sets = {"strict": [*timed, *timed], "lax": timed, "other": [{**case, "seed": 7} for case in timed]}
+    for name, tests in sets.items():
+        benchmarks = tests if name == "other" else timed
+        given["cases"][name] = {"tests": tests, "benchmarks": benchmarks}
+    file.write_text(yaml.safe_dump(given))
+    found = {load(str(mine), name).digest for name in (*sets, "cpu")}
+    assert len(found) == len(sets) + 1
+
+
 def test_a_missing_problem_names_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"no problem.yaml in fp8_gem; did you mean fp8_gemm\? valid: fp8_gemm, "):
         load("fp8_gem")

@@ -83,7 +83,7 @@ def load(
     except ValueError as error:
         raise ConfigError(f"{root}/problem.yaml: {error}") from error
     folder = _seed_folder(root, home)
-    identity = json.dumps([spec, chosen, [c.name for c in benchmarks], reference], default=str)
+    identity = json.dumps([spec, chosen, _told_apart(spec["cases"], tests, benchmarks), reference], default=str)
     return Problem(
         name=root.name,
         title=spec["title"],
@@ -187,6 +187,17 @@ def _cases(
         raise ConfigError(f"{root}/problem.yaml: case set {wanted!r} has no benchmarks")
     made = [tuple(_case(case, params, spec["dims"]) for case in cases) for cases in (tests, benchmarks)]
     return made[0], made[1]
+
+
+def _told_apart(sets: Mapping[str, Any], tests: Iterable[Case], benchmarks: Iterable[Case]) -> list[Any]:
+    """What tells the chosen cases from those of the problem's other sets: the timed sizes; where another set has the
+    same ones, tests and seeds as well.
+    """
+    timed = [picked["benchmarks"] if isinstance(picked, dict) else picked for picked in sets.values()]
+    sizes = [[{key: value for key, value in case.items() if key != "seed"} for case in cases] for cases in timed]
+    if all(sizes.count(one) == 1 for one in sizes):
+        return [case.name for case in benchmarks]
+    return [[[case.name, case.seed] for case in cases] for cases in (tests, benchmarks)]
 
 
 def _case(case: Mapping[str, Scalar], params: Mapping[str, Scalar], dims: list[str]) -> Case:
