@@ -171,6 +171,23 @@ def test_a_claim_is_settled_by_a_probe_that_measures_its_figure(bench, tmp_path,
         assert bool(told) is settled, "what another chip does is not measured here"
 
 
+@pytest.mark.parametrize(
+    ("claim", "wrong"),
+    [
+        ("L2 latency 210 ns; main memory 600 ns.", ""),
+        ("L2 latency is 210 ns, main memory takes 600 ns.", ""),
+        ("Main memory takes 600 ns, 0.21 µs is the latency of L2.", ""),
+        ("L2: 210 ns. Main memory: 600 ns.", ""),
+        ("L2 latency 600 ns; a launch takes 210 ns.", "600 ns"),
+        ("A load takes 600 ns, or 700 ns.", "600 ns"),
+        ("L2 latency is 2.1 µs, a clock is 1.7 GHz.", "2.1 µs"),
+    ],
+)
+def test_what_a_note_says_of_other_things_does_not_refute_it(claim, wrong):
+    asked = probe(keywords=("l2 latency",))
+    assert figures.contradicted(claim, "A load from L2 takes 212 ns (208 to 216).", asked, 2) == wrong
+
+
 def test_a_broken_probe_names_its_file(tmp_path):
     file = Path(tmp_path, "odd.yaml")
     file.write_text("title: x\nquestion: y\nform: loop\ncases: {a: {n: 1}}\ntext: '{no}'\n")

@@ -100,33 +100,45 @@ def outputs(evaluation: Evaluation) -> dict[str, list[float]]:
 
 def about(probe: Probe, text: str) -> bool:
     """Whether it measures what a claim says: a sentence has all words of a keyword, and a quantity in its unit."""
-    for sentence in _SENTENCE.split(text):
-        said = set(_WORD.findall(sentence.lower()))
-        named = any(set(_WORD.findall(keyword.lower())) <= said for keyword in probe.keywords)
-        if named and any(_quantities(sentence, probe)):
-            return True
-    return False
+    return any(_claimed(text, probe))
 
 
 def contradicted(claim: str, found: str, probe: Probe, times: float) -> str:
     """A claim's figure that no measured one comes near, by a factor; empty where there is none.
 
-    Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included.
+    Only figures in the probe's own units count, those with a prefix of theirs (TB/s for GB/s) included, and of those
+    the ones that are said of its keywords. Where none are, one of all that is near is enough.
     """
-    measured = [value for value, _ in _quantities(found, probe)]
-    for value, words in _quantities(claim, probe):
-        if measured and not any(value / times <= one <= value * times for one in measured):
-            return words
-    return ""
+    measured = [value for _, value, _ in _quantities(found, probe)]
+    bound, all_said = list(_claimed(claim, probe)), list(_quantities(claim, probe))
+    far = [
+        words
+        for _, value, words in bound or all_said
+        if measured and not any(value / times <= one <= value * times for one in measured)
+    ]
+    return far[0] if far and (bound or len(far) == len(all_said)) else ""
 
 
-def _quantities(text: str, probe: Probe) -> Iterator[tuple[float, str]]:
-    """(value, the words) of each quantity in a text that has a unit of the probe's figures, with any prefix."""
+def _claimed(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
+    """The quantity that a sentence says of each keyword that it has all words of: the next after the keyword's first
+    word, else the last before it.
+    """
+    for sentence in _SENTENCE.split(text):
+        first = {word[0]: word.start() for word in reversed(list(_WORD.finditer(sentence.lower())))}
+        quantities = list(_quantities(sentence, probe))
+        for words in (_WORD.findall(keyword.lower()) for keyword in probe.keywords):
+            if quantities and words and all(word in first for word in words):
+                yield next((one for one in quantities if one[0] > first[words[0]]), quantities[-1])
+
+
+def _quantities(text: str, probe: Probe) -> Iterator[tuple[int, float, str]]:
+    """(place, value, the words) of each quantity in a text that has a unit of the probe's figures, with any prefix."""
     units = [figure.unit for figure in probe.figures.values()]
     bases = {unit[1:] if unit[:1] in _PREFIXES else unit for unit in units}
-    for words, number, prefix, unit in _QUANTITY.findall(text):
+    for found in _QUANTITY.finditer(text):
+        words, number, prefix, unit = found.groups()
         if unit in bases:
-            yield float(number.replace(",", "")) * _PREFIXES[prefix], words
+            yield found.start(), float(number.replace(",", "")) * _PREFIXES[prefix], words
 
 
 def _digits(value: float) -> str:
