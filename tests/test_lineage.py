@@ -14,8 +14,9 @@ import pytest
 from conftest import accepted, again, draft, kernel, plant, rejected
 
 from ksflow.errors import ConfigError, LineageError
-from ksflow.lineage import Lineage
+from ksflow.lineage import Lineage, repeats
 from ksflow.records import Call, Note, Origin, Plan, Status, Trial
+from ksflow.source.fingerprint import source_fingerprint
 
 
 def git(path: Path, *arguments: str) -> str:
@@ -100,6 +101,27 @@ def test_a_pushed_branch_joins_with_its_ancestor_as_base(lineage: Lineage, tmp_p
     assert pushed.evaluation is None  # the parent's verdict is not this kernel's
     lineage.evaluate(replace(pushed, evaluation=accepted(3.0)))
     assert again(lineage).population().ranked[0].id == "by-hand"
+
+
+def test_code_that_was_replaced_on_its_branch_does_not_get_the_verdict_of_what_replaced_it(
+    lineage: Lineage, tmp_path: Path
+) -> None:
+    plant(lineage, "int a;", 20.0)
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "-b", "toy/main/00001", str(lineage.store.path), str(clone))
+    (clone / "kernel.cpp").write_text("int b;")
+    git(clone, "-c", "user.name=me", "-c", "user.email=me@example.org", "commit", "-qam", "by hand")
+    git(clone, "push", "-q", "origin", "HEAD:toy/main/00001")
+    (pushed,) = lineage.unfinished()
+    lineage.evaluate(replace(pushed, evaluation=accepted(3.0)))
+    found = []
+    for text in ("int a;", "int b;"):
+        (trial,) = lineage.dispatch([draft("00001")])
+        written = replace(trial, kernel=kernel(text), form=source_fingerprint(kernel(text)))
+        found.append(repeats.on_record(lineage, lineage.write(written)))
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1].score_us == 3.0
 
 
 def test_text_from_a_model_cannot_forge_a_trailer_or_a_subject(lineage: Lineage) -> None:

@@ -91,10 +91,15 @@ class TrialIndex:
 
     def _forget(self, name: str) -> None:
         if name in self.at:
+            self._forget_form(self.trials[name])
             del self.trials[name], self.at[name]
             self.annotated.pop(name, None)
             self._unfinished.pop(name, None)
             self.known = None
+
+    def _forget_form(self, trial: Trial) -> None:
+        if trial.form:
+            self.same[trial.form] = tuple(name for name in self.same[trial.form] if name != trial.id)
 
     def _read(self, name: str, commit: str) -> None:
         """Keep the trial of a branch; one that cannot be read is passed over, which is logged once."""
@@ -131,6 +136,8 @@ class TrialIndex:
             self.known = None
         elif self.known and finished(trial):
             self.known = self.known.plus(trial)
+        if before and before.form != trial.form:  # other code was pushed
+            self._forget_form(before)
         if trial.form and trial.id not in (alike := self.same.get(trial.form, ())):
             self.same[trial.form] = (*alike, trial.id)
         self.trials[trial.id], self.at[trial.id] = trial, commit
