@@ -16,6 +16,7 @@ from ksflow import __version__
 from ksflow.cli import usage
 from ksflow.errors import KsflowError, NothingTried, of_system, printable
 from ksflow.home import expanded
+from ksflow.redaction import redact
 
 _CLOSED_PIPE = 141
 """What a shell reports of a program that wrote to a pipe nobody reads: 128 and the number of SIGPIPE."""
@@ -69,7 +70,7 @@ def _command(arguments: list[str]) -> int:
         commands: dict[str, Callable[[list[str], list[str]], int]] = verbs.COMMANDS
         return commands[name](verb[1:], arguments[len(verb) :])
     except KsflowError as error:
-        return _fail(printable(" ".join(str(error).split())), NothingTried.status if type(error) is NothingTried else 2)
+        return _fail(" ".join(str(error).split()), NothingTried.status if type(error) is NothingTried else 2)
     except KeyboardInterrupt:
         return _fail("interrupted; nothing that was written is lost, the same command goes on", 130)
     except BrokenPipeError:
@@ -128,7 +129,7 @@ def _say(text: str) -> int:
 
 def _fail(text: str, code: int = 2) -> int:
     """One line on stderr; at a terminal it goes on below, from one word to the next."""
-    line = f"ksflow: {text}"
+    line = redact(printable(f"ksflow: {text}"))
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns
         line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

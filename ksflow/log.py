@@ -1,8 +1,8 @@
 """Logs: one line of JSON per event in the run's folder. What a person sees on the terminal is `report`'s.
 
-Errors have their tracebacks, without the values of variables: those may hold keys. On the terminal too are only the
-questions that wait in a folder for a person's answer (nothing goes on without that person), and what in a lineage was
-damaged, passed over or healed.
+Errors have their tracebacks, without the values of variables: those may hold keys. No line has a secret in it. On the
+terminal too are only the questions that wait in a folder for a person's answer (nothing goes on without that person),
+and what in a lineage was damaged, passed over or healed.
 """
 
 import logging
@@ -13,6 +13,8 @@ from typing import TextIO
 import structlog
 from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
+
+from ksflow.redaction import redact
 
 
 def setup(folder: Path) -> None:
@@ -25,7 +27,7 @@ def setup(folder: Path) -> None:
     ]
     handler = logging.FileHandler(folder / "events.jsonl", encoding="utf-8")
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
+        _Redacted(
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -54,6 +56,13 @@ def setup(folder: Path) -> None:
     )
 
 
+class _Redacted(structlog.stdlib.ProcessorFormatter):
+    """Lines without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
     """To what is stderr now: while a bar is shown, to what prints above it."""
 
@@ -71,7 +80,7 @@ def _tell_on_stderr(name: str) -> None:
     if not logger.handlers:
         handler = _Stderr()
         handler.setFormatter(
-            structlog.stdlib.ProcessorFormatter(
+            _Redacted(
                 processors=[
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                     structlog.processors.KeyValueRenderer(key_order=["event"], drop_missing=True),

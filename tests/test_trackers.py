@@ -111,7 +111,8 @@ def test_one_that_raises_is_switched_off_and_the_run_ends_as_without_it(
     outcome, said = tracked(lineage, Kept(at, fail), tmp_path)
     assert outcome.judged == 6
     (line,) = said
-    assert line.startswith("the tracker Kept is off for the rest of this run: OSError: https://host/ cannot be written")
+    why = "OSError: https://[secret]@host/ cannot be written"
+    assert line.startswith(f"the tracker Kept is off for the rest of this run: {why}")
 
 
 @pytest.mark.parametrize("at", ["start", "log", "finish"])

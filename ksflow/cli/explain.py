@@ -13,9 +13,9 @@ from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boundary, expect_type
 from ksflow.lineage import Lineage
 from ksflow.lineage.locate import locate
-from ksflow.lineage.transcript import Transcript
 from ksflow.protocols import Explainer, calling
 from ksflow.records import Explanation, Problem, Trial
+from ksflow.redaction import redact
 from ksflow.source import features
 
 
@@ -49,7 +49,7 @@ def explain(words: list[str], overrides: list[str]) -> int:
                     boundary("explainer"),
                 ):
                     found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
-                found = _redacted(found, transcript)
+                found = _redacted(found)
                 cost = f"; {transcript.total.tokens} tokens, ${transcript.total.usd:.2f}"
             except BudgetError as error:
                 failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
@@ -76,10 +76,10 @@ def _explained(lineage: Lineage, trial: Trial) -> int:
     return len(lineage.store.since(tip, lineage.commit_of(trial.id))) if tip else 0
 
 
-def _redacted(found: Explanation, transcript: Transcript) -> Explanation:
-    """The explanation without what looks like a secret in the environment."""
-    statements = tuple(replace(one, text=transcript.redact(one.text)) for one in found.statements)
-    return replace(found, summary=transcript.redact(found.summary), statements=statements)
+def _redacted(found: Explanation) -> Explanation:
+    """The explanation without secrets."""
+    statements = tuple(replace(one, text=redact(one.text)) for one in found.statements)
+    return replace(found, summary=redact(found.summary), statements=statements)
 
 
 def _trial(lineage: Lineage, word: str) -> Trial:

@@ -34,7 +34,7 @@ def llm(words: list[str], overrides: list[str]) -> int:
         try:
             found = probe_call.ask(model)
         except StageError as error:
-            raise ConfigError(f"{model.redact(error.reason)}; `ksflow doctor` says which keys are set") from error
+            raise ConfigError(f"{error.reason}; `ksflow doctor` says which keys are set") from error
         for line in (*_told(found.call), _form(found.trouble)):
             console.print(line, markup=False, soft_wrap=True)
         code = 1 if found.trouble else code

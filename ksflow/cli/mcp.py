@@ -33,6 +33,7 @@ from ksflow.lm.findings import findings
 from ksflow.loop import Lab
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Problem, Trial
+from ksflow.redaction import redact
 from ksflow.report import headline
 from ksflow.report.page import as_html, as_markdown, run_facts
 from ksflow.session.schedule import Schedule
@@ -129,7 +130,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     folder = lineage.store.path.parent
     try:
         no_other(problem, lineage.run, lineage.settings)
-        workbench.open(workbench.lab.transcript.redact(compose.settings(cfg, place(problem))))
+        workbench.open(compose.settings(cfg, place(problem)))
         skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
         tools = _Tools(workbench, inbox, partial(opened, create=False), folder, target).all()
@@ -187,9 +188,9 @@ class _Tools:
             @wraps(tool)
             def call(*args: Any, **kwargs: Any) -> str:
                 try:
-                    return _bounded(tool(*args, **kwargs))
+                    return _bounded(redact(tool(*args, **kwargs)))
                 except KsflowError as error:
-                    raise ToolError(" ".join(str(error).split())) from error
+                    raise ToolError(redact(" ".join(str(error).split()))) from error
                 except Exception as error:  # noqa: BLE001 - its words may name files, and are no client's business
                     traceback.print_exc()
                     name = type(error).__name__

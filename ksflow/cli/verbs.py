@@ -99,7 +99,7 @@ def search(cfg: DictConfig) -> Outcome:
         session = Session(compose.build(cfg.loop), lab, tell, recorded, compose.models(cfg))
         with session.interruptible():
             with show:
-                settings = lab.transcript.redact(compose.settings(cfg, place(problem)))
+                settings = compose.settings(cfg, place(problem))
                 outcome = session.run((*_seeds(cfg, problem), *start.seeds), settings)
             _finish(cfg, console, outcome, lab)
             summary = _summarise(folder, outcome, lab)
@@ -126,7 +126,7 @@ def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Conso
     """What tells the tracker of the run; None where there is no tracker."""
     if tracker is None:
         return None
-    known = report.plain_parameters(compose.parameters(cfg), lab.transcript.redact)
+    known = report.plain_parameters(compose.parameters(cfg))
     group = compose.sweep_name()
 
     def describe() -> TrackedRun:

@@ -32,6 +32,7 @@ from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_
 from ksflow.home import plain_or_quoted, shipped
 from ksflow.lineage.shared.remote import check_url
 from ksflow.records import Problem
+from ksflow.redaction import passwords
 
 logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
 _OLD = hydra.__version__ < "1.4"
@@ -55,8 +56,14 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
     _check_flags(arguments)
     for word in arguments:  # before Hydra keeps them in a file
-        if word.lstrip("+").startswith("lineage.remote="):
-            check_url(word.partition("=")[2].strip("'\""))
+        key, _, value = word.partition("=")
+        if key.lstrip("+") == "lineage.remote":
+            check_url(value.strip("'\""))
+        elif passwords(value):
+            raise ConfigError(
+                f"{key} holds credentials, and would be kept with the run: put the URL into an environment variable "
+                f"and write {key}='${{oc.env:VARIABLE}}'"
+            )
     os.environ["HYDRA_FULL_ERROR"] = "1"  # hand us the exception instead of printing it
     sys.path.insert(0, os.getcwd())
     os.environ[sweep.ARGUMENTS] = "\n".join(arguments)

@@ -32,8 +32,8 @@ from ksflow.errors import ConfigError, counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import runs
 from ksflow.lineage.store import Store
-from ksflow.lineage.transcript import Transcript
 from ksflow.records import Problem, family
+from ksflow.redaction import redact
 
 _MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
 _OPTIONS = {
@@ -67,7 +67,7 @@ def export(words: list[str], overrides: list[str]) -> int:
             known = ", ".join("/".join(place) for place in everything) or "none"
             raise ConfigError(f"no such run in {lineage.store.path}; its runs: {known}")
         splits = _splits({name for name, _ in found}, given["test_problems"])
-        clean = _cleaner(Transcript(lineage).redact, lineage.store.path)
+        clean = _cleaner(lineage.store.path)
         console = report.console(stderr=True)
         with _replacing(Path(given["out"]).expanduser()) as folder, Files(folder) as files:
             reader = _RunReader(lineage.store, clean, stages, given["licence"], problem, console)
@@ -163,8 +163,8 @@ class _RunReader:
         return None
 
 
-def _cleaner(redact: Callable[[str], str], lineage: Path) -> Callable[[str], str]:
-    """Strikes out secrets of the environment and paths of this machine."""
+def _cleaner(lineage: Path) -> Callable[[str], str]:
+    """Strikes out secrets and paths of this machine."""
     own = {Path.home(), Path.cwd(), Path(tempfile.gettempdir()), lineage.resolve().parent, Path(sys.prefix)}
     deep = [re.escape(str(path)[1:]) for path in sorted(own, key=lambda path: -len(str(path))) if len(path.parts) > 2]
     homes = "|".join([*deep, r"(?:home|Users)/[^\s/\"'`<>|:;,)\]}]+"])

@@ -12,6 +12,7 @@ from ksflow.lineage import commit_message
 from ksflow.lineage.commit_order import LiveOrder, ReplayedOrder
 from ksflow.lineage.store import ZERO, Ref, Store
 from ksflow.records import Trial, schema
+from ksflow.redaction import redact
 
 TRIES = 100
 """How often a ref is tried that other processes move too."""
@@ -44,6 +45,7 @@ class Commits:
         entries = {name: self._blob(text.encode()) for name, text in texts.items()}
         kernel = replace(trial.kernel, files=dict(entries)) if trial.kernel else None
         entries |= kept or {}
+        trial = replace(trial, failure=redact(trial.failure))
         stored = replace(trial, kernel=kernel, evaluation=None, stale="")
         entries["trial.json"] = self._blob(schema.dump("trial", stored))
         if trial.evaluation:
@@ -89,6 +91,7 @@ class Commits:
         """The message and the date of the next commit, which `stepped` follows. In a replay, once it is its turn."""
         if self.closed:
             raise LineageError(f"{self._store.path} is closed")
+        text = redact(text)
         number, date = self.steps.next_step(tree, text, self._changed)
         return (commit_message.with_step(text, f"{self.session}.{number}") if self.session else text), date
 

@@ -55,6 +55,7 @@ from ksflow.records import (
     Trial,
     schema,
 )
+from ksflow.redaction import redact
 from ksflow.source import fingerprint
 
 P = ParamSpec("P")
@@ -387,7 +388,7 @@ class Lineage:
         self._commits.begin(session, steps)
         number = str(session)
         text = commit_message.plain(f"session {number}", "", {"Session": number})
-        files = {"session.yaml": settings.encode(), **({"handbook.json": data} if data else {})}
+        files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
         self._commits.append("sessions", files, text)
         self._claims.release("sessions")
         return steps if isinstance(steps, ReplayedOrder) else None

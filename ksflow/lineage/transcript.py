@@ -1,10 +1,8 @@
 """Every model call, kept in git before its answer is used, and what the calls have cost.
 
-Keys never get here: the callers send none, and whatever in the environment looks like a secret is struck out.
+Keys never get here: what is a secret (`redaction`) is struck out.
 """
 
-import os
-import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,9 +12,8 @@ from functools import partial
 
 from ksflow.lineage import Lineage
 from ksflow.protocols import call_context, calling
-from ksflow.records import SECRET_LETTERS, Call, Cost
-
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+from ksflow.records import Call, Cost
+from ksflow.redaction import redact
 
 
 @dataclass
@@ -31,16 +28,14 @@ class Transcript:
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
-        named = (value for name, value in os.environ.items() if _SECRET.search(name))
-        self._secrets = [value for value in named if len(value) >= SECRET_LETTERS]
         self._lock = threading.Lock()
         self.total = Cost()
         self.stages: dict[str, Cost] = defaultdict(Cost)
 
     def keep(self, call: Call, account: Account | None = None) -> None:
         """Commit one call, and charge it to the account."""
-        messages = tuple({key: self.redact(text) for key, text in message.items()} for message in call.messages)
-        answer, error = self.redact(call.answer), self.redact(call.error)
+        messages = tuple({key: redact(text) for key, text in message.items()} for message in call.messages)
+        answer, error = redact(call.answer), redact(call.error)
         with self._lock:
             self.total = self.total + call.cost
             self.stages[call.stage.partition("=")[0]] += call.cost
@@ -57,9 +52,3 @@ class Transcript:
         account = Account()
         with calling(about=what, sample_index=sample_index, record=partial(self.keep, account=account)):
             yield account
-
-    def redact(self, text: str) -> str:
-        """`text` without what looks like a secret in the environment."""
-        for secret in self._secrets:
-            text = text.replace(secret, "[secret]")
-        return text

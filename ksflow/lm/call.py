@@ -31,6 +31,7 @@ from ksflow.lm.prices import paid, price, tokens
 from ksflow.lm.refusals import LATE, Filtered, filtered, meaning, refusal, told
 from ksflow.protocols import calling, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
+from ksflow.redaction import redact
 
 Messages = list[dict[str, Any]]
 LONGEST_ANSWER = 32_000
@@ -47,7 +48,7 @@ class ModelCall:
         """`sent` goes on record, `provider` is the engine that reaches one."""
         self.stage, self.model, self.provider = stage, model, provider
         texts = [(str(each["role"]), str(each["content"])) for each in sent]
-        self.messages = tuple({"role": role, "content": model.redact(text)} for role, text in texts)
+        self.messages = tuple({"role": role, "content": redact(text)} for role, text in texts)
         """What is asked, without secrets."""
         self.cut = False
         """The provider stopped at its token limit."""
@@ -198,7 +199,7 @@ class ModelCall:
     def _keep_answer(self, response: Response, error: str = "") -> str:
         """Record an answer. What a safety filter said instead of one; empty where none did."""
         self.cut = response.finish_reason == "length"
-        refused = self.model.redact(filtered(response))
+        refused = redact(filtered(response))
         cost, source = Cost(wall_s=self._elapsed_s), "cache"
         if self._asked:
             usd, source = paid(self.model, response)
@@ -209,8 +210,8 @@ class ModelCall:
         return refused
 
     def _keep(self, answer: str = "", error: str = "", **spent: Any) -> None:
-        model, said = self.model, (self.model.redact(answer), self.model.redact(error))
-        record(Call(self.stage, model.model, self.messages, *said, cut=self.cut, settings=model.settings, **spent))
+        said, settings = (redact(answer), redact(error)), self.model.settings
+        record(Call(self.stage, self.model.model, self.messages, *said, cut=self.cut, settings=settings, **spent))
         self._recorded = True
 
     def _settle(self, count: int) -> None:

@@ -19,6 +19,7 @@ from ksflow.lm.history import remember
 from ksflow.lm.model import Model
 from ksflow.lm.replay import Replay, replayed
 from ksflow.protocols import calling
+from ksflow.redaction import redact
 
 
 class MeteredLM(dspy.LM):  # type: ignore[misc]
@@ -44,7 +45,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 dspy.LM(owner.model, engine=Given("-"), cache=False)(asked)
         except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
             said = " ".join(str(error).split())
-            raise ConfigError(owner.redact(f"{owner.model} cannot be used as configured: {said}")) from error
+            raise ConfigError(redact(f"{owner.model} cannot be used as configured: {said}")) from error
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """One answer: a list with its text, or for a `dspy.lm15.Request` a Response, as `dspy.LM` gives it."""
@@ -65,7 +66,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
                 response = call.answered(request, rollout_id, cached)
                 text = text_of(response)
-        remember(self, call.messages, self.owner.redact(text))
+        remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
 
     def copy(self, **kwargs: Any) -> "MeteredLM":

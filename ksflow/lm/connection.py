@@ -78,7 +78,7 @@ def _engine(model: Model) -> Any:
     if not isinstance(model.engine, str):
         return model.engine
     # Never a key from the environment for a server of the user's own.
-    key = model.api_key or ("none" if model.api_base else None)
+    key = (model.api_key or "").strip() or ("none" if model.api_base else None)
     connection = {name: value for name, value in (model.options or {}).items() if name in _CONNECTION}
     if model.engine == "litellm":
         _need_packages(model)

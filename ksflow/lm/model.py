@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ksflow.errors import ConfigError
 from ksflow.protocols import SIGN_OF_LIFE
-from ksflow.records import SECRET_LETTERS, Scalar
+from ksflow.records import Scalar
+from ksflow.redaction import learn, passwords
 
 if TYPE_CHECKING:
     from ksflow.lm.client import MeteredLM
@@ -70,11 +71,14 @@ class Model:
     """Anything else for the provider: top_p, seed, thinking_budget (in tokens), ..."""
 
     def __post_init__(self) -> None:
-        if self.key and not self.api_key:
+        in_address = passwords(self.api_base or "")
+        learn((*self.secrets, *in_address))
+        if self.key and not (self.api_key or "").strip():
             raise ConfigError(f"{self.model} needs an API key: set the environment variable {self.key}")
         if missing := [name for name, value in (self.requires or {}).items() if not value]:
             raise ConfigError(f"{self.model} cannot be reached: set the environment variable {' and '.join(missing)}")
-        if any(secret not in os.environ.values() for secret in self.secrets):
+        written = [*self.secrets, *([self.api_base or ""] if in_address else [])]
+        if any(secret not in os.environ.values() for secret in written):
             raise ConfigError(
                 f"{self.model}: a key is written in the configuration; put it into an environment "
                 f"variable and write ${{oc.env:{self.key or 'MY_API_KEY'}}}"
@@ -130,13 +134,6 @@ class Model:
         """What must never be written anywhere."""
         key = (self.api_key,) if self.api_key else ()
         return (*key, *_secrets(self.options or {}))
-
-    def redact(self, text: str) -> str:
-        """`text` without its secrets, and as valid Unicode. A "secret" of a few letters (`local`) is none."""
-        for secret in self.secrets:
-            if len(secret) >= SECRET_LETTERS:
-                text = text.replace(secret, "***")
-        return text.encode("utf-8", "replace").decode("utf-8")
 
     @property
     def client(self) -> "MeteredLM":

@@ -16,6 +16,7 @@ from ksflow.lm.model import Model
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
 from ksflow.protocols import call_context
+from ksflow.redaction import redact
 
 
 class Inquiry(NamedTuple):
@@ -117,7 +118,7 @@ class Program(dspy.Module):  # type: ignore[misc]
             except ValueError as error:
                 refused = str(error)
             refused += " (it reached the provider's token limit)" if lm.last and lm.last.cut else ""
-        reason = self.model.redact(refused)[:1000]
+        reason = redact(refused)[:1000]
         raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:

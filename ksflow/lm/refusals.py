@@ -27,6 +27,7 @@ from dspy.lm15 import (
 
 from ksflow.errors import ConfigError, KsflowError, StageError
 from ksflow.lm.model import Model
+from ksflow.redaction import redact
 
 LATE = "answered after the deadline"
 """The error of a call whose answer nobody waited for; what it cost is true."""
@@ -82,7 +83,7 @@ def refusal(error: LMError, stage: str, model: Model, tokens_in: int) -> KsflowE
     """One sentence on what a provider did not do. A ConfigError is what no retry can mend."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
-    said = model.redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
+    said = redact(" ".join(str(error.message).partition("To fix:")[0].split()))[:500] or "nothing"
     if sentence := _user_mends(error, model.key or "the configuration"):
         return ConfigError(f"{model.model} {sentence}: {said}")
     if isinstance(error, ContextWindowExceededError):

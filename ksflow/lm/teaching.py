@@ -27,6 +27,7 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.prompts import signature_hash
 from ksflow.lm.refusals import Filtered
 from ksflow.protocols import call_context, calling
+from ksflow.redaction import redact
 
 _LONGEST = 4000  # characters of an unreadable answer that a teacher is shown
 Grade = tuple[float, str]
@@ -321,4 +322,4 @@ class PromptCompiler:
             score, feedback = self._graders[case](made, refused)
         except (StageError, BudgetError, ConfigError) as error:
             raise Halt(error) from error
-        return score, self.program.model.redact(feedback)
+        return score, redact(feedback)

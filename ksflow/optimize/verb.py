@@ -11,7 +11,6 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +26,7 @@ from ksflow.optimize.card import Comparison, card, spent
 from ksflow.optimize.task import Task, prepare
 from ksflow.protocols import calling
 from ksflow.records import digest
+from ksflow.redaction import redact
 from ksflow.session.budget import Meter
 
 _EVERY = 10
@@ -108,7 +108,7 @@ class _Optimization:
         remark = "the start is perfect"
         if self.start < metrics.PERFECT:
             options = {name: getattr(settings, name) for name in ("rollouts", "demos", "seed")}
-            log = _RedactedLog(folder / "optimizer.log", self.transcript.redact)  # bars and whole prompts
+            log = _RedactedLog(folder / "optimizer.log")  # bars and whole prompts
             try:
                 with self._metered(_KEPT), log, redirect_stdout(log), redirect_stderr(log):
                     made, remark = school.compile(
@@ -170,7 +170,7 @@ class _Optimization:
             name = next(name for name in names if not (folder / f"{name}.json").exists())
         before, after = (one.predict.signature.instructions for one in (base, made))
         text = card(f"{self.stage}.prompt={name}", self._rows(made, remark), compared, before, after)
-        home.write(folder / f"{name}.md", self.transcript.redact(text))
+        home.write(folder / f"{name}.md", redact(text))
         return folder / f"{name}.json"
 
     def _rows(self, made: Any, remark: str) -> list[tuple[str, str]]:
@@ -211,12 +211,12 @@ def _compiled(folder: Path) -> Path | None:
 class _RedactedLog(io.TextIOBase):
     """A text file that secrets do not get into."""
 
-    def __init__(self, path: Path, redact: Callable[[str], str]) -> None:
-        self._file, self._redact = path.open("a", encoding="utf-8", errors="replace"), redact
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8", errors="replace")
 
     def write(self, text: str) -> int:
         """Write the text without what is secret; its whole length."""
-        self._file.write(self._redact(text))
+        self._file.write(redact(text))
         return len(text)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 """
 
 from ksflow.records.base import Json, Record, Scalar, digest, geomean
-from ksflow.records.calls import SECRET_LETTERS, Call, Question, Reservation
+from ksflow.records.calls import Call, Question, Reservation
 from ksflow.records.compact import compact, json_of
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (

@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 from ksflow.records.base import Record, Scalar
 from ksflow.records.trials import Cost
 
-SECRET_LETTERS = 8
-"""The least length of what is struck out of records as a secret: a shorter "key" (`local`, `none`) is a word."""
-
 
 @dataclass(frozen=True)
 class Call(Record):

@@ -6,7 +6,6 @@ twice. One that raises or hangs is left alone from then on.
 """
 
 import csv
-import re
 import textwrap
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from ksflow.errors import keep_traceback, place
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.records import Population, Trial, Verdict
+from ksflow.redaction import redact
 from ksflow.report import headline
 from ksflow.session.scheduler import Job
 from ksflow.session.session import Session
@@ -23,7 +23,6 @@ from ksflow.session.session import Session
 _AT_THE_END_S = 60.0
 _SOON_S = 1.0
 _WHY = 200
-_PASSWORD = re.compile(r"(?<=//)[^/\s@]+@")
 
 
 class Tracking:
@@ -103,13 +102,13 @@ class Tracking:
         if job.error:
             keep_traceback(job.error, "tracker")
             said = " ".join(f"{type(job.error).__name__}: {job.error}".split())
-            why = textwrap.shorten(_PASSWORD.sub("", said), _WHY, placeholder=" ...")
+            why = textwrap.shorten(redact(said), _WHY, placeholder=" ...")
             self._warn(f"the tracker {self._name} is off for the rest of this run: {why}{place(job.error)}")
 
 
-def plain_parameters(parameters: Mapping[str, str], redact: Callable[[str], str]) -> dict[str, str]:
+def plain_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
     """A configuration as a tracker gets it: no secret of the environment, no password in an address."""
-    return {name: _PASSWORD.sub("", redact(value)) for name, value in parameters.items()}
+    return {name: redact(value) for name, value in parameters.items()}
 
 
 def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -> Iterator[TrackedTrial]:

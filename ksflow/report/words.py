@@ -15,6 +15,7 @@ from rich.text import Text
 from ksflow import records
 from ksflow.errors import printable
 from ksflow.records import Evaluation, Population, Problem, Trial
+from ksflow.redaction import LETTERS, redact
 
 STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
 _BESIDE_ITSELF = re.compile(r"(.+) against itself read x([\d.]+)")
@@ -23,7 +24,7 @@ _HANG = 2
 
 
 class _PrintableConsole(Console):
-    """Whatever models, documents and file names put into a text, none of it steers the terminal.
+    """Whatever models, documents and file names put into a text, none of it steers the terminal, or is a secret.
 
     Lines that were written to be one (`soft_wrap`) stay one in a file and in a pipe. At a terminal they go on below,
     indented, from one word to the next; with `no_wrap` too (what is there to be copied) they are left as they are.
@@ -31,6 +32,7 @@ class _PrintableConsole(Console):
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, no_wrap: bool | None = None, **options: Any) -> None:
         """Print, see above."""
+        objects = tuple(redact(each) if isinstance(each, str) else each for each in objects)
         if soft_wrap and not no_wrap and self.is_terminal:
             objects = tuple(self._folded(each) if isinstance(each, str | Text) else each for each in objects)
         super().print(*objects, soft_wrap=soft_wrap, no_wrap=no_wrap, **options)
@@ -59,7 +61,7 @@ class _PrintableConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else printable(text), style, control)
+            yield Segment(text if control or len(text) < LETTERS else redact(printable(text)), style, control)
 
     def on_broken_pipe(self) -> None:
         """Rich would end the program by itself; `main` does, for whatever wrote to the pipe."""
