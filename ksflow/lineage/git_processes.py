@@ -1,5 +1,7 @@
-"""Git's own processes: those that read and pack, and one that is kept alive and moves refs."""
+"""Git's own processes: what they see, those that read and pack, and one that is kept alive and moves refs."""
 
+import os
+import re
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,26 +10,50 @@ from typing import Any
 
 import git
 
+from ksflow.errors import one_line, printable
+
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""
 _KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
 """For glibc: what packs does not give its memory back after each object, which cost a quarter of its CPU."""
 
+_PASSED_ON = re.compile(
+    r"GIT_(PYTHON_\w+|(AUTHOR|COMMITTER)_(NAME|EMAIL)|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)"
+    r"|(SSH|SSL|HTTP|PROXY)_?\w*|ASKPASS|TERMINAL_PROMPT)"
+)
+"""Of git's variables: who a person is, which settings they have, how they reach a server."""
 _TRANSACTIONS = 4_000
 """Of one process that moves refs: git keeps each commit in memory whose ref it has moved."""
+
+
+def forget_other_repositories() -> None:
+    """Take out of this process' environment what would lead git, and agents that call it, to another repository.
+
+    Git itself sets such variables for its hooks.
+    """
+    for name in [name for name in os.environ if name.startswith("GIT_") and not _PASSED_ON.fullmatch(name)]:
+        del os.environ[name]
+
+
+def git_said(error: git.GitError) -> str:
+    """Why a git command failed, in its own words and on one line."""
+    words = str(getattr(error, "stderr", "") or error).strip()
+    return one_line(printable(words.removeprefix("stderr: '").removesuffix("'")).replace("fatal: ", ""), 500)
 
 
 class Git(git.Git):
     """Runs git's processes in sessions of their own: a Ctrl-C at the terminal ends this process alone, not its writes.
 
-    `git tag` stays with the terminal, where a signature's passphrase may be asked for.
+    Each is told which repository is meant, so it never finds one around it. `git tag` stays with the terminal, where a
+    signature's passphrase may be asked for.
     """
 
     def execute(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """Run a command as `git.Git.execute` does."""
+        options["env"] = {"GIT_DIR": str(self.working_dir), **(options.get("env") or {})}
         if _UPKEEP.intersection(command):
             command = ["nice", *command]
-            options["env"] = {**_KEEPS_MEMORY, **(options.get("env") or {})}
+            options["env"] |= _KEEPS_MEMORY
         return super().execute(command, *arguments, start_new_session="tag" not in command, **options)
 
     def get_object_header(self, ref: str | bytes) -> Any:
@@ -80,9 +106,12 @@ def _whole(answer: Any) -> Any:
 
 
 class Repository(git.Repo):
-    """A repository whose git processes are out of a terminal's reach."""
+    """A repository whose git processes are out of a terminal's reach, in a folder that is named as it is written."""
 
     GitCommandWrapperType = Git
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        super().__init__(os.path.abspath(path), **{**options, "expand_vars": False})
 
 
 class RefUpdates:

@@ -1,19 +1,22 @@
 """A lineage's repository on disk: found, made whole, told from other folders, set up as the store needs it."""
 
+import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
 import git
 
 from ksflow.errors import LineageError
-from ksflow.lineage.git_processes import Repository
+from ksflow.lineage.git_processes import Repository, forget_other_repositories, git_said
 
 
 def opened(path: Path, create: bool) -> git.Repo:
     """The repository; made where there is none and `create` says so. LineageError says plainly why not."""
     if not shutil.which("git"):
         raise LineageError("git is not installed, and a lineage is a git repository: apt install git")
+    forget_other_repositories()
     try:
         if not (path / "HEAD").exists():
             if not create:
@@ -23,6 +26,7 @@ def opened(path: Path, create: bool) -> git.Repo:
                     f"{path} is not a lineage: it holds other files; name a new folder with lineage.path="
                 )
             _make(path)
+        _check_owner(path)
         repo = Repository(path)
         with repo.config_reader("repository") as config:
             version = config.get_value("ksflow", "version", 0)
@@ -36,17 +40,29 @@ def opened(path: Path, create: bool) -> git.Repo:
         (path / "ksflow").mkdir(exist_ok=True)
         return repo
     except (OSError, git.GitError) as error:
-        reason = str(error).splitlines()[0]
+        reason = git_said(error) if isinstance(error, git.GitError) else error
         raise LineageError(
-            f"cannot open the lineage {path}: {reason}; name another folder with lineage.path="
+            f"cannot open the lineage {path}: {reason}; mend that, or name another folder with lineage.path="
         ) from error
+
+
+def _check_owner(path: Path) -> None:
+    """Raise GitCommandError where git would not take part in it unasked, such as where it is another user's.
+
+    Git looks at that only where it finds a repository by itself.
+    """
+    command = ["git", "-c", "safe.bareRepository=all", "rev-parse", "--git-dir"]
+    environment = {**os.environ, "LC_ALL": "C", "GIT_CEILING_DIRECTORIES": str(path.resolve().parent)}
+    done = subprocess.run(command, cwd=path, env=environment, capture_output=True, check=False)
+    if done.returncode:
+        raise git.GitCommandError(command, done.returncode, done.stderr)
 
 
 def _make(path: Path) -> None:
     """Make it beside its place and move it there whole: two processes that start at once end up with one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".lineage-", dir=path.parent) as folder:
-        repo = Repository.init(Path(folder) / "new", mkdir=True, bare=True)
+        repo = Repository.init(Path(folder) / "new", bare=True, object_format="sha1", expand_vars=False)
         _configure(repo)
         repo.close()
         try:

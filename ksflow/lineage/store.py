@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import git
 
-from ksflow.errors import ConfigError, LineageError, one_line
+from ksflow.errors import ConfigError, LineageError
 from ksflow.lineage import packing
-from ksflow.lineage.git_processes import RefUpdates
+from ksflow.lineage.git_processes import RefUpdates, git_said
 from ksflow.lineage.locks import clear_lock, lock_in
 from ksflow.lineage.objects import Objects
 from ksflow.lineage.ref_files import RefFiles
@@ -100,7 +100,7 @@ class Store:
         status = error.status if isinstance(error, git.GitCommandError) else 0
         if isinstance(status, int) and status < 0:
             return LineageError(f"{self.path}: git was ended twice over {name}, by signal {-status}; run again")
-        said = one_line(error.stderr, 300).removeprefix("stderr: ") if isinstance(error, git.GitCommandError) else ""
+        said = git_said(error) if isinstance(error, git.GitCommandError) else ""
         what = f"git cannot read {name}: {said}" if said else f"object {name} is missing or damaged"
         return LineageError(f"{self.path}: {what}; restore it from a clone, or see `git fsck`")
 
@@ -392,7 +392,7 @@ class Store:
                 told = call()
             return str(told[1]), str(told[2])
         except git.GitError as error:
-            raise LineageError(f"{self.path}: git {command} failed: {str(error).splitlines()[-1]}") from error
+            raise LineageError(f"{self.path}: git {command} failed: {git_said(error)}") from error
 
 
 def _no_tag(said: str) -> str:
