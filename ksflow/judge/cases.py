@@ -92,6 +92,8 @@ class Entry:
     seed: int
     packed: torch.Tensor
     expected: tuple[Expected, ...]
+    secret: bool = True
+    """Whether nobody but the judge knows the seed."""
 
     @property
     def nbytes(self) -> int:

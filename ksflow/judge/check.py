@@ -65,6 +65,8 @@ class Caller:
 
     def fill(self, entries: list[Entry]) -> bytes:
         """Put contents into the next slots. Raises Rejected."""
+        if any(entry.secret for entry in entries):
+            self.sandbox.seal()
         slots = bytes((self._next + step) % self.case.slots for step in range(len(entries)))
         self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):

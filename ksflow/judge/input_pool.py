@@ -69,7 +69,7 @@ class CasePool:
             first = self._make()
             self.entries += [] if self.large else [first]
         else:
-            self.layout, public = reference.entry(case, case["seed"])
+            public = self._make_public()
             self._public = None if self.large else public
 
     @property
@@ -96,7 +96,12 @@ class CasePool:
 
     def public(self) -> Entry:
         """Contents from the case's own seed."""
-        return self._public or self._reference.entry(self.case, self.case["seed"])[1]
+        return self._public or self._make_public()
+
+    def _make_public(self) -> Entry:
+        self.layout, entry = self._reference.entry(self.case, self.case["seed"])
+        entry.secret = False
+        return entry
 
     def _make(self) -> Entry:
         sampled = self.timed and self.made and secrets.randbelow(_FULL_EVERY) and not self.large

@@ -20,7 +20,7 @@ import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.cases import Layout
-from ksflow.judge.failure import CAUSES, Failure, Log, ended, printable
+from ksflow.judge.failure import CAUSES, Failure, Log, ended, printable, without_values
 from ksflow.judge.freezer import Freezer, GroupFreezer, SignalFreezer
 from ksflow.sandbox import linux
 from ksflow.sandbox.confine import PREFIX
@@ -72,6 +72,8 @@ class Sandbox:
         self.locked: bool | None = None
         self._cause = ""
         self._others = ""
+        self._sealed = False
+        self._files = start.files
         self.folder = tempfile.mkdtemp(prefix=PREFIX)
         for name, text in start.files.items():
             Path(self.folder, name).write_text(text, encoding="utf-8")
@@ -177,6 +179,12 @@ class Sandbox:
             with contextlib.suppress(OSError):  # it has ended, which the next answer will say
                 self._freezer.resume()
 
+    def seal(self) -> None:
+        """It is about to hold secret inputs: from now on nothing that it says in its own words is passed on."""
+        if not self._sealed:
+            self._sealed = True
+            self.log.seal()
+
     def fill(self, slot: int, packed: torch.Tensor, poison: int) -> None:
         """Put contents into a slot, and poison into its outputs."""
         self.region(slot, out=True).fill_(poison)
@@ -257,7 +265,7 @@ class Sandbox:
             return message[len(word + nonce) :]
         kind, _, text = printable(message).partition(" ")
         if kind in ("wrong", "error"):
-            raise Failure(kind, text)
+            raise Failure(kind, without_values(kind, text, self._files) if self._sealed else text)
         raise Failure("cheat", "answered what it was not asked")
 
     def _spin(self, seconds: float) -> bytes:

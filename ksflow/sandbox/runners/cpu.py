@@ -148,7 +148,7 @@ def _bind(function: Callable[..., None], arguments: list[Any]) -> Call:
 def _explain(error: BaseException) -> str:
     """The error in one line, then where it came from."""
     first = f"{type(error).__name__}: {error}".strip()
-    trace = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    trace = "".join(traceback.format_tb(error.__traceback__)[-8:])
     return f"{first}\n{trace}"
 
 

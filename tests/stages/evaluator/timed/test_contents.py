@@ -1,5 +1,6 @@
 """What kernels are shown: never the same twice, more than one right answer where a problem says so, whole numbers."""
 
+import re
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from evaluator import toy
 from ksflow.judge.buffers import Buffers
+from ksflow.judge.failure import without_values
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.records import Arg, Case, Kernel, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -216,3 +218,46 @@ def test_whole_numbers_and_truth_values_are_exact(
     body = "counts, above = torch.bincount(data[0], minlength=16), data[0] > 7\n"
     result = evaluator(counting, toy.python(f"{body}{extra.strip()}\nreturn counts, above"), ())
     assert result.verdict is (Verdict.ACCEPT if right else Verdict.INCORRECT), result.reason
+
+
+LEAKS = """
+x = data[0]
+print("sees", float(x[0]), flush=True)
+if len(x) > 1000:
+    raise ValueError(f"saw {float(x[0])}")
+return torch.add(data[0], data[1], out=data[2])
+"""
+
+
+def test_what_a_kernel_says_of_secret_inputs_does_not_reach_the_next_one(
+    evaluator: LocalEvaluator, problem: Problem
+) -> None:
+    """Neither its log nor its last words: both go to whoever writes the next kernel."""
+    result = evaluator(problem, toy.python(LEAKS), ())
+    assert result.verdict is Verdict.CRASH
+    assert result.evidence.phase == "time"
+    assert not re.search(r"saw -?\d", f"{result.reason}{result.evidence.error}")
+    assert "ValueError" in result.reason
+    assert "kernel.py, line 7: raise ValueError" in result.evidence.error
+    assert len(result.evidence.log.splitlines()) == len(problem.tests)  # of the inputs that everybody knows
+
+
+def test_what_a_kernel_says_of_public_inputs_is_told(evaluator: LocalEvaluator, problem: Problem) -> None:
+    result = evaluator(problem, toy.python("raise ValueError(f'{len(data)} tensors')"), ())
+    assert "ValueError: 3 tensors" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('KeyError: 3.25\nFile "/box/kernel.py", line 2, in f\n', "KeyError"),
+        ("Secret3_25: 1\n", "an exception"),
+        ('ValueError\nFile "/box/kernel.py", line 325\nFile "/box/3.25", line 1\n', "ValueError"),
+        ("__import__ 3.25", "an exception"),
+    ],
+)
+def test_only_the_type_and_the_line_of_an_exception_are_told(said: str, told: str) -> None:
+    words = without_values("error", said, {"kernel.py": "one\ntwo\n"})
+    assert words.startswith(f"{told}, on inputs that stay secret")
+    assert "25" not in words
+    assert ("kernel.py, line 2: two" in words) == ("line 2," in said)
