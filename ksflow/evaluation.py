@@ -1,11 +1,12 @@
 """Asking an evaluator: what its answer holds for, and the answer with that written on it."""
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 
-from ksflow.errors import boundary
+from ksflow.errors import StageError, boundary, expect_type
 from ksflow.protocols import Evaluator
-from ksflow.records import Evaluation, Kernel, Key, Problem, Trial
+from ksflow.records import Evaluation, Kernel, Key, Problem, Trial, Verdict
 
 
 def key(problem: Problem, evaluate: Evaluator) -> Key:
@@ -15,18 +16,23 @@ def key(problem: Problem, evaluate: Evaluator) -> Key:
 
 
 def prepare(problem: Problem, evaluate: Evaluator, kernel: Kernel) -> None:
-    """Let the evaluator do what needs no device (compile), while another kernel has it. Raises StageError."""
+    """Let the evaluator do what needs no device (compile), while another kernel has it. What fails fails again when it
+    is asked for the verdict.
+    """
     if hasattr(evaluate, "prepare"):
-        with boundary("evaluator"):
+        with suppress(StageError), boundary("evaluator"):
             evaluate.prepare(problem, kernel)
 
 
 def verdict(problem: Problem, evaluate: Evaluator, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
-    """The judge's word with its key and what it took. Raises StageError when the evaluator fails."""
-    started = time.monotonic()
-    with boundary("evaluator"):
-        evaluation = evaluate(problem, kernel, against)
-    judge = evaluation.judge or key(problem, evaluate).judge
+    """The judge's word with its key and what it took; a harness error, which is nobody's fault, where it fails."""
+    started, held = time.monotonic(), key(problem, evaluate)
+    try:
+        with boundary("evaluator"):
+            evaluation = expect_type(Evaluation, evaluate(problem, kernel, against))
+    except StageError as error:
+        evaluation = Evaluation(Verdict.HARNESS, str(error), target=held.target)
+    judge = evaluation.judge or held.judge
     wall_s = evaluation.wall_s
     if not (wall_s or getattr(evaluate, "recorded", False)):
         wall_s = round(time.monotonic() - started, 3)

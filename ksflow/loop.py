@@ -28,6 +28,7 @@ from ksflow.records import (
     Population,
     Problem,
     Trial,
+    Verdict,
     first_attempt,
 )
 from ksflow.source import fingerprint
@@ -49,7 +50,7 @@ class Control:
     """What becomes of code that was tried before: `skip` takes the record's verdict, `show` also sends it back to the
     writer once, `judge` judges it again."""
     watch: Callable[[str, Trial | None], None] = lambda what, trial: None
-    """Told of every step: `select`, `design`, `write`, `evaluate`, `done`, `digest`."""
+    """Told of every step: `select`, `design`, `write`, `checked`, `evaluate`, `done`, `digest`."""
     stop: Callable[[], bool] = lambda: False
     """Asked before each trial, and between the steps of a round."""
     reserve_slots: Callable[[int], int] = lambda wanted: wanted
@@ -142,7 +143,9 @@ def check(lab: Lab, kernel: Kernel) -> Trial | str:
     best = lab.lineage.known.best
     with lab.control.device:
         found = judging.verdict(lab.problem, lab.evaluate, kernel, (best,) if best else ())
-    return Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=found)
+    draft = Trial("draft", Origin.EXPERIMENT, kernel=kernel, evaluation=found)
+    lab.control.watch("checked", draft)
+    return draft
 
 
 def judge(lab: Lab, trial: Trial, renewed: EarlierVerdict | None = None) -> Trial:
@@ -195,7 +198,8 @@ def _dispatch_repair(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
     if trial.kernel is None or not getattr(lab.write, "repairs", True):
         return ()
     shown = bool(trial.repeats) and lab.control.repeats == "show" and times <= lab.control.repairs
-    failed = not trial.repeats and trial.score_us is None and times < lab.control.repairs
+    blameless = trial.evaluation is not None and trial.evaluation.verdict is Verdict.HARNESS
+    failed = not trial.repeats and trial.score_us is None and not blameless and times < lab.control.repairs
     if not shown and not failed:
         return ()
     parents = tuple(dict.fromkeys((trial.id, *trial.parents[:1])))

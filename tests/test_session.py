@@ -23,7 +23,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.problem.loader import load
-from ksflow.protocols import record, reserve
+from ksflow.protocols import call_context, record, reserve
 from ksflow.records import (
     Call,
     Choice,
@@ -559,6 +559,44 @@ def test_secrets_in_the_environment_do_not_reach_the_transcript(
 def test_no_seed_that_works_is_an_error_with_the_reasons(lineage: Lineage) -> None:
     with pytest.raises(ConfigError, match=r"no seed is accepted.*00_base.cpp: reject-incorrect element 3 is off"):
         Run(lineage, evaluate=lambda *a: rejected())(evaluations=1)
+
+
+def test_a_raising_evaluator_costs_a_trial_which_the_next_run_has_judged_beside_its_own(lineage: Lineage) -> None:
+    faults: list[Callable[[Kernel], Any]] = [lambda kernel: kernel.files["none"], lambda kernel: None]
+
+    def fails(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        if faults and "idea" in kernel.main:
+            return faults.pop(0)(kernel)  # type: ignore[no-any-return]
+        return evaluate(problem, kernel, against)
+
+    outcome = Run(lineage, evaluate=fails)(evaluations=6, repairs=1)
+    assert (outcome.judged, outcome.reason) == (6, "evaluations=6 used up")
+    lost = [t for t in outcome.population.trials if t.verdict == "harness-error"]
+    raised, odd = [t.evaluation.reason for t in lost if t.evaluation]
+    assert "evaluator: KeyError: 'none' (test_session.py, line" in raised
+    assert "returned NoneType, not a Evaluation" in odd
+    assert not [t for t in outcome.population.trials if t.origin is Origin.REPAIR]  # the kernel is not to blame
+    again = Run(lineage, evaluate=fails)(evaluations=2)
+    assert (again.judged, again.reason) == (2, "evaluations=2 used up")
+    assert all(again.population.by_id[trial.id].score_us for trial in lost)
+    assert len(again.population.trials) == len(SEEDS) + 8
+
+
+def test_a_writers_questions_to_the_judge_count_as_evaluations_and_that_is_said(lineage: Lineage) -> None:
+    said: list[Trial | str] = []
+
+    def asks(
+        problem: Problem, choice: Choice, experiment: Experiment, notes: Notes, failed: Trial | None = None
+    ) -> Kernel:
+        check = call_context().check
+        assert check is not None
+        said.append(check(kernel(f"// draft {experiment.description}")))
+        return write(problem, choice, experiment, notes, failed)
+
+    outcome = Run(lineage, write=asks, design=one_idea)(evaluations=6)
+    assert outcome.judged == 3
+    assert [isinstance(answer, Trial) for answer in said] == [True] * 3
+    assert outcome.reason == "evaluations=6 used up, 3 of them as checks by the writer"
 
 
 def test_a_harness_error_at_the_end_leaves_the_winner_its_verdict(lineage: Lineage) -> None:

@@ -97,7 +97,7 @@ def _status(session: Session, width: int) -> str:
     best, most = session.known.best, session.schedule.caps.get("evaluations")
     left, usd = session.left_s(), session.lab.transcript.total.usd
     searching = session.search_started is not None
-    done = f"{session.judged} of {most:g}" if most else f"{counted(session.judged, 'experiment')}"
+    done = f"{session.judged + session.checks} of {most:g}" if most else f"{counted(session.judged, 'experiment')}"
     parts = {
         "done": done if searching else "the seeds first",
         "left": f"{_time(left)} left" if left is not None else "",

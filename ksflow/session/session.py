@@ -20,7 +20,7 @@ from ksflow.lineage.commit_order import ReplayedOrder
 from ksflow.lineage.recorded_run import RecordedRun
 from ksflow.loop import Control, Lab
 from ksflow.protocols import SIGN_OF_LIFE, Answerer, calling, record
-from ksflow.records import Origin, Population, Seed, Trial
+from ksflow.records import Population, Seed, Trial
 from ksflow.session import confirm, startup
 from ksflow.session.budget import Meter
 from ksflow.session.estimate import estimate
@@ -86,6 +86,8 @@ class Session:
         self.meter = Meter(lab.transcript, schedule.caps, self._stop)
         self.started = time.monotonic()
         self.rounds = self.judged = self.repeats = 0
+        self.checks = 0
+        """Questions to the judge about kernels that were still being written."""
         self.search_started: float | None = None
         """When the first round could begin: the seeds were judged by then."""
         self.tried = 0
@@ -175,7 +177,7 @@ class Session:
     def used(self) -> dict[str, float]:
         """Budget -> the share of it that is used."""
         spent = {
-            "evaluations": float(self.judged),
+            "evaluations": float(self.judged + self.checks),
             "rounds": float(self.rounds),
             "minutes": (time.monotonic() - self.started) / 60,
             "stages.evaluator.minutes": self._counts.judging_s / 60,
@@ -237,7 +239,7 @@ class Session:
             pass
         if self._counts.error:
             raise self._counts.error
-        return self._counts.ended or self._spent() or "interrupted"
+        return self._counts.ended or self._spent() or ("interrupted" if self.interrupted else "nothing more may begin")
 
     def _advance(self) -> bool:
         """Begin a round, or wait for one; False when all is over."""
@@ -299,8 +301,6 @@ class Session:
             control = replace(self.lab.control, map_parallel=planned_map)
             loop.run_round(replace(self.lab, control=control), begun, learning)
         except StageError as error:
-            if error.stage == "evaluator":
-                raise
             self._counts.trouble = str(error)
             self._watch(f"no plan: {error}", None)
         finally:
@@ -335,7 +335,10 @@ class Session:
 
     def _spent(self, but: str = "") -> str | None:
         full = [name for name, share in self.used().items() if share >= 1 and name != but]
-        return f"{full[0]}={self.schedule.caps[full[0]]:g} used up" if full else None
+        checks = (
+            f", {self.checks} of them as checks by the writer" if self.checks and full[:1] == ["evaluations"] else ""
+        )
+        return f"{full[0]}={self.schedule.caps[full[0]]:g} used up{checks}" if full else None
 
     def _stop(self) -> bool:
         if self.interrupted or self._counts.error:
@@ -347,10 +350,12 @@ class Session:
     def _watch(self, what: str, trial: Trial | None) -> None:
         with self._changed:
             me = threading.get_ident()
+            if what in ("done", "checked") and trial:
+                self._counts.judging_s += trial.evaluation.wall_s if trial.evaluation else 0.0
+                self.checks += what == "checked"
             if what == "done" and trial:
                 self.doing.pop(me, None)
-                self._counts.judging_s += trial.evaluation.wall_s if trial.evaluation else 0.0
-                if trial.origin is not Origin.SEED:
+                if self._searching:  # what an earlier session left to be judged again is none of this one's experiments
                     self._tally(trial)
             elif what in _STEPS:
                 self.doing[me] = (what, trial.id if trial else "")
@@ -363,7 +368,7 @@ class Session:
         if trial.repeats:
             self.repeats += 1
             self._counts.dispatched -= 1
-        elif trial.evaluation is None or trial.evaluation.evidence.renewed is None:
+        else:
             self.judged += 1
 
     @contextmanager
