@@ -46,6 +46,7 @@ from ksflow.records import (
     portfolio,
 )
 from ksflow.session import startup
+from ksflow.session.estimate import estimate
 from ksflow.session.schedule import Outcome, Schedule
 from ksflow.session.session import Session
 
@@ -479,16 +480,39 @@ def test_a_call_that_was_lost_counts_once(lineage: Lineage) -> None:
     assert outcome.cost.calls == 4  # of half a dollar at most
 
 
-def test_a_stage_that_fails_while_costs_are_estimated_ends_no_run(lineage: Lineage) -> None:
-    def sulk(*arguments: Any) -> Choice:
-        raise RuntimeError("not yet")
+def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> None:
+    told: list[str] = []
+    asked: list[str] = []
 
-    run = Run(lineage, select=sulk)
-    outcome = Session(
-        Schedule(evaluations=3), run.lab, run.show, models=[types.SimpleNamespace(greet=lambda: None)]
-    ).run(SEEDS)
-    assert outcome.reason == "3 rounds in a row brought no trial"
-    assert any(what.startswith("no plan: selector: RuntimeError: not yet") for what, _ in run.events)
+    class Own:
+        """As those that ship, it asks a model."""
+
+        program = None
+
+        def __call__(self, problem: Problem, choice: Choice, experiment: Experiment, *rest: Any) -> Kernel:
+            told.append(experiment.description)
+            return write(problem, choice, experiment, *rest)
+
+    class Shipped:
+        __module__ = "ksflow.stages.designer.llm"
+        program = None
+
+        def __call__(self, *values: Any) -> Plan:
+            with reserve(question("designer=llm")):
+                asked.append("sent")
+            return design(*values)
+
+    def question(stage: str) -> Question:
+        return Question(stage, "m", 3, 3, usd_most=0.01)
+
+    mixed = types.SimpleNamespace(designers={"one": design, "two": Shipped()})
+    run = Run(lineage, write=Own(), design=Shipped())
+    Session(Schedule(evaluations=3), run.lab, run.show, models=[types.SimpleNamespace(greet=lambda: None)]).run(SEEDS)
+    assert [text.partition(" ")[0] for text in told] == ["idea"] * 3
+    assert asked == ["sent"]
+    found = estimate(replace(run.lab, design=mixed), 3)  # type: ignore[arg-type]
+    assert [one.stage for one in found.questions] == ["designer=llm"]
+    assert len(told) == 3
 
 
 def test_the_writers_of_a_round_and_several_rounds_go_on_at_once(lineage: Lineage) -> None:

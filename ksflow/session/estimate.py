@@ -1,9 +1,13 @@
-"""What a run will ask of its models, before the first call: each stage is followed up to its first question."""
+"""What a run will ask of its models, before the first call: each stage that ships is followed up to its first question.
+
+What it does not do: call a user's own stage, which may do anything at all.
+"""
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
 from ksflow.loop import Lab
@@ -44,15 +48,23 @@ def estimate(lab: Lab, experiments: int | None) -> Estimate:
     idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
     notes = lab.initial_notes + lab.lineage.notes()
     asked: list[Question] = []
-    with _asking(asked, "selector"):
-        lab.select(lab.problem, known)
-    with _asking(asked, "designer"):
-        lab.design(lab.problem, known, choice, notes)
-    with _asking(asked, "writer"):
-        lab.write(lab.problem, choice, idea, notes, None)
-    with _asking(asked, "digester"):
-        lab.digest(lab.problem, Material((), known, notes))
+    given: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "selector": (lab.select, (known,)),
+        "designer": (lab.design, (known, choice, notes)),
+        "writer": (lab.write, (choice, idea, notes, None)),
+        "digester": (lab.digest, (Material((), known, notes),)),
+    }
+    for name, (stage, values) in given.items():
+        for asks in _of_models(stage):
+            with _asking(asked, name):
+                asks(lab.problem, *values)
     return Estimate(tuple(asked), experiments)
+
+
+def _of_models(stage: Any) -> list[Any]:
+    """The stage itself, or the one of a mix of several, where it ships with ksflow and asks a model."""
+    parts = [stage, *getattr(stage, "designers", {}).values(), getattr(stage, "llm", None)]
+    return [p for p in parts if type(p).__module__.startswith("ksflow.stages.") and hasattr(p, "program")][:1]
 
 
 _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)
