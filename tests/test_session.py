@@ -4,6 +4,7 @@ import io
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 import types
@@ -48,7 +49,9 @@ from ksflow.records import (
 from ksflow.session import startup
 from ksflow.session.estimate import estimate
 from ksflow.session.schedule import Outcome, Schedule
+from ksflow.session.scheduler import map_parallel
 from ksflow.session.session import Session
+from ksflow.session.workbench import Workbench
 
 Notes = tuple[Note, ...]
 
@@ -568,6 +571,24 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
     repaired = next(t for t in shown.population.trials if t.origin is Origin.REPAIR)
     assert repaired.kernel is not None
     assert "x = 7" in repaired.kernel.main
+
+
+def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lineage) -> None:
+    bench = Workbench(Run(lineage).lab, SEEDS, evaluations=None)
+    bench.open("")
+    bench.begin()
+    bench.wait_seeds(300)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        map_parallel(lambda n: [bench.evaluate(kernel(f"// {n}.{i}")).over.wait() for i in range(150)], range(8))
+    finally:
+        sys.setswitchinterval(before)
+    assert bench.asked == 1200
+    assert bench.ticket("e1200").state == "done"
+    with pytest.raises(ConfigError, match="no ticket 'e1201'; tickets: e1, e2"):
+        bench.ticket("e1201")
+    bench.close()
 
 
 def test_secrets_in_the_environment_do_not_reach_the_transcript(

@@ -290,10 +290,7 @@ class _Tools:
 
     def result(self, ticket: Annotated[str, Field(max_length=40)], wait_s: Seconds = 30.0) -> str:
         """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
-        found = self._bench.tickets.get(ticket)
-        if found is None:
-            known = ", ".join(self._bench.tickets) or "none"
-            raise ConfigError(f"no ticket {ticket!r}; tickets: {textwrap.shorten(known, 400)}")
+        found = self._bench.ticket(ticket)
         found.over.wait(wait_s)
         return self._answer(found)
 

@@ -6,6 +6,7 @@ kernel's author must not know: no contents of inputs, no expected outputs, no se
 """
 
 import itertools
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -63,12 +64,13 @@ class Workbench:
         self.seeds, self.most, self.by = seeds, evaluations, by
         self.asked = 0
         """Questions to the judge so far, of the budget."""
-        self.tickets: dict[str, Ticket] = {}
+        self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
         """Experiments that have their ids and no kernel yet."""
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Held while what is counted, planned or asked is looked at or changed."""
         self._started: Job | None = None
 
     def open(self, settings: str) -> None:
@@ -90,7 +92,9 @@ class Workbench:
         self._stop.set()
         if self._started:
             self._started.join()
-        for ticket in list(self.tickets.values()):
+        with self._lock:
+            asked = tuple(self._tickets.values())
+        for ticket in asked:
             ticket.over.wait()
         self.lab.lineage.release_all()
 
@@ -189,6 +193,14 @@ class Workbench:
             raise ConfigError(f"no trial {name[:40]!r}; there are {len(known)}, up to {max(known, default='none')}")
         return found
 
+    def ticket(self, name: str) -> Ticket:
+        """The ticket of that name. ConfigError where there is none."""
+        with self._lock:
+            if found := self._tickets.get(name):
+                return found
+            known = ", ".join(self._tickets) or "none"
+        raise ConfigError(f"no ticket {name!r}; tickets: {textwrap.shorten(known, 400)}")
+
     def account(self, trial: Trial) -> str:
         """What became of a trial, as a prompt would tell it: analysis and times, or why it failed."""
         if trial.evaluation is None and not trial.failure:
@@ -248,13 +260,14 @@ class Workbench:
             raise ConfigError("the server is closing")
         if self.most is not None and self.asked >= self.most:
             raise ConfigError(self._spent)
-        if sum(not ticket.over.is_set() for ticket in self.tickets.values()) >= _MOST_WAITING:
+        if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
             raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
         self.asked += 1
 
     def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
         ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
-        self.tickets[ticket.name] = ticket
+        with self._lock:
+            self._tickets[ticket.name] = ticket
 
         def run() -> None:
             try:
