@@ -28,7 +28,8 @@ from ksflow.hardware.executables import output
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.server_process import ServerProcess
 from ksflow.processes.wire import Closed
-from ksflow.records import Json, Kernel, Problem, Target
+from ksflow.records import Json, Kernel, Limits, Problem, Target
+from ksflow.sandbox import runners
 from ksflow.sandbox.levels import probe
 from ksflow.source.contract import defines
 
@@ -111,12 +112,32 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
     march = target.march.replace("-", "_") if compiler.zig else target.march
     if not compiler.zig and (hint := _unknown(compiler, march)):
         raise ConfigError(_MISTYPED.format(target.march, compiler.name, hint))
-    flags = [*_FLAGS, *compiler.flags, f"-march={march}", *defines(problem)]
     machine = " ".join(cpu.read().flags) if target.march == "native" else ""
+    built = _compiled(compiler, kernel, (f"-march={march}", *defines(problem)), problem.limits, machine)
+    if compiler.zig and _ZIG_UNKNOWN in built.log:
+        raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
+    return built
+
+
+def compile_loop() -> str:
+    """The library that calls native kernels in a sandbox; "" where it cannot be made, and Python does."""
+    text = (Path(runners.__file__).parent / "loop.cpp").read_text(encoding="utf-8")
+    limits = Limits(compile_s=120, check_s=0, time_s=0, memory_mb=1024)
+    compiler = find()
+    with contextlib.suppress(ConfigError):
+        return _compiled(compiler, Kernel("cpp", {"loop.cpp": text}), (), limits).artefact if compiler else ""
+    return ""
+
+
+def _compiled(
+    compiler: Compiler, kernel: Kernel, more_flags: Sequence[str], limits: Limits, machine: str = ""
+) -> BuildResult:
+    """A shared object. machine: what else it depends on."""
+    flags = [*_FLAGS, *compiler.flags, *more_flags]
     sources = [name for name in kernel.files if name.endswith(_SOURCES)]
     warm = home.cache("zig", f"warm-{_digest(*flags)}")
-    limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else problem.limits.compile_s
-    memory_mb = problem.limits.memory_mb * (4 if compiler.zig else 1)
+    limit = _FIRST_ZIG_S if compiler.zig and not warm.exists() else limits.compile_s
+    memory_mb = limits.memory_mb * (4 if compiler.zig else 1)
 
     def make(made: Path) -> BuildResult:
         command = [*compiler.command, *flags, "-o", made.name, *sources]
@@ -125,10 +146,7 @@ def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildRes
         answer = SHARED_SERVER.ask(request, limit)
         if compiler.zig and not answer["timed_out"]:
             warm.touch()  # its own C++ library is compiled on first use, once for each -march
-        built = outcome(answer, str(made), limit, memory_mb)
-        if compiler.zig and _ZIG_UNKNOWN in built.log:
-            raise ConfigError(_MISTYPED.format(target.march, compiler.name, "see zig targets"))
-        return built
+        return outcome(answer, str(made), limit, memory_mb)
 
     name = _digest(kernel.digest, *flags, *compiler.command, compiler.version, machine)
     return found_or_made(name, "so", make, _OWN_FAULT)

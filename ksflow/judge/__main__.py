@@ -1,6 +1,7 @@
 """The judge's process. Started by `client.py` with an environment of its own; ends when its input does.
 
-With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first GPU that it sees.
+With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first GPU that it sees. `--loop=FILE`: the library that
+calls native kernels on a CPU, of which it takes a copy.
 
 The light zygote is forked before anything is imported, the torch zygote right after torch, both before the first
 request: no zygote ever holds a secret.
@@ -19,7 +20,7 @@ from ksflow.sandbox import linux, zygote
 
 _REQUESTS = 0
 _ANSWERS = 1
-_GPU = "--gpu="
+_GPU, _LOOP = "--gpu=", "--loop="
 
 
 def main() -> None:
@@ -41,8 +42,11 @@ def main() -> None:
     linux.keep_freed_memory()
     from ksflow.judge.requests import RequestHandler
 
-    gpu = next((word.removeprefix(_GPU) for word in sys.argv[1:] if word.startswith(_GPU)), "")
-    handler = RequestHandler(light, heavy, spinner, gpu)
+    gpu, file = (
+        next((word.removeprefix(name) for word in sys.argv[1:] if word.startswith(name)), "") for name in (_GPU, _LOOP)
+    )
+    loop = f"/proc/self/fd/{linux.sealed_copy(file)}" if file else ""
+    handler = RequestHandler(light, heavy, spinner, gpu, loop)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ksflow.compilers import BuildResult
+from ksflow.compilers.client import compile_loop
 from ksflow.errors import ConfigError
 from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.target import default_target, fits, single_gpu_environment, torch_mismatch, visible_gpus
@@ -34,7 +35,7 @@ class JudgeSlot:
     @cached_property
     def judge(self) -> JudgeProcess:
         """Started when it is first needed."""
-        return JudgeProcess(self.environment, self._gpu)
+        return JudgeProcess(self.environment, self._gpu, "" if self._gpu else compile_loop())
 
     @property
     def started(self) -> bool:

@@ -4,6 +4,9 @@ It has a batch in every round of a benchmark, on the same contents and in the sa
 written while its sandbox is frozen, told, thawed, frozen again), so what is taken off a kernel's times was measured
 among them, and moves with the machine as they do. What comes off a time is the same statistic of the null batches as
 the one that is ranked, at the lower end of its own interval: an unlucky null makes no kernel faster than it is.
+
+What a kernel can leave out must not come off. So native kernels and the null are called by `runners/loop.cpp`, with
+nothing but a receive and a send around a call; what Python does around a kernel in Python counts as that kernel's.
 """
 
 import operator
@@ -90,6 +93,11 @@ class Overhead:
         self._latest = NullTimings()
         self._sizes: tuple[int, ...] = (0, 0)
         self._held: tuple[int, ...] = (4096, 4096)
+
+    @property
+    def native(self) -> bool:
+        """Whether native kernels, and so the null kernel, are called in C++."""
+        return bool(self._start.loop)
 
     def evidence(self) -> dict[str, float]:
         """What a batch cost in the latest benchmark; nothing before the first one."""

@@ -47,14 +47,16 @@ class CorePinning:
 class RequestHandler:
     """`prepare` makes contents ahead of time, `evaluate` judges, `probe` asks whether a problem can be judged.
 
-    gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU.
+    gpu: the platform of the GPU to judge on, as for `open_driver`; "" is the CPU. loop: as in `Host`.
     """
 
-    def __init__(self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str = "") -> None:
+    def __init__(
+        self, light: socket.socket, heavy: socket.socket, spinner: IdleSpinner, gpu: str = "", loop: str = ""
+    ) -> None:
         self.spinner = spinner
         self.all_cores = os.sched_getaffinity(0)
         self.cores = CorePinning(self.all_cores)
-        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level)
+        self.host = Host(light, heavy, self.cores.sandbox, levels.probe().level, loop=loop)
         spinner.pin(self.cores.sandbox)
         self.backend = Backend(Overhead(self.host.start({"language": "cpp"}, _NULL_LIMITS)))
         if gpu:

@@ -45,6 +45,8 @@ class SandboxSpec:
     language: str
     files: dict[str, str] = field(default_factory=dict)
     artefact: str = ""
+    loop: str = ""
+    """The library that calls a native kernel (`runners/loop.cpp`); without it Python does."""
     memory_mb: int = 4096
     cpu_s: int = 600
     core: int | None = None
@@ -83,8 +85,8 @@ class Sandbox:
         self.supervisor, supervisor = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket, sandbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = [supervisor.detach(), sandbox.detach(), *map(os.dup, buffers.fds), self.log.writer]
-        if start.artefact:
-            fds.append(linux.sealed_copy(start.artefact))  # its owner could set its times, its mode
+        loads = [*filter(None, (start.artefact, start.loop))]
+        fds += map(linux.sealed_copy, loads)  # their owner could set their times, their mode
         order = {
             **start.extra,
             "language": start.language,
@@ -96,7 +98,8 @@ class Sandbox:
             "cpu_s": start.cpu_s,
             "core": start.core,
             "level": start.level,
-            "artefact": len(fds) - 2 if start.artefact else 0,
+            "artefact": len(fds) - 1 - len(loads) if loads else 0,
+            "loop": bool(start.loop),
             "device": start.device,
             "devices": start.devices,
         }

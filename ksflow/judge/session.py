@@ -44,6 +44,8 @@ class Host:
     level: str
     device: Json = field(default_factory=dict)
     """On a GPU: its platform, its files, and what else its runtime reads."""
+    loop: str = ""
+    """The library that calls native kernels on a CPU."""
 
     def start(self, kernel: Json, limits: Json) -> SandboxSpec:
         """How to start a sandbox for this kernel."""
@@ -55,6 +57,7 @@ class Host:
             language=kernel["language"],
             files={} if native else kernel["files"],
             artefact=kernel.get("artefact", ""),
+            loop="" if self.device or not native else self.loop,
             memory_mb=limits["memory_mb"] + (_DRIVER_MB if self.device else 0),
             cpu_s=int(limits["check_s"] + limits["time_s"]) + 10,
             core=self.sandbox_core,

@@ -11,9 +11,10 @@ Two clocks measure a batch, and the one that says more of a kernel counts:
    kernel puts off or spreads over threads, this clock says at least as much as the work takes.
 
 From both comes off what a null kernel's batches take, which has one in every round (see `overhead`; how the two clocks
-become one time is said in `samples`). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch takes 25
-to 29 µs, of which 2 to 3 µs are the thaw; freezing the sandbox again takes 16 to 20 µs more, outside of the wall time.
-A sandbox with many threads pays for stopping each of them: with sixteen idle ones a batch takes 4 µs longer.
+become one time is said in `samples`). On two cores of an AMD EPYC (a virtual machine, 2026-11-22) a null batch took 25
+to 29 µs while Python called it, of which 2 to 3 µs are the thaw; freezing the sandbox again takes 16 to 20 µs more,
+outside of the wall time. A sandbox with many threads pays for stopping each of them: with sixteen idle ones a batch
+takes 4 µs longer.
 
 A short kernel gets more rounds, in the same time. The order stays the same for some rounds and is the reverse for as
 many. So a batch comes after another kernel's (half of the batches after oneself, as in A B B A, would find warm caches,
@@ -48,6 +49,7 @@ _HOPELESS = ((3, 3.0), (7, 1.3))
 _LOST = (0.005, 5.0)
 """First calls that say so at once: so many seconds each, and so many times the incumbent's."""
 _WARM_UPS, _FEWEST_WARM_UPS = 3, 2
+_IN_PYTHON = "Python's, as there is no C++ compiler: a kernel that takes its place seems up to 6 µs faster"
 _REVERSED_AFTER = 16
 """After so many rounds at most the order is reversed."""
 
@@ -299,7 +301,8 @@ class Backend:
 
     def evidence(self) -> Json:
         """What is known of the machine's state now."""
-        return {"overhead_us": self.overhead.evidence()}
+        python = {} if self.overhead.native else {"harness": _IN_PYTHON}
+        return {"overhead_us": self.overhead.evidence(), **python}
 
     def lease(self) -> AbstractContextManager[None]:
         """What a judgement holds for itself while it lasts."""

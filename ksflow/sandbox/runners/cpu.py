@@ -16,6 +16,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 LARGEST_TEXT = 4000
@@ -49,14 +50,21 @@ def prepare(order: Json) -> None:
 
 
 def run(order: Json, fds: list[int]) -> None:
-    """Be the sandbox. `fds`: socket, inputs, outputs, log, and the artefact where there is one. Never returns."""
+    """Be the sandbox. Never returns.
+
+    `fds`: socket, inputs, outputs, log, and where there are such, the artefact and the `loop` that calls it.
+    """
     socket_fd, inputs_fd, outputs_fd, log_fd, *artefact = fds
+    loop = f"/proc/self/fd/{artefact.pop()}" if order.get("loop") else ""
     with answering(socket_fd, log_fd) as judge:
         inputs = mmap.mmap(inputs_fd, order["inputs_bytes"], _POPULATE)
         outputs = mmap.mmap(outputs_fd, order["outputs_bytes"], _POPULATE)
         runner = _runner(order, artefact)
+        receive = partial(judge.recv, LARGEST_MESSAGE)
+        if loop and isinstance(runner, Native):
+            receive = partial(NativeLoop(loop).receive, judge, runner)
         judge.send(b"ready")
-        _serve(judge, runner, inputs, outputs)
+        _serve(judge, receive, runner, inputs, outputs)
 
 
 @contextlib.contextmanager
@@ -81,9 +89,11 @@ def answering(socket_fd: int, log_fd: int) -> Iterator[socket.socket]:
         os._exit(status & 0xFF)
 
 
-def _serve(judge: socket.socket, runner: Runner, inputs: mmap.mmap, outputs: mmap.mmap) -> None:
+def _serve(
+    judge: socket.socket, receive: Callable[[], bytes], runner: Runner, inputs: mmap.mmap, outputs: mmap.mmap
+) -> None:
     calls: list[Call] = []
-    while message := judge.recv(LARGEST_MESSAGE):
+    while message := receive():
         word, nonce, body = message[:2], message[2 : 2 + NONCE], message[2 + NONCE :]
         if word == GO:
             for slot in body:
@@ -121,7 +131,9 @@ class Native:
         loaded = ctypes.CDLL(library)
         self.function = loaded.custom_kernel if library else loaded.abs
         self.function.restype = None
-        self._more = more
+        self.arguments: list[list[int]] = []
+        """Of one call on each slot."""
+        self._more = len(more)
 
     def stage(self, case: Json, inputs: mmap.mmap | int, outputs: mmap.mmap | int) -> list[Call]:
         """One ready call per slot."""
@@ -130,10 +142,33 @@ class Native:
             for region in (inputs, outputs)
         ]
         strides = [stride for piece in case["pieces"] for stride in piece["strides"]]
-        flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
-        last = [*map(ctypes.c_int64, case["dims"]), flat, *self._more]
-        slots = (map(ctypes.c_void_p, pointers(case, bases, slot)) for slot in range(case["slots"]))
-        return [_bind(self.function, [*first, *last]) for first in slots]
+        self._flat = (ctypes.c_int64 * max(len(strides), 1))(*strides)
+        last = [*case["dims"], ctypes.addressof(self._flat), *[0] * self._more]
+        self.arguments = [[*pointers(case, bases, slot), *last] for slot in range(case["slots"])]
+        return [_bind(self.function, [*map(ctypes.c_int64, row)]) for row in self.arguments]
+
+
+class NativeLoop:
+    """Answers calls of a native kernel in C++ (`loop.cpp`): Python's own part of a call is longer than short kernels,
+    and one that takes the harness's place leaves it out."""
+
+    _most = 64
+
+    def __init__(self, library: str) -> None:
+        self._serve = ctypes.CDLL(library).serve
+        self._serve.restype = ctypes.c_long
+        self._message = ctypes.create_string_buffer(LARGEST_MESSAGE)
+
+    def receive(self, judge: socket.socket, native: Native) -> bytes:
+        """The next message that is no call, or that Python has to answer as it has too many arguments."""
+        rows = native.arguments
+        if rows and len(rows[0]) > self._most:
+            return judge.recv(LARGEST_MESSAGE)
+        padded = [value for row in rows for value in (*row, *[0] * (self._most - len(row)))]
+        table = (ctypes.c_int64 * len(padded))(*padded)
+        where = (judge.fileno(), self._message, ctypes.c_long(LARGEST_MESSAGE))
+        size = self._serve(*where, native.function, table, ctypes.c_long(len(rows)))
+        return ctypes.string_at(self._message, max(size, 0))
 
 
 def pointers(case: Json, bases: Sequence[int], slot: int) -> list[int]:

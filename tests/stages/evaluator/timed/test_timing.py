@@ -8,6 +8,7 @@ import pytest
 
 from evaluator import toy
 from evaluator.conftest import Judge, in_the_end
+from ksflow.compilers.client import compile_loop
 from ksflow.hardware import target
 from ksflow.records import Case, Evaluation, Problem, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -185,3 +186,15 @@ def test_lesser_target_keeps_libraries_off_avx512(problem: Problem) -> None:
     result = lesser(problem, toy.python("print(torch.backends.cpu.get_cpu_capability())\nreturn data[0] + data[1]"), ())
     assert "AVX512" not in result.evidence.log
     assert result.target.startswith("lesser-")
+
+
+def test_without_a_compiler_python_calls_the_kernels_and_the_evidence_says_so(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for made, said in (("", True), (compile_loop(), False)):
+        monkeypatch.setattr("ksflow.judge.client.compile_loop", lambda made=made: made)
+        evaluator = LocalEvaluator(target.detect())
+        result = evaluator(problem, toy.RIGHT_CPP, ())
+        evaluator.close()
+        assert result.accepted, result.reason
+        assert ("harness" in result.evidence.more) == said

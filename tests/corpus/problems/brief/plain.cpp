@@ -1,0 +1,5 @@
+#include "work.hpp"
+
+extern "C" void custom_kernel(const float *x, const float *y, float *out, int64_t n, const int64_t *) {
+  work(x, y, out, n);
+}
