@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 _HOME_PATH = re.compile(r"(?:(?<=^)|(?<=[\[,]))~(?:/[^,\]]*|(?=[,\]]|$))")
@@ -65,3 +66,18 @@ def _flush(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def not_source(folder: str, names: Iterable[str]) -> set[str]:
+    """What in a folder of a user's repository is none of its source: git's own, lineages, what runs write beside them,
+    and what is neither a file nor a folder nor a link (pipes, sockets).
+    """
+    return {name for name in names if name == ".git" or _is_written_by_runs(Path(folder, name))}
+
+
+def _is_written_by_runs(path: Path) -> bool:
+    if not path.is_dir():
+        return not (path.is_symlink() or path.is_file())
+    if path.name == "runs" and (path == Path.cwd() / "runs" or (path / "lineage.git").is_dir()):
+        return True
+    return (path / "HEAD").is_file() and (path / "ksflow").is_dir()  # a lineage

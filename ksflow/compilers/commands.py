@@ -1,7 +1,7 @@
 """A repository's own commands, each in a tool's box that may write into a copy of the repository and nowhere else.
 
-Covered: no network, no keys, limits on time, memory and file sizes; git's folder is not copied. NOT covered: what a
-command says: its exit status and its words are the repository's own.
+Covered: no network, no keys, limits on time, memory and file sizes; what git and runs keep in the repository is not
+copied. NOT covered: what a command says: its exit status and its words are the repository's own.
 """
 
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ksflow.compilers.client import CompileServer, box_request
 from ksflow.errors import ConfigError
+from ksflow.home import not_source
 from ksflow.processes.child_environment import child_environment
 from ksflow.records import Json, Kernel, Problem, Target
 
@@ -47,7 +48,7 @@ class CommandRunner:
         with tempfile.TemporaryDirectory(prefix="ksflow-command-", ignore_cleanup_errors=True) as made:
             folder = Path(made).resolve() / "repo"
             try:
-                shutil.copytree(problem.root, folder, symlinks=True, ignore=_left_out)
+                shutil.copytree(problem.root, folder, symlinks=True, ignore=not_source)
             except OSError as error:  # of several files, the first
                 told = error.args[0] if isinstance(error, shutil.Error) else None
                 why = told[0][2] if isinstance(told, list) and told else error
@@ -94,13 +95,3 @@ class CommandRunner:
             return CommandResult(False, f"{log}\nused up its {'memory' if 'memory' in words else 'disk'}")
         ended = "" if words["exit"] == "0" else f"\nexit status {words['exit']}"
         return CommandResult(not ended, f"{log}{ended if not log.strip() else ''}")
-
-
-def _left_out(folder: str, names: list[str]) -> list[str]:
-    """What is not copied: git's own, and what is neither a file nor a folder nor a link (pipes, sockets)."""
-    places = {name: Path(folder, name) for name in names}
-    return [
-        name
-        for name, place in places.items()
-        if name == ".git" or not (place.is_symlink() or place.is_file() or place.is_dir())
-    ]

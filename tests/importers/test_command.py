@@ -15,6 +15,7 @@ from rich.console import Console
 from ksflow.errors import ConfigError
 from ksflow.formats.command.importer import load
 from ksflow.hardware.target import detect
+from ksflow.lineage.store import Store
 from ksflow.records import Kernel, Origin, Problem, Trial, Verdict
 from ksflow.report import briefing
 from ksflow.stages.evaluator.command import CommandEvaluator
@@ -143,6 +144,28 @@ def test_pipes_are_not_copied(repo: Path) -> None:
     os.mkfifo(repo / "pipe")
     (repo / "nowhere").symlink_to("not-there")
     assert judged(given(repo, test="false"), SLOW).verdict is Verdict.INCORRECT
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_runs_write_into_a_repository_is_no_part_of_it(
+    repo: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    """`problem.repo=.`: a run's lineage and logs change while the repository is copied."""
+    (repo / "data" / "runs").mkdir(parents=True)
+    (repo / "data" / "runs" / "mine").write_text("data")
+    monkeypatch.chdir(repo.parent if elsewhere else repo)
+    before = given(repo)
+    for path in (repo / "runs" / "lineage.git", repo / "other.git"):
+        Store(path).close()
+    (repo / "runs" / "logs").mkdir()
+    (repo / "runs" / "logs" / "run.log").write_text("so far")
+    (repo / ".git").write_text("gitdir: /another/place")
+    assert given(repo).digest == before.digest
+    look = "test ! -e runs && test ! -e other.git && test ! -e .git && cat data/runs/mine && false"
+    found = judged(given(repo, test=look), SLOW)
+    assert (found.verdict, found.reason) == (Verdict.INCORRECT, "test: data")
+    (repo / "data" / "runs" / "mine").write_text("other data")
+    assert given(repo).digest != before.digest
 
 
 def test_true_is_a_command(repo: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats.checkout import path_in_checkout, provenance, slug
+from ksflow.home import not_source
 from ksflow.problem.loader import read_text
 from ksflow.records import LANGUAGES, Case, Json, Kernel, Limits, Problem, Seed, language
 
@@ -100,8 +101,8 @@ def _digest(root: Path, source: Path, commands: Json) -> str:
     """Of all that could change a verdict, but the file itself."""
     found = hashlib.sha256(json.dumps(commands).encode())
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name != ".git")
-        for path in (Path(folder, name) for name in sorted(names)):
+        folders[:] = sorted(set(folders) - not_source(folder, folders))
+        for path in (Path(folder, name) for name in sorted(set(names) - not_source(folder, names))):
             if path == source or not path.is_file():
                 continue
             try:
