@@ -5,6 +5,7 @@ ceiling is optimistic: the highest rates, data that is already in the fastest ca
 fully. Where something is not known there is no floor. What a kernel should come near is the `roofline`.
 """
 
+import ast
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,6 +43,15 @@ def evaluate(expression: str, names: Mapping[str, Scalar]) -> float:
     if value < 0:
         raise ValueError(f"{expression!r} is negative: {value:g}")
     return float(value)
+
+
+def extents(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
+    """`m, k // 128` over a case's parameters; None where nothing is declared. Raises ValueError, SyntaxError."""
+    if not text.strip():
+        return None
+    parsed = ast.parse(text.strip(), mode="eval").body
+    parts = parsed.elts if isinstance(parsed, ast.Tuple) else [parsed]
+    return tuple(int(evaluate(ast.unparse(part), params)) for part in parts)
 
 
 def work(problem: Problem, case: Case) -> Work:

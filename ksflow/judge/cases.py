@@ -2,13 +2,14 @@
 
 import importlib.util
 import inspect
+import math
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -20,6 +21,10 @@ from ksflow.judge.tolerance import ALL, COMPARED, Expected, expected, untrue
 from ksflow.sandbox.runners.pytree import Flat
 
 _ALIGN = 256
+_GUARD = 1024
+"""So many bytes at least after each tensor are nobody's: whoever writes there is seen, on a CPU and on a GPU."""
+_BLANK = 0xFF
+"""What is there beside inputs: NaN, or -1."""
 _PAGE = 4096
 _PATIENCE_S = 60.0
 """For a problem's own check of one answer, where the problem does not say."""
@@ -44,6 +49,14 @@ class Piece:
         """The tensor in a slot's bytes."""
         flat = region[self.offset : self.offset + self.bytes].view(self.dtype)
         return flat.as_strided(self.sizes, self.strides)
+
+    def holes(self) -> torch.Tensor:
+        """The bytes between its elements that belong to none of them, as places in a slot."""
+        if self.bytes <= math.prod(self.sizes) * self.dtype.itemsize:
+            return torch.empty(0, dtype=torch.int64)
+        free = torch.ones(self.bytes, dtype=torch.uint8)
+        replace(self, offset=0).view(free).zero_()
+        return free.nonzero().view(-1) + self.offset
 
     def message(self) -> dict[str, Any]:
         """For the sandbox."""
@@ -74,6 +87,19 @@ class Layout:
     @cached_property
     def outputs(self) -> tuple[Piece, ...]:
         return tuple(piece for piece in self.pieces if piece.out)
+
+    def gaps(self) -> torch.Tensor:
+        """Where the bytes of a slot's outputs are that belong to no element of them: behind each, and in holes."""
+        starts = [*(piece.offset for piece in self.outputs[1:]), self.output_bytes]
+        ends = (piece.offset + piece.bytes for piece in self.outputs)
+        behind = (torch.arange(*pair) for pair in zip(ends, starts, strict=True))
+        return torch.cat([*behind, *(piece.holes() for piece in self.outputs)])
+
+    def where(self, place: int) -> str:
+        """In words, which output such a byte is next to."""
+        index, piece = max(pair for pair in enumerate(self.outputs) if pair[1].offset <= place)
+        past = place - piece.offset - piece.bytes
+        return f"{past} bytes past the end of output {index}" if past >= 0 else f"between elements of output {index}"
 
     def data(self, packed: torch.Tensor) -> Tensors:
         """A problem's `data` over packed inputs, with empty outputs."""
@@ -138,7 +164,7 @@ class Reference:
             last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
             count = (last + 1) * tensor.element_size() if tensor.numel() else 0
             pieces.append(Piece(tensor.dtype, tuple(tensor.shape), tensor.stride(), used[out], count, out))
-            used[out] += -(-count // _ALIGN) * _ALIGN
+            used[out] += -(-(count + _GUARD) // _ALIGN) * _ALIGN
         inputs, outputs = (max(-(-total // _PAGE) * _PAGE, _PAGE) for total in used)
         return Layout(tuple(pieces), inputs, outputs, getattr(data, "binding", {}))
 
@@ -147,7 +173,7 @@ class Reference:
         seed = secrets.randbits(31) if seed is None else seed
         data = self.data(case, seed)
         layout = self.layout(data)
-        packed = torch.zeros(layout.input_bytes, dtype=torch.uint8, device=self.where)
+        packed = torch.full((layout.input_bytes,), _BLANK, dtype=torch.uint8, device=self.where)
         for piece, tensor in zip(layout.pieces, data, strict=True):
             if not piece.out:
                 piece.view(packed).copy_(tensor)

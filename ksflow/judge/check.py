@@ -11,7 +11,7 @@ import torch
 from ksflow.judge.cases import CheckBroke, Entry, Reference, bare
 from ksflow.judge.input_pool import CasePool
 from ksflow.judge.sandboxed import Sandbox
-from ksflow.judge.tolerance import errors, first_error, number, plain, same_bytes, worst
+from ksflow.judge.tolerance import errors, filled, first_error, number, plain, same_bytes, worst
 
 _NOTHING = 0xFF
 """NaN in every float type, -1 in every signed integer. Neither this nor another poison is a truth value."""
@@ -51,7 +51,9 @@ class Caller:
     """One sandbox on one case: fill, go, look. The same for every call, whatever it is for.
 
     Each call's outputs are poisoned first, copied the moment the sandbox is done, and compared once more when the slot
-    is used again: an answer that changes after it was given is none.
+    is used again, with the inputs: an answer that changes after it was given is none. What lies around the outputs has
+    to keep the poison, and slots that no call has had yet what was put there. So wherever a call writes but into its
+    outputs is seen, as far as it is memory that the judge has given: on a CPU and on a GPU alike.
     """
 
     def __init__(self, sandbox: Sandbox, case: CasePool, reference: Reference) -> None:
@@ -62,6 +64,14 @@ class Caller:
         self._next = 0
         self._held: dict[int, tuple[Entry, torch.Tensor]] = {}
         sandbox.stage(case.name, case.layout, case.dims, case.slots)
+        self._gaps = case.layout.gaps().to(sandbox.outputs.device)
+        self._poison: dict[int, int] = {}
+        self._unused = set(range(1, case.slots))
+        self._blank = _draw.randrange(2, 0xFF)
+        """What is in slots that no call has had yet. The first one is used at once."""
+        for slot in self._unused:
+            for out in (False, True):
+                sandbox.region(slot, out).fill_(self._blank)
 
     def fill(self, entries: list[Entry]) -> bytes:
         """Put contents into the next slots. Raises Rejected."""
@@ -71,7 +81,8 @@ class Caller:
         self._next = (self._next + len(entries)) % self.case.slots
         for slot, entry in zip(slots, entries, strict=True):
             self._compare_again(slot)
-            self.sandbox.fill(slot, entry.packed, _draw.choice((_NOTHING, _draw.randrange(2, 0xFF))))
+            self._poison[slot] = _draw.choice((_NOTHING, _draw.randrange(2, 0xFF)))
+            self.sandbox.fill(slot, entry.packed, self._poison[slot])
         return slots
 
     def take(self, slots: bytes, entries: list[Entry]) -> None:
@@ -82,8 +93,8 @@ class Caller:
             self._inspect(slot, entry)
 
     def close(self) -> None:
-        """Look at the outputs that are still held. Raises Rejected."""
-        for slot in list(self._held):
+        """Look at the outputs that are still held, and at the slots that were not used. Raises Rejected."""
+        for slot in [*self._held, *self._unused]:
             self._compare_again(slot)
 
     def share_of_bound(self) -> float:
@@ -119,10 +130,17 @@ class Caller:
     # -- inside ----------------------------------------------------------------------------------
 
     def _compare_again(self, slot: int) -> None:
-        """Let go of a slot's outputs, if they are still as they were. Raises Rejected."""
+        """Let go of a slot, if all in it is still as it was. Raises Rejected."""
+        if slot in self._unused:
+            self._unused.remove(slot)
+            if not all(filled(self.sandbox.region(slot, out), self._blank) for out in (False, True)):
+                raise Rejected("reject-incorrect", f"{self.case.name}: wrote into the memory of other calls")
         if slot not in self._held:
             return
         entry, region = self._held.pop(slot)
+        if not same_bytes(self.sandbox.region(slot, out=False), entry.packed):
+            reason = f"{self.case.name}: wrote into the inputs of another call"
+            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
         if not same_bytes(self.sandbox.region(slot, out=True), region):
             reason = f"{self.case.name}: an output changed after the call had returned"
             raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
@@ -130,7 +148,13 @@ class Caller:
     def _inspect(self, slot: int, entry: Entry) -> None:
         if not same_bytes(self.sandbox.region(slot, out=False), entry.packed):
             raise Rejected("reject-incorrect", f"{self.case.name}: wrote into its inputs", {"failed": self._at(entry)})
-        outputs = self._outputs(self._held[slot][1])
+        region = self._held[slot][1]
+        astray = region.index_select(0, self._gaps) != self._poison[slot]
+        if bool(astray.any()):
+            where = self.case.layout.where(int(self._gaps[astray][0]))
+            reason = f"{self.case.name}: wrote {where}"
+            raise Rejected("reject-incorrect", reason, {"failed": self._at(entry)})
+        outputs = self._outputs(region)
         for index, (output, want) in enumerate(zip(outputs, entry.expected, strict=False)):
             if detail := first_error(want, output):
                 failed = {**self._at(entry), "output": index, **detail}

@@ -6,7 +6,6 @@ one test case; tiny tests may be too small to tell. What leaves out a part of th
 would pay, on the benchmark cases; what passes there once is played on more contents, as the judge has many for each.
 """
 
-import ast
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ksflow.hardware.cost_model import evaluate
+from ksflow.hardware.cost_model import extents
 from ksflow.judge.cases import Reference, Tensors
 from ksflow.judge.mutants import MUTANTS, Mutant, Right
 from ksflow.judge.shortcuts import KINDS, Shortcut, found_on
@@ -270,8 +269,8 @@ def _argument_differs(arg: Mapping[str, str], tensor: torch.Tensor, params: Mapp
         return f"{name} is {dtype}, args declares {arg['dtype']}"
     shape, strides = tuple(tensor.shape), tensor.stride()
     try:
-        declared = _numbers(arg.get("shape", ""), params)
-        steps = _numbers(written[1], params) if (written := _STRIDES.search(arg.get("layout", ""))) else None
+        declared = extents(arg.get("shape", ""), params)
+        steps = extents(written[1], params) if (written := _STRIDES.search(arg.get("layout", ""))) else None
     except (ValueError, SyntaxError) as error:
         return f"args of {name}: {error}"
     if declared is not None and declared != shape:
@@ -288,12 +287,3 @@ def _same_layout(shape: tuple[int, ...], strides: tuple[int, ...], declared: tup
     if len(declared) != len(shape):
         return False
     return all(step == said for size, step, said in zip(shape, strides, declared, strict=True) if size > 1)
-
-
-def _numbers(text: str, params: Mapping[str, Scalar]) -> tuple[int, ...] | None:
-    """`m, k // 128` over a case's parameters; None where nothing is declared."""
-    if not text.strip():
-        return None
-    parsed = ast.parse(text.strip(), mode="eval").body
-    parts = parsed.elts if isinstance(parsed, ast.Tuple) else [parsed]
-    return tuple(int(evaluate(ast.unparse(part), params)) for part in parts)

@@ -49,6 +49,10 @@ class Expected:
     shape: tuple[int, ...]
     special: bool
     """Whether there is a NaN in it."""
+    group: torch.Tensor | None = None
+    """Of each compared element, which group it shares a factor with, where the oracle's row has `common`."""
+    common: torch.Tensor | None = None
+    """By how much each group's factor may be off from 1, in fp64."""
 
 
 def parts(tensor: torch.Tensor) -> torch.Tensor:
@@ -106,6 +110,8 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
     """What the oracle's row means for an output of `out`'s type and shape, at `most` elements of it.
 
     Beside what `bounds` makes, a row may have `relative`: so many times its own size is added to an element's bound.
+    `common` is in the magnitude's unit, but relative, and of the output's shape with size 1 along some dimensions:
+    elements that differ in their places there alone may all be off by one such factor beside their own bounds.
     Raises ValueError where what is expected cannot be an output's value.
     """
     if out.is_complex():
@@ -126,6 +132,7 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         if value.is_complex() or not torch.equal(whole.to(value.dtype), value):
             raise ValueError(f"the oracle expects of an output of {out.dtype} what is no whole number: round it there")
         return Expected(whole, whole, whole, sample, tuple(out.shape), False)
+    group = None if (common := row.get("common")) is None else _groups(common, out.shape, sample)
     growth = check["c1"] * _eps(check["accumulate"]) * math.sqrt(row["terms"])
     kind = torch.float64 if out.dtype == torch.float64 else torch.float32
     kept, low, high = (torch.empty(value.numel(), dtype=kind, device=value.device) for _ in range(3))
@@ -141,13 +148,15 @@ def expected(row: dict[str, Any], out: torch.Tensor, check: dict[str, Any], most
         kept[part] = exact
         low[part], high[part] = _inwards(exact - bound, kind, up=True), _inwards(exact + bound, kind, up=False)
         special |= bool(exact.isnan().any())
-    return Expected(kept, low, high, sample, tuple(out.shape), special)
+    shared = None if common is None else common.reshape(-1).double() * growth
+    return Expected(kept, low, high, sample, tuple(out.shape), special, group, shared)
 
 
 def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
     """Where `got` (or the sample of it) first exceeds its bound, and how many elements do; empty where none does."""
     flat = _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype)
-    good = (flat >= want.low) & (flat <= want.high)
+    own = _own(want, flat)
+    good = (own >= want.low) & (own <= want.high)
     if want.special:
         good |= flat.isnan() & want.value.isnan()
     if bool(good.all()):
@@ -171,7 +180,7 @@ def first_error(want: Expected, got: torch.Tensor) -> dict[str, Any]:
 
 def worst(want: Expected, got: torch.Tensor) -> float:
     """The largest error of a right output (its first 65,536 elements), as a share of its bound."""
-    flat = _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype)
+    flat = _own(want, _pick(plain(got).reshape(-1), want.sample).to(want.low.dtype))
     if flat.numel() > _ENOUGH:
         want = replace(want, value=want.value[:_ENOUGH], low=want.low[:_ENOUGH], high=want.high[:_ENOUGH])
         flat = flat[:_ENOUGH]
@@ -200,6 +209,14 @@ def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.is_cuda:
         return torch.equal(one.view(torch.int64), other.view(torch.int64))  # slots are whole pages
     return not _memcmp(one.data_ptr(), other.data_ptr(), one.nbytes)
+
+
+def filled(region: torch.Tensor, byte: int) -> bool:
+    """Whether whole pages hold nothing but one byte."""
+    if region.is_cuda:
+        word = int.from_bytes(bytes([byte]) * 8, "little", signed=True)
+        return all(int(edge) == word for edge in torch.aminmax(region.view(torch.int64)))
+    return int(region[0]) == byte and not _memcmp(region.data_ptr(), region.data_ptr() + 1, region.nbytes - 1)
 
 
 def number(value: float) -> float | str:
@@ -233,6 +250,38 @@ def _pick(flat: torch.Tensor, sample: torch.Tensor | None) -> torch.Tensor:
     whole = flat.numel() // _RUN * _RUN
     runs = flat[:whole].view(-1, _RUN).index_select(0, sample).view(-1)
     return runs if whole == flat.numel() else torch.cat((runs, flat[whole:]))
+
+
+def _groups(common: torch.Tensor, shape: torch.Size, sample: torch.Tensor | None) -> torch.Tensor:
+    """Of each compared element, which element of `common` is its group's."""
+    total = math.prod(shape)
+    left = torch.arange(total, device=common.device) if sample is None else _places(total, sample)
+    found = torch.zeros_like(left)
+    step = 1
+    for size, groups in zip(reversed(shape), reversed(common.shape), strict=True):
+        if groups > 1:
+            found += left % size * step
+            step *= size
+        left = left // size
+    return found
+
+
+def _places(total: int, sample: torch.Tensor) -> torch.Tensor:
+    """Where the elements that `_pick` takes lie in the whole."""
+    runs = sample.unsqueeze(1) * _RUN + torch.arange(_RUN, device=sample.device)
+    return torch.cat((runs.view(-1), torch.arange(total // _RUN * _RUN, total, device=sample.device)))
+
+
+def _own(want: Expected, flat: torch.Tensor) -> torch.Tensor:
+    """What elements are without the factor that their group has in common, as far as that may be off."""
+    if want.group is None or want.common is None:
+        return flat
+    wide = flat.double()
+    got, exact = (
+        torch.zeros_like(want.common).index_add_(0, want.group, one) for one in (wide, want.value.double())
+    )
+    off = (got / exact - 1).nan_to_num(0.0, 0.0, 0.0)
+    return wide / (1 + off.clamp(-want.common, want.common))[want.group]
 
 
 def _bounded(value: torch.Tensor, slack: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

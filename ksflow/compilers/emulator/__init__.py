@@ -2,15 +2,17 @@
 
 `device/` holds the header that compiles HIP for AMD's chips without ROCm (put it on the include path), `host/` the one
 that runs it here: a fibre for each work-item, waves of 64 in lock-step at operations across lanes. Covered: what those
-headers define; a compiler builtin that they lack is named. NOT covered: kernels in host mode, inline assembly, time
+headers define; a compiler builtin that they lack is named; reads and writes past the ends of workspaces, and of
+arguments where all of them declare their shape. NOT covered: kernels in host mode, inline assembly, time
 (how long it takes says nothing of a GPU), races that the order of the waves does not show.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ksflow.compilers.emulator import source
 from ksflow.compilers.emulator.source import DEVICE_HEADERS
-from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem
+from ksflow.hardware.cost_model import extents
+from ksflow.records import DEVICE_LANGUAGES, Kernel, Problem, Scalar
 from ksflow.source.launches import CasePlan, parse, plan_cases
 
 __all__ = ["DEVICE_HEADERS", "emulated"]
@@ -19,7 +21,7 @@ _FNUZ = ("gfx940", "gfx941", "gfx942")
 """Chips whose 8-bit floats are the fnuz ones."""
 _PLATFORM = ("__HIP__", "__HIPCC__", "__HIP_DEVICE_COMPILE__", "__HIP_PLATFORM_AMD__", "__AMDGCN__", "__GFX9__")
 
-_ByDims = dict[tuple[int, ...], CasePlan]
+_ByDims = dict[tuple[int, ...], tuple[CasePlan, Mapping[str, Scalar]]]
 
 
 def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
@@ -40,7 +42,7 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
     by_dims: _ByDims = {}
     for case in (*problem.tests, *problem.benchmarks):
         dims = tuple(int(case.params[dim]) for dim in problem.dims)
-        if by_dims.setdefault(dims, made[case.name]) != made[case.name]:
+        if by_dims.setdefault(dims, (made[case.name], case.params))[0] != made[case.name]:
             raise ValueError(f"case {case.name}: another with the same {', '.join(problem.dims)} has other launches")
     name = next(iter(kernel.files))
     parts = [
@@ -57,9 +59,14 @@ def emulated(problem: Problem, kernel: Kernel, march: str) -> Kernel:
 def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
     """`custom_kernel`: the launches of the case that has these dimensions."""
     yield f"{problem.signature} {{"
-    yield f"  void *const arg[] = {{{', '.join(f'(void *){arg.name}' for arg in problem.args)}}};"
-    for sizes, plan in by_dims.items():
+    yield f"  void *const given[] = {{{', '.join(f'(void *){arg.name}' for arg in problem.args)}}};"
+    for sizes, (plan, params) in by_dims.items():
         yield f"  if ({' && '.join(f'{dim} == {size}' for dim, size in zip(problem.dims, sizes, strict=True))}) {{"
+        guarded = _rooms(problem, params)
+        own = [f"ksflow::enter_room(room[{index}], given[{index}])" for index, _ in enumerate(guarded)]
+        if guarded:
+            yield f"    static const ksflow::Room *const room[] = {{{', '.join(guarded)}}};"
+        yield f"    void *const arg[] = {{{', '.join(own or (f'given[{n}]' for n, _ in enumerate(problem.args)))}}};"
         if plan.workspaces:  # they last from call to call
             rooms = ", ".join(f"ksflow::workspace({room.bytes})" for room in plan.workspaces)
             yield f"    static void *const workspace[] = {{{rooms}}};"
@@ -71,7 +78,21 @@ def _entry(problem: Problem, by_dims: _ByDims) -> Iterator[str]:
             )
             call = f"variant_{plan.variant}::{step.kernel}({arguments})"
             yield f"    ksflow::launch({grid}, {block}, {step.shared}, [&] {{ {call}; }});"
+        yield from (f"    ksflow::leave_room(room[{index}], given[{index}]);" for index, _ in enumerate(guarded))
         yield "    return;\n  }"
     shown, values = (", ".join(form.format(dim) for dim in problem.dims) for form in ("{} = %lld", "(long long){}"))
     yield f'  ksflow::fail("no launches are known for {shown}", {values});'
     yield "}"
+
+
+def _rooms(problem: Problem, params: Mapping[str, Scalar]) -> list[str]:
+    """The arguments' memory in a case, in C++; none where one does not declare its shape, and strides have no place."""
+    made, first = [], 0
+    for arg in problem.args:
+        sizes = extents(arg.shape, params)
+        if sizes is None:
+            return []
+        span = f"ksflow::span({{{', '.join(map(str, sizes))}}}, strides + {first})"
+        made.append(f'ksflow::make_room("{arg.name}", {span} * sizeof *{arg.name})')
+        first += len(sizes)
+    return made

@@ -323,6 +323,43 @@ def test_matrix_instructions_multiply() -> None:
         assert (out[index, : m * n].reshape(m, n) == expected).all(), name
 
 
+def copying(read: str, write: str) -> str:
+    """A softmax that is none, of which only where it reads and writes is looked at."""
+    return f"""// launch: copy [1] [64] (x, y, rows, cols)
+__global__ void copy(const float *x, float *y, int rows, int cols) {{
+  int n = rows * cols;
+  for (int i = threadIdx.x; i < n; i += 64) {{
+    float value = x[{read}];
+    y[{write}] = value > 0 ? value : 0;
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "said"),
+    [
+        ("i", "i", ""),
+        ("i", "i + 24", "y: touches memory 92 bytes past its end"),
+        ("i", "i - 1", "y: touches memory 4 bytes before it"),
+        ("i + 4096", "i", "x: touches memory 16380 bytes past its end"),
+        ("i + 16", "i", "x: touches memory 60 bytes past its end"),
+    ],
+)
+def test_what_lies_beyond_the_arguments_is_not_touched(read: str, write: str, said: str) -> None:
+    found = load("softmax")
+    problem = dataclasses.replace(found, tests=found.tests[:1], benchmarks=found.tests[:1])
+    built = compile_kernel(problem, emulated(problem, hip(copying(read, write)), "gfx942"), target.detect())
+    assert built.artefact, built.log
+    call = "import ctypes, sys; one = (ctypes.c_int64 * 4)(1, 1, 1, 1)\n"
+    call += "ctypes.CDLL(sys.argv[1]).custom_kernel(bytes(4096), bytes(4096), one[0], one[1], one)"
+
+    done = subprocess.run([sys.executable, "-c", call, built.artefact], capture_output=True, text=True, check=False)
+
+    assert (done.returncode == 0) == (not said)
+    assert said in done.stderr
+
+
 # -- what does not go ------------------------------------------------------------------------------
 
 BODY = "// launch: run [1] [128] (a, out)\n__global__ void run(const float *a, float *out) {{ {} }}\n"

@@ -2,18 +2,22 @@
 //
 // Every work-item is a fibre. A wave's 64 fibres meet at operations across lanes, which are then done for all of them.
 // Waves run one after another from barrier to barrier, in reverse order in every second phase, and shared memory
-// begins as NaN: a barrier that is missing shows. Covered: what the folder's headers define. NOT covered: races in a
+// begins as NaN: a barrier that is missing shows. Arguments whose shape is declared lie in memory of their own, which
+// ends where nobody may read or write. Covered: what the folder's headers define. NOT covered: races in a
 // wave that its lock-step would hide or show, the hardware's rounding order, waits for copies that are under way.
 //
 // Defined before: KSFLOW_FNUZ, 1 where the chip's 8-bit floats are the fnuz ones (gfx940 to gfx942).
 #pragma once
+#include <csignal>
 #include <cmath>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <source_location>
+#include <sys/mman.h>
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -242,11 +246,72 @@ template <class F> static void launch(dim3 grid, dim3 block, unsigned shared, F 
   self = nullptr;
 }
 
-static void *workspace(size_t bytes) {
-  void *made = aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (!made) fail("no memory for a workspace of %zu bytes", bytes);
-  return memset(made, 0xff, bytes);
+// -- memory whose ends are in sight ---------------------------------------------------------------
+
+constexpr size_t PAGE = 4096, GUARD = 16 * PAGE, ALIGNED = 64;
+constexpr unsigned MOST_ROOMS = 1024;
+
+// A tensor from `start` to `end`, in pages from `low` to `high` between others that nobody may touch. What is left of
+// its own pages holds 0xff.
+struct Room {
+  const char *name;
+  char *low, *start, *end, *high;
+};
+static Room rooms[MOST_ROOMS];
+static unsigned room_count;
+
+[[noreturn]] static void astray(const Room &room, const char *at) {
+  if (at < room.start) fail("%s: touches memory %td bytes before it", room.name, room.start - at);
+  fail("%s: touches memory %td bytes past its end", room.name, at - room.end);
 }
+
+static void on_fault(int number, siginfo_t *found, void *) {
+  char *at = (char *)found->si_addr;
+  for (unsigned i = 0; i < room_count; ++i)
+    if (at >= rooms[i].low - GUARD && at < rooms[i].high + GUARD) astray(rooms[i], at);
+  signal(number, SIG_DFL);
+}
+
+static const Room *make_room(const char *name, size_t bytes) {
+  size_t inside = (bytes + ALIGNED + PAGE - 1) / PAGE * PAGE;
+  void *made = mmap(nullptr, inside + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char *low = (char *)made + GUARD;
+  if (made == MAP_FAILED || mprotect(low, inside, PROT_READ | PROT_WRITE) || room_count == MOST_ROOMS)
+    fail("no memory for %s, of %zu bytes", name, bytes);
+  memset(low, 0xff, inside);
+  struct sigaction action = {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+  Room &room = rooms[room_count++];
+  char *start = low + inside - (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+  room = {name, low, start, start + bytes, low + inside};
+  return &room;
+}
+
+// How many elements lie from a tensor's first to its last.
+static size_t span(std::initializer_list<int64_t> sizes, const int64_t *strides) {
+  size_t last = 0;
+  for (int64_t size : sizes) {
+    if (!size) return 0;
+    last += (size - 1) * *strides++;
+  }
+  return last + 1;
+}
+
+static void *enter_room(const Room *room, const void *from) {
+  return memcpy(room->start, from, room->end - room->start);
+}
+
+static void leave_room(const Room *room, const void *to) {
+  for (char *at = room->low; at < room->high; ++at) {
+    if (at == room->start) at = room->end;
+    if (at < room->high && *at != char(0xff)) astray(*room, at);
+  }
+  memcpy((void *)to, room->start, room->end - room->start);
+}
+
+static void *workspace(size_t bytes) { return make_room("a workspace", bytes)->start; }
 
 }  // namespace ksflow
 
