@@ -123,7 +123,7 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        return self.packed.nbytes + sum(3 * e.low.nbytes + (0 if e.sample is None else 8) for e in self.expected)
+        return self.packed.nbytes + sum(one.nbytes for one in self.expected)
 
 
 class Reference:

@@ -54,6 +54,11 @@ class Expected:
     common: torch.Tensor | None = None
     """By how much each group's factor may be off from 1, in fp64."""
 
+    @property
+    def nbytes(self) -> int:
+        held = (self.value, self.low, self.high, self.sample, self.group, self.common)
+        return sum(one.nbytes for one in held if one is not None)
+
 
 def parts(tensor: torch.Tensor) -> torch.Tensor:
     """Complex numbers as pairs of floats, in one more dimension; anything else as it is."""
@@ -277,9 +282,7 @@ def _own(want: Expected, flat: torch.Tensor) -> torch.Tensor:
     if want.group is None or want.common is None:
         return flat
     wide = flat.double()
-    got, exact = (
-        torch.zeros_like(want.common).index_add_(0, want.group, one) for one in (wide, want.value.double())
-    )
+    got, exact = (torch.zeros_like(want.common).index_add_(0, want.group, one) for one in (wide, want.value.double()))
     off = (got / exact - 1).nan_to_num(0.0, 0.0, 0.0)
     return wide / (1 + off.clamp(-want.common, want.common))[want.group]
 

@@ -167,6 +167,84 @@ def test_softmax(scale: float, dim: int) -> None:
     assert share(row, got * 1.0001, 4) == float("inf")
 
 
+Exponential = Callable[[torch.Tensor], torch.Tensor]
+Softmax = Callable[[torch.Tensor], torch.Tensor]
+
+
+def from_largest(x: torch.Tensor) -> torch.Tensor:
+    return x - x.amax(1, keepdim=True)
+
+
+def normed(exponential: Exponential, add: Callable[[torch.Tensor], torch.Tensor] = in_order) -> Softmax:
+    """Two passes: exponentials, then each over their sum."""
+
+    def softmax(x: torch.Tensor) -> torch.Tensor:
+        powers = exponential(from_largest(x))
+        return powers / add(powers).unsqueeze(1)
+
+    return softmax
+
+
+def online(x: torch.Tensor) -> torch.Tensor:
+    """By blocks of 64, with the largest value and the sum so far."""
+    largest, total = torch.full((len(x), 1), -torch.inf), torch.zeros(len(x), 1)
+    for part in x.split(64, 1):
+        now = largest.maximum(part.amax(1, keepdim=True))
+        total = total * (largest - now).exp() + (part - now).exp().sum(1, keepdim=True)
+        largest = now
+    return (x - largest).exp() / total
+
+
+def two_units_off(d: torch.Tensor) -> torch.Tensor:
+    return d.exp() * (1 + torch.randint(-2, 3, d.shape, generator=SEED) * 2.0**-23)
+
+
+def of_third_degree(d: torch.Tensor) -> torch.Tensor:
+    """2^(d·log2 e), the fraction's part by a polynomial that is off by some 1e-4."""
+    power = d.double() / numpy.log(2)
+    whole, part = power.floor(), power - power.floor()
+    nodes = (numpy.cos(numpy.pi * (numpy.arange(4) + 0.5) / 4) + 1) / 2
+    fitted = numpy.polyfit(nodes, 2.0**nodes, 3)
+    return (sum(float(one) * part ** (3 - at) for at, one in enumerate(fitted)) * 2.0**whole).float()
+
+
+HONEST_SOFTMAX: dict[str, Softmax] = {
+    "one accumulator": normed(torch.exp),
+    "backwards": normed(torch.exp, lambda x: in_order(x.flip(1))),
+    "by pairs": normed(torch.exp, lambda x: x.sum(1)),
+    "online": online,
+    "through the logarithm": lambda x: x.log_softmax(1).exp(),
+    "a fast exponential": normed(two_units_off),
+    "a rounded product": normed(lambda d: (d * torch.tensor(1.442695)).exp2()),
+}
+
+
+@pytest.mark.parametrize("shape", [(1, 262144), (4, 8192), (17, 1000), (13, 65)])
+@pytest.mark.parametrize(("scale", "shift"), [(1, 0), (30, 0), (0.01, 1000)])
+def test_a_row_shares_what_its_sum_is_off_by_and_no_more(shape: tuple[int, int], scale: float, shift: float) -> None:
+    x = normal(*shape) * scale + shift
+    row = bounds.softmax(x)
+    for name, kernel in HONEST_SOFTMAX.items():
+        assert share(row, kernel(x), 4) < 0.6, name
+    for add in (in_order, lambda powers: powers.double().sum(1).float()):
+        lazy = normed(of_third_degree, add)(x)
+        for most in (1 << 12, 1 << 22):
+            want = expected(row, lazy, {"c1": 4.0, "accumulate": "float32"}, most)
+            assert first_error(want, lazy)
+            assert not first_error(want, online(x))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_common_factor_is_that_of_its_own_group(dim: int) -> None:
+    x = normal(70, 60, 50)
+    row = {**bounds.softmax(x, dim), "common": torch.full_like(x.amax(dim, keepdim=True), 1e4)}
+    shared, own = (1 + 1e-3 * normal(*size).clamp(-1, 1) for size in (row["common"].shape, x.shape))
+    for factor, right in ((shared, True), (own, False)):
+        got = torch.softmax(x, dim) * factor
+        for most in (1 << 10, 1 << 22):
+            assert (not first_error(expected(row, got, {"c1": 4.0, "accumulate": "float32"}, most), got)) is right
+
+
 def test_softmax_of_masked_and_of_impossible_rows() -> None:
     x = normal(6, 100)
     x[:, 50:] = -torch.inf
