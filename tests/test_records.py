@@ -30,11 +30,13 @@ from ksflow.records import (
     Trial,
     Verdict,
     compact,
+    duel,
     geomean,
     json_of,
     parse,
     portfolio,
     schema,
+    speedup,
 )
 
 
@@ -125,9 +127,55 @@ def test_a_best_that_was_judged_again_and_lost_is_none() -> None:
     assert Population((first, second, third)).best == second
     again = judged("00002", 7.0, 0.8, of="00003", faster=False)
     assert Population((first, again, third)).best == third
-    unsteady = judged("00002", 7.0, 0.95, of="00003", faster=False)
-    assert Population((first, unsteady, third)).best == unsteady  # 0.9 the other way round
+    assert Population((first, at(again, 1), third)).best == third
     assert Population(()).best is None
+
+
+def at(trial: Trial, moment: int) -> Trial:
+    """The trial, where all that it was timed beside was so in a confirmation."""
+    assert trial.evaluation
+    evidence = trial.evaluation.evidence
+    rows = tuple(replace(row, moment=moment) for row in evidence.against)
+    claim = evidence.claim and replace(evidence.claim, moment=moment)
+    return replace(trial, evaluation=trial.evaluation.with_evidence(against=rows, claim=claim))
+
+
+def test_the_newest_comparison_of_two_decides_whichever_of_them_was_judged_then() -> None:
+    """A leader that its own older record calls slower leads by the newer one, and no other way round."""
+    first, leader = judged("00001", 10.0), judged("00002", 7.0, 2.0, faster=True)
+    slower = judged("00003", 5.0, 0.976, of="00002", faster=False)
+    assert Population((first, leader, slower)).best == leader
+    refuted = at(judged("00002", 7.0, 0.95, of="00003", faster=False), 1)  # the confirmation saw the contrary
+    assert Population((first, refuted, slower)).best == slower
+    assert speedup(slower, refuted) == pytest.approx((1 / 0.95, 1 / 0.969, 1 / 0.931, True))
+    assert Population((first, refuted, at(slower, 2))).best == refuted
+    overtaken = at(judged("00001", 9.0, 1.1, of="00002", faster=True), 1)  # the older one's own record says it
+    assert Population((overtaken, leader)).best == overtaken
+
+
+def test_two_that_a_confirmation_saw_each_behind_the_other_are_a_tie() -> None:
+    first, older = judged("00001", 10.0), at(judged("00002", 7.0, 0.95, of="00003", faster=False), 1)
+    lucky = at(judged("00003", 5.0, 0.943, of="00002", faster=False), 1)
+    row = duel(lucky, older).row
+    assert row is not None
+    assert row.tie
+    assert not duel(lucky, older).wins
+    assert not duel(older, lucky).wins
+    best = Population((first, older, lucky)).best
+    assert best is not None
+    assert [trial.id for trial in Population((first, older, lucky)).tied] == [
+        {"00002": "00003", "00003": "00002"}[best.id]
+    ]
+
+
+def test_what_could_not_be_ranked_decides_nothing() -> None:
+    first = judged("00001", 10.0)
+    newer = judged("00002", 5.0, 1.5)
+    assert newer.evaluation
+    (row,) = newer.evaluation.evidence.against
+    doubted = newer.evaluation.with_evidence(against=(replace(row, ranked=False, why="replicates disagree"),))
+    assert Population((first, newer)).best == newer
+    assert Population((first, replace(newer, evaluation=doubted))).best == first
 
 
 def test_a_best_that_its_own_last_measurement_refutes_is_none() -> None:
@@ -142,8 +190,8 @@ def test_a_best_that_its_own_last_measurement_refutes_is_none() -> None:
     again = replace(lucky, evaluation=replace(lucky.evaluation, evidence=evidence))
     assert Population((first, older, again)).best == older
     assert Population((first, older)).plus(again).best == older
-    unsteady = judged("00002", 7.0, 0.90, of="00003", faster=False)  # it looked slower still, the other way round
-    assert Population((first, unsteady, again)).best == again
+    later = judged("00002", 7.0, 0.90, of="00003", faster=False)  # it was judged again, and looked slower still
+    assert Population((first, later, again)).best == again
 
 
 def test_a_population_that_grew_is_the_one_that_was_read() -> None:
@@ -238,7 +286,7 @@ def test_evidence_of_another_version_is_read_without_loss() -> None:
     assert schema.load("evaluation", written, Evaluation) == evaluation
     kept = json.loads(written)["evaluation"]["evidence"]
     assert {name: kept[name] for name in ("said", "clocks")} == {name: found[name] for name in ("said", "clocks")}
-    assert kept["against"] == [{**found["against"][0], "ranked": True}]  # type: ignore[index, dict-item]
+    assert kept["against"] == [{**found["against"][0], "ranked": True, "moment": 0}]  # type: ignore[index, dict-item]
 
 
 def test_a_ratio_that_is_none_is_kept_and_decides_nothing() -> None:

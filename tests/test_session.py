@@ -46,6 +46,8 @@ from ksflow.records import (
     parse,
     portfolio,
 )
+from ksflow.report.headline import headline
+from ksflow.report.page import run_facts
 from ksflow.session import startup
 from ksflow.session.estimate import estimate
 from ksflow.session.schedule import Outcome, Schedule
@@ -659,6 +661,68 @@ def test_a_harness_error_at_the_end_leaves_the_winner_its_verdict(lineage: Linea
     assert outcome.best.score_us is not None
     assert ("not confirmed: the judge died", "") in run.events
     assert "harness-error" not in {t.verdict for t in outcome.population.trials}
+
+
+def _ends(verdict: Verdict, times: int) -> Callable[..., Evaluation]:
+    """A judge that is right until an experiment is judged again: so many times its word is another one."""
+    judged: list[str] = []
+    bad: list[str] = []
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        judged.append(kernel.main)
+        if "idea" in kernel.main and judged.count(kernel.main) > 1 and len(bad) < times:
+            bad.append(kernel.main)
+            return Evaluation(verdict, "no answer in 60 s", target="t")
+        return evaluate(problem, kernel, against)
+
+    return judge
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TIMEOUT, Verdict.HARNESS])
+def test_one_bad_moment_at_the_end_is_no_refutation(lineage: Lineage, verdict: Verdict) -> None:
+    run = Run(lineage, evaluate=_ends(verdict, 1))
+    outcome = run(evaluations=3)
+    assert outcome.best.evaluation is not None
+    assert outcome.best.score_us == min(t.score_us for t in outcome.population.trials if t.score_us)
+    assert {row.moment for row in outcome.best.evaluation.evidence.against if row.id == "00001"} == {1}
+    assert not [event for event in run.events if "not confirmed" in event[0]]
+
+
+def test_a_leader_that_times_out_twice_is_dropped_and_that_is_said(lineage: Lineage) -> None:
+    run = Run(lineage, evaluate=_ends(Verdict.TIMEOUT, 2))
+    outcome = run(evaluations=3)
+    (dropped,) = [t for t in outcome.population.trials if t.verdict == "contained-timeout"]
+    assert dropped.evaluation is not None
+    assert dropped.evaluation.reason == "timed out twice when it was judged again: no answer in 60 s"
+    said = f"not confirmed: {dropped.id}, which led: contained-timeout, {dropped.evaluation.reason}"
+    assert (said, "") in run.events
+    assert outcome.best.origin is Origin.EXPERIMENT
+
+
+def test_two_that_cannot_be_told_apart_are_called_a_tie_everywhere(lineage: Lineage) -> None:
+    """In the search the newer one looked slower; judged again, each looks slower than the other."""
+    judged: list[str] = []
+
+    def judge(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        judged.append(kernel.main)
+        last = "idea" in kernel.main and judged.count(kernel.main) > 1
+        rows = {t.id: 0.95 if t.kernel and "idea" in t.kernel.main else 2.0 for t in against}
+        if not last and "idea" in kernel.main:
+            rows = {t.id: 0.976 if t.kernel and "idea" in t.kernel.main else 2.0 for t in against}
+        us = 100.0 if "idea" not in kernel.main else 50.0 - len(judged)
+        return replace(accepted(us), evidence=beside(rows if "idea" in kernel.main else {}))
+
+    outcome = Run(lineage, evaluate=judge)(evaluations=3)
+    (other,) = outcome.population.tied
+    text = f"{outcome.best.id} and {other.id}: a tie; {outcome.best.id} is x2 [1.98, 2.02] over 00_base.cpp"
+    said = shown(outcome, lineage)
+    assert text in said
+    assert "winner" not in said.partition("lower is better")[2]
+    assert run_facts(lineage)["headline"] == text
+    console = Console(file=io.StringIO(), width=200)
+    report.show_tree(console, outcome.population.trials, headline(outcome.population, outcome.baselines), {})
+    tree = console.file.getvalue()  # type: ignore[attr-defined]
+    assert (tree.count("winner"), tree.count("a tie")) == (0, 2)
 
 
 def test_where_times_cannot_be_trusted_nothing_new_is_called_best(lineage: Lineage) -> None:

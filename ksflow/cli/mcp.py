@@ -34,7 +34,7 @@ from ksflow.loop import Lab
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Problem, Trial
 from ksflow.redaction import redact
-from ksflow.report import headline
+from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
 from ksflow.session.schedule import Schedule
 from ksflow.session.startup import no_other, place
@@ -355,16 +355,14 @@ class _Tools:
 
     def _won(self, best: Trial) -> str:
         """The headline, and where the winner's files are."""
-        seeds = {seed.kernel.digest for seed in self._bench.seeds if seed.baseline}
-        ranked = self._lineage.known.ranked
-        baselines = tuple(trial for trial in ranked if trial.kernel and trial.kernel.digest in seeds)
+        known = self._lineage.known
+        claimed = headline(known, known_baselines(known, self._bench.seeds))
         place = self._folder / "best" / self._bench.lab.problem.name / self._lineage.run
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
-        written = write_best(place, self._bench.lab.problem, self._target, best, commit)
-        return (
-            f"{headline.headline(best, baselines)}\nwritten to {written.relative_to(self._folder)} in the run's folder"
-        )
+        said = claimed.claim if claimed else ""
+        written = write_best(place, self._bench.lab.problem, self._target, best, commit, said)
+        return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
 
 
 def _kernel(language: str, files: dict[str, str], said: str = "") -> Kernel:

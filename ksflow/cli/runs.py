@@ -13,8 +13,8 @@ from ksflow import report
 from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Origin, Population
-from ksflow.report import headline
+from ksflow.records import Origin
+from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import fits, us
 
 _DISPENSABLE = ("cost", "winner", "trials", "beside", "touched")
@@ -67,26 +67,19 @@ def _row(opened: Callable[..., Lineage], problem: str, run: str) -> _Row:
         when = max(map(lineage.store.newest, lineage.prefixes))
     finally:
         lineage.close()
-    best = known.best
+    best, claimed = known.best, headline(known, known_baselines(known))
     everything = (*known.stale, *known.trials)
     cells = {
         "run": f"{problem}/{run}",
         "trials": str(sum(trial.origin is not Origin.SEED for trial in everything)),
         "best µs": us(best.score_us) if best and best.score_us else "-",
-        "winner": best.id if best else "",
-        "beside": _beside(known),
+        "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
+        "beside": claimed.claim if claimed and claimed.row else "",
         "cost": f"${total.usd:.2f}" if total.calls else "",
         "touched": _ago(time.time() - when),
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }
     return _Row(cells, when)
-
-
-def _beside(known: Population) -> str:
-    """The winner over the seed that it beats by least, of those that it was timed beside."""
-    seeds = [trial for trial in known.ranked if trial.origin is Origin.SEED]
-    found = headline.beside(known.best, seeds) if known.best else []
-    return f"x{found[0][1].speedup:.3g} over {headline.called(found[0][0])}" if found else ""
 
 
 def _ago(seconds: float) -> str:

@@ -26,7 +26,8 @@ from ksflow.loop import Lab
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Population, Problem, Seed, Trial
-from ksflow.report import headline, scores
+from ksflow.report import scores
+from ksflow.report.headline import headline
 from ksflow.session.schedule import Outcome
 from ksflow.session.session import Session
 from ksflow.session.startup import no_other, place
@@ -177,10 +178,13 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
     folder = _best_folder(lineage)
     commit = lineage.commit_of(outcome.best.id)
     target = compose.build(cfg.target)
-    module = write_best(folder, problem, target, outcome.best, commit)
+    said = headline(outcome.population, outcome.baselines)
+    module = write_best(folder, problem, target, outcome.best, commit, said.claim if said else "")
     console.print(f"written to {module}")
     reference = next(iter(outcome.baselines), None)
-    exported = export_winner(folder / "handover", problem, target, outcome.best, lab.evaluate, reference)
+    exported = export_winner(
+        folder / "handover", problem, target, outcome.best, lab.evaluate, reference, said.claim if said else ""
+    )
     for line in (*map(str, exported.files), *exported.said):
         console.print(line, markup=False, soft_wrap=True)
 
@@ -226,10 +230,10 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         console = report.console()
         match words:
             case []:
-                best, baselines = tree.known.best, report.known_baselines(tree.known, found)
-                said, winner = headline.headline(best, baselines) if best else "", best.id if best else ""
-                report.show_tree(console, trials.values(), baselines, approvals(tree), winner)
-                console.print("\n".join(filter(None, (said, _held(tree.known)))), markup=False, soft_wrap=True)
+                claimed = headline(tree.known, report.known_baselines(tree.known, found.seeds))
+                report.show_tree(console, trials.values(), claimed, approvals(tree))
+                said = (str(claimed), claimed.start) if claimed else ()
+                console.print("\n".join(filter(None, (*said, _held(tree.known)))), markup=False, soft_wrap=True)
                 report.show_spending(console, tree.known, tree.spent(), every=True)
                 report.show_calibration(console, tree.known)
             case ["show", name]:

@@ -42,18 +42,19 @@ class Exported:
     said: tuple[str, ...]
 
 
-def export_winner(
+def export_winner(  # noqa: PLR0913 - what is written, and what is said of it
     folder: Path,
     problem: Problem,
     target: Target,
     trial: Trial,
     evaluate: Evaluator | None = None,
     baseline: Trial | None = None,
+    claim: str = "",
 ) -> Exported:
     """Write the winner in its problem's format below `folder`. Never raises for a kernel that cannot be handed over.
 
     evaluate: asked whether the file is right, if it has `measure`. baseline: what a FlashInfer trace names as the
-    reference's time; without one there are no traces.
+    reference's time; without one there are no traces. claim: the run's figure, as in `write_best`.
     """
     kernel, kind = trial.kernel, str(problem.origin.get("format", ""))
     assert kernel is not None
@@ -75,6 +76,7 @@ def export_winner(
     words = {word: problem.origin.get(word) for word in ("leaderboard", "gpu")} if kind in WORDLESS else {}
     head = "".join(f"#!POPCORN {word} {value}\n" for word, value in words.items() if value)
     score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
+    score += f", {claim}" if claim else ""
     text = f"{head}# {problem.name}: kernel {trial.id} of ksflow{score}\n{text}"
     home.write(file, text)
     said, errors = _judged(problem, evaluate, file, text)

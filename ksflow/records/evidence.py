@@ -40,6 +40,8 @@ class Ratio(EvidenceRecord):
     """Whether the two can be told apart, or be told to be alike."""
     why: str = ""
     """Why they cannot: replicates disagree, or there are too few."""
+    moment: int = 0
+    """When it was seen: 0 in the search, else in the run's first, second, ... confirmation of a winner."""
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(value) and value > 0 for value in (self.speedup, self.low, self.high)):
@@ -67,6 +69,7 @@ class Ratio(EvidenceRecord):
             heterogeneity_p=self.heterogeneity_p,
             ranked=self.ranked,
             why=self.why,
+            moment=self.moment,
         )
 
 

@@ -8,10 +8,13 @@ from functools import cached_property
 from itertools import accumulate
 
 from ksflow.records.chunks import Chunks
-from ksflow.records.evidence import Ratio
+from ksflow.records.evidence import Claim, Ratio
 from ksflow.records.notes import Document, Note, Status
-from ksflow.records.ratios import BETTER_BY, base_of
+from ksflow.records.ratios import BETTER_BY, base_of, measured
 from ksflow.records.trials import Choice, Step, Trial
+
+_NEAR = 8
+"""Kernels of the best scores, whose own records are asked whether they are faster than the incumbent."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Population:
     def best(self) -> Trial | None:
         """The incumbent: it beat the one before it by more than noise, as the rest did not beat it.
 
-        Where it was timed again beside a trial that turned out faster for sure, that trial is the best. It may have
-        been judged long before, beside another.
+        Where the newest comparison of it with another trial, whichever of the two was judged then, shows that one to be
+        faster for sure, that one is the best. It may have been judged long before, beside others.
         """
         found = self.best_so_far[-1] if self.trials else None
         seen: set[str] = set()
@@ -48,13 +51,24 @@ class Population:
             found = self._refuting(found) or found
         return found
 
+    @cached_property
+    def tied(self) -> tuple[Trial, ...]:
+        """Those that the best one was beside in a confirmation and is not ahead of."""
+        best = self.best
+        rows = {one.id: duel(one, best).row for one in self._near(best)} if best else {}
+        return tuple(self.by_id[id] for id, row in rows.items() if row and row.moment and (row.tie or not row.ranked))
+
     def _refuting(self, incumbent: Trial) -> Trial | None:
-        """A trial that the incumbent's own last measurement shows to be faster, the fastest of several."""
-        assert incumbent.evaluation is not None
-        rows = sorted(incumbent.evaluation.evidence.against, key=lambda row: row.speedup)
+        """A trial that was last seen to be faster than the incumbent, the one with the best score of several."""
+        faster = [trial for trial in self._near(incumbent) if (found := duel(trial, incumbent)).wins and found.row]
+        return min(faster, key=_rank, default=None)
+
+    def _near(self, incumbent: Trial) -> list[Trial]:
+        """Those that it was timed beside, and those of the best scores, which may have been timed beside it."""
+        rows = incumbent.evaluation.evidence.against if incumbent.evaluation else ()
         beside = (self.by_id.get(row.id) for row in rows)
-        known = (trial for trial in beside if trial and not trial.stale and trial.score_us and not trial.repeats)
-        return next((trial for trial in known if duel(trial, incumbent).wins), None)
+        near = {trial.id: trial for trial in (*beside, *self.ranked[:_NEAR]) if trial and trial.id != incumbent.id}
+        return [trial for trial in near.values() if trial.score_us and not trial.repeats]
 
     @cached_property
     def best_so_far(self) -> Sequence["Trial | None"]:
@@ -140,26 +154,16 @@ class Duel:
     """Whether it is the better one for sure."""
     row: Ratio | None = None
     """How many times as fast as the other it is; None where they were never timed side by side."""
-    unranked: str = ""
-    """Why its claim against the other decides nothing."""
 
 
 def duel(trial: Trial, incumbent: Trial) -> Duel:
-    """By the incumbent judged again beside it, its claim, side by side, the scores alone. Both were accepted."""
-    ours, theirs = trial.evaluation, incumbent.evaluation
-    assert ours is not None
-    assert theirs is not None
-    doubtful = theirs.claim and theirs.claim.id == trial.id and theirs.unranked
-    mine = ours.beside(incumbent.id)
-    if (again := theirs.beside(trial.id)) and not doubtful:
-        # an unsteady pair may each have looked slower than the other: then who looked better counts
-        wins = again.high < 1 and not (mine and mine.speedup <= again.speedup)
-        return Duel(wins, again.inverse)
-    if ours.claim and ours.claim.id == incumbent.id:
-        return Duel(ours.claim.faster and not ours.unranked, ours.claim, ours.unranked)
-    if mine:
-        return Duel(mine.low > 1, mine)
-    return Duel((ours.score_us or math.inf) * BETTER_BY <= (theirs.score_us or math.inf))
+    """By the newest comparison of the two (`measured`), else by the scores alone. Both were accepted."""
+    assert trial.evaluation is not None
+    assert incumbent.evaluation is not None
+    row = measured(trial.evaluation, trial.id, incumbent.evaluation, incumbent.id)
+    if row is None:
+        return Duel((trial.evaluation.score_us or math.inf) * BETTER_BY <= (incumbent.evaluation.score_us or math.inf))
+    return Duel(row.ranked and (row.faster if isinstance(row, Claim) else row.low > 1), row)
 
 
 def _rank(trial: Trial) -> tuple[float, str]:

@@ -4,11 +4,13 @@ Everything that states a base or a gain (prompts, notes, grades, training data, 
 that no two of them can give different answers.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ksflow.records.evaluations import Evaluation
-from ksflow.records.evidence import Ratio
+from ksflow.records.evidence import Comparison, Ratio
 from ksflow.records.trials import Origin, Trial
 
 BETTER_BY = 1.03
@@ -56,10 +58,9 @@ def base_of(trial: Trial, trials: Mapping[str, Trial]) -> Trial | None:
 def speedup(trial: Trial, other: Trial) -> Speedup | None:
     """How many times as fast `trial` is as `other`.
 
-    The paired measurement counts where there is one: the trial timed beside the other, its claim against the other, the
-    other timed beside the trial, both timed beside the same third kernel. Otherwise it is the ratio of the two scores.
-    None unless both are accepted, neither is stale, and one judge gave both verdicts on one machine for one version of
-    the problem.
+    The paired measurement counts where there is one: the newest of the two beside each other (`measured`), else both
+    beside the same third kernel. Otherwise it is the ratio of the two scores. None unless both are accepted, neither is
+    stale, and one judge gave both verdicts on one machine for one version of the problem.
     """
     if trial.stale or other.stale or trial.evaluation is None or other.evaluation is None:
         return None
@@ -70,7 +71,7 @@ def between(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) ->
     """The same for two verdicts, where those of their trials may be others by now. An empty id has no paired rows."""
     if not (ours.score_us and theirs.score_us) or key(ours) != key(theirs):
         return None
-    if row := _measured(ours, their_id) or ((row := _measured(theirs, our_id)) and row.inverse):
+    if row := measured(ours, our_id, theirs, their_id):
         return Speedup(row.speedup, row.low, row.high, True)
     for mine in reversed(ours.evidence.against):  # both beside the same third kernel, the newest first
         if its := theirs.beside(mine.id):
@@ -84,7 +85,54 @@ def key(evaluation: Evaluation) -> tuple[str, str, str]:
     return evaluation.problem, evaluation.judge, evaluation.target
 
 
-def _measured(evaluation: Evaluation, other: str) -> Ratio | None:
-    """What the judge measured beside `other`: as one of `against`, or as the claim."""
-    claim = evaluation.claim
-    return evaluation.beside(other) or (claim if claim and other and claim.id == other else None)
+def relative(anchor: Trial, trials: Iterable[Trial]) -> dict[str, Speedup]:
+    """How many times as fast as one trial each of those is that were timed in turns with it: with it, or with one that
+    was, and so on, by the fewest steps. One scale for all of them, whatever moments their scores are of.
+    """
+    known = {trial.id: trial for trial in trials if trial.score_us} | {anchor.id: anchor}
+    beside: dict[str, set[str]] = {name: set() for name in known}
+    for trial in known.values():
+        for row in trial.evaluation.evidence.against if trial.evaluation else ():
+            if row.id in known:
+                beside[trial.id].add(row.id)
+                beside[row.id].add(trial.id)
+    found = {anchor.id: Speedup(1.0, 1.0, 1.0, True)}
+    for name in (queue := [anchor.id]):
+        last = found[name]
+        for other in sorted(beside[name] - found.keys()):
+            step = speedup(known[other], known[name])
+            if step and step.paired:
+                found[other] = Speedup(last.ratio * step.ratio, last.low * step.low, last.high * step.high, True)
+                queue.append(other)
+    return found
+
+
+def measured(ours: Evaluation, our_id: str, theirs: Evaluation, their_id: str) -> Ratio | None:
+    """How the one did beside the other when the two were last timed in turns; None where they never were.
+
+    Either verdict may have the row. A later confirmation counts before an earlier one, and that before the search;
+    within the search, the row of the older trial, which was judged again. Two of one confirmation count together: where
+    they disagree, the interval has both. What could not be ranked counts where there is nothing else.
+    """
+    mine, its = _row(ours, their_id), _row(theirs, our_id)
+    if mine is None or its is None:
+        return mine or (its.inverse if its else None)
+    if mine.ranked is not its.ranked:
+        return mine if mine.ranked else its.inverse
+    if mine.moment != its.moment:
+        return mine if mine.moment > its.moment else its.inverse
+    other = its.inverse
+    if not mine.moment:
+        return mine if our_id < their_id else other
+    speedup = math.sqrt(mine.speedup * other.speedup)
+    return replace(other, speedup=speedup, low=min(mine.low, other.low), high=max(mine.high, other.high))
+
+
+def _row(evaluation: Evaluation, other: str) -> Comparison | None:
+    """What one verdict has beside `other`: its claim, or one of `against`, with the doubts of the whole verdict."""
+    row, claim = evaluation.beside(other), evaluation.claim
+    if claim and other and claim.id == other and (row is None or row.moment <= claim.moment):
+        row = claim
+    if row and (doubt := evaluation.evidence.unranked):
+        return replace(row, ranked=False, why=doubt)
+    return row

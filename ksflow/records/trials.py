@@ -127,6 +127,8 @@ class Trial(Record):
     cost: Cost = Cost()
     name: str = ""
     """The seed's file name, where it is a seed."""
+    baseline: bool = False
+    """Whether it is a seed that speed-ups are claimed against."""
     by: str = ""
     """What designed its experiment: `Plan.by`."""
     form: str = ""

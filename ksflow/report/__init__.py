@@ -1,12 +1,13 @@
 """What a person sees: progress while a run lasts, tables when it ends, the tree of kernels. Text only, no decisions."""
 
 from ksflow.report import explanation
+from ksflow.report.headline import known_baselines
 from ksflow.report.pager import paged
 from ksflow.report.progress import Display
 from ksflow.report.tables import read_summaries, show_calibration, show_outcome, show_spending, show_sweep, summary
 from ksflow.report.tracking import Tracking, plain_parameters
 from ksflow.report.tree import show_source, show_tree, show_trial
-from ksflow.report.words import console, known_baselines
+from ksflow.report.words import console
 
 __all__ = [
     "Display",

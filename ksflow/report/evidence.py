@@ -14,9 +14,9 @@ from ksflow.errors import counted
 from ksflow.hardware import compiler_report, roofline
 from ksflow.records import (
     Clocks,
-    Comparison,
     Evaluation,
     ProfilePage,
+    Ratio,
     RooflineCase,
     SanitizerFinding,
     TimedCase,
@@ -147,7 +147,11 @@ def _figure(value: float | None) -> str:
 
 
 def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
-    rows = [over(row, names.get(row.id, row.id)) for row in evaluation.evidence.against]
+    newest = max((row.moment for row in evaluation.evidence.against), default=0)
+    rows = [
+        over(row, names.get(row.id, row.id)) + ("" if row.moment == newest else f", seen {when(row.moment)}")
+        for row in evaluation.evidence.against
+    ]
     if claim := evaluation.claim:
         says = "faster than" if claim.faster else "not shown to be faster than"
         control = f"; control, the same kernel twice: {claim.control}" if claim.control else ""
@@ -156,9 +160,15 @@ def _ratios(evaluation: Evaluation, names: Mapping[str, str]) -> list[str]:
     return rows
 
 
-def over(row: Comparison, name: str) -> str:
-    """`x1.23 [1.20, 1.25] over NumPy`, and whether that is a tie."""
-    return f"{row} over {name}{' (a tie)' if row.tie else ''}"
+def over(row: Ratio, name: str) -> str:
+    """`x1.23 [1.20, 1.25] over NumPy`, and whether that is a tie, or could not be ranked."""
+    doubt = "" if row.ranked else f" (not ranked: {row.why})"
+    return f"{row} over {name}{doubt or (' (a tie)' if row.tie else '')}"
+
+
+def when(moment: int) -> str:
+    """The moment of a comparison that was not made anew since."""
+    return "in an earlier confirmation" if moment else "in the search"
 
 
 def _checks(evaluation: Evaluation) -> list[str]:

@@ -1,43 +1,158 @@
-"""The one figure that a run claims: the winner beside the baselines, as they were timed in turns on one machine.
+"""The one figure that a run claims: the winner beside the fastest baseline, as they were timed in turns on one machine.
 
 Scores of different moments are no part of it: two kernels that were never timed side by side have no speed-up here.
+Whatever states the winner or a ratio (terminal, commands, page, sweeps, suites, modules) asks `headline`.
 """
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 
-from ksflow.records import Comparison, Trial
+from ksflow.records import Origin, Population, Ratio, Seed, Speedup, Trial, base_of, measured, relative, speedup
 from ksflow.report.words import us
 
-_SPELLED = {"torch": "PyTorch", "numpy": "NumPy"}
+_SPELLED = {
+    "torch": "PyTorch",
+    "eager": "PyTorch",
+    "compile": "torch.compile",
+    "numpy": "NumPy",
+    "reference": "the reference",
+}
 
 
 def called(baseline: Trial) -> str:
     """A baseline's name for a person: `00_numpy.py` is NumPy."""
-    name = re.sub(r"^\d+_", "", PurePath(baseline.name).stem)
-    return _SPELLED.get(name, name) or baseline.id
+    return _SPELLED.get(_stem(baseline), baseline.name or baseline.id)
 
 
-def beside(trial: Trial, baselines: Iterable[Trial]) -> list[tuple[Trial, Comparison]]:
-    """The baselines that it was timed beside, each with the row that says so; the least speed-up first."""
-    rows = [(one, trial.evaluation.beside(one.id)) for one in baselines if trial.evaluation and one.id != trial.id]
-    return sorted(((one, row) for one, row in rows if row), key=lambda pair: pair[1].speedup)
+def _stem(trial: Trial) -> str:
+    return re.sub(r"^\d+_", "", PurePath(trial.name).stem)
 
 
-def speedup(trial: Trial, baselines: Iterable[Trial]) -> float | None:
-    """Over the baseline that it beats by least; None where it was timed beside none."""
-    return next((row.speedup for _, row in beside(trial, baselines)), None)
+def known_baselines(population: Population, seeds: Iterable[Seed] = ()) -> tuple[Trial, ...]:
+    """The trials that are baselines, fastest first: those that are recorded as such, or are one of the problem's.
+
+    A record from before that was kept tells by the names of seeds, where the problem's `seeds` are not at hand.
+    """
+    digests = {seed.kernel.digest for seed in seeds if seed.baseline}
+    accepted = [trial for trial in population.ranked if trial.origin is Origin.SEED]
+    found = [t for t in accepted if t.baseline or (t.kernel and t.kernel.digest in digests)]
+    return tuple(found or ([t for t in accepted if _stem(t) in _SPELLED] if not digests else []))
 
 
-def claim(trial: Trial, baselines: Iterable[Trial]) -> str:
-    """`x4.82 [4.71, 4.9] over NumPy`; empty where it was timed beside no baseline."""
-    return next((f"{row} over {called(one)}" for one, row in beside(trial, baselines)), "")
+@dataclass(frozen=True)
+class Headline:
+    """What a run claims: its winner, over which baseline, and by how much."""
+
+    best: Trial
+    known: Population
+    over: Trial | None = None
+    """The fastest of the baselines that it was timed beside, or the seed that it was made from where there is none."""
+    row: Ratio | None = None
+    """How many times as fast as that one it is."""
+
+    def __str__(self) -> str:
+        """`winner 00048: x4.82 [4.71, 4.9] over NumPy`, or what there is to say in place of it."""
+        if self.over is self.best:
+            return f"winner {self.best.id}: {called(self.best)}, a baseline: nothing was faster for sure"
+        who = f"winner {self.best.id}: "
+        if self.tied:
+            *more, last = [self.best.id, *(trial.id for trial in self.tied)]
+            who = f"{', '.join(more)} and {last}: {self.place(self.best)}; {self.best.id} is "
+        return who + (self.claim or f"{us(self.best.score_us or 0.0)} µs, not timed beside a baseline")
+
+    @property
+    def tied(self) -> tuple[Trial, ...]:
+        """Those that the winner is not ahead of."""
+        return self.known.tied
+
+    def place(self, trial: Trial) -> str:
+        """What a trial is beside its name: the winner, or one of several that are alike or could not be ranked."""
+        if trial.id not in (self.best.id, *(one.id for one in self.tied)):
+            return ""
+        rows = [row for one in self.tied if (row := beside(self.best, one))]
+        doubts = [row.why for row in rows if not row.ranked]
+        return f"not told apart ({doubts[0]})" if doubts else "a tie" if rows else "winner"
+
+    @property
+    def claim(self) -> str:
+        """`x4.82 [4.71, 4.9] over NumPy`; empty where it was timed beside no baseline."""
+        if self.over is None or self.row is None:
+            return ""
+        doubt = "" if self.row.ranked else f", not ranked: {self.row.why}"
+        return f"{self.row} over {called(self.over)}{doubt or (', a tie' if self.row.tie else '')}"
+
+    @property
+    def speedup(self) -> float | None:
+        """Over the baseline; None where it was timed beside none."""
+        return self.row.speedup if self.row else None
+
+    @property
+    def start(self) -> str:
+        """A second, smaller fact: how far it came from the seed that it was made from. Empty where that is the first
+        one, or not known."""
+        start = _start(self.best, self.known)
+        found = speedup(self.best, start) if start and start is not self.over else None
+        return (
+            f"x{found.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
+            if start and found and found.paired
+            else ""
+        )
+
+    @cached_property
+    def ratios(self) -> dict[str, Speedup]:
+        """How many times as fast as the same baseline each trial is that was timed in turns with it, at whatever
+        remove (`relative`); empty where there is no baseline."""
+        return relative(self.over, self.known.trials) if self.over else {}
+
+    def ratio(self, trial: Trial) -> str:
+        """`x4.82 [4.71, 4.9] over NumPy` of any trial, over the same baseline; empty where that is not known."""
+        if trial.id == self.best.id:
+            return self.claim
+        found = self.ratios.get(trial.id)
+        if found is None or self.over is None or trial is self.over:
+            return ""
+        return f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}] over {called(self.over)}"
+
+    def scale(self, trial: Trial) -> float:
+        """What to multiply a trial's times by, so that they are as of the moment in which the winner was timed, and
+        their ratios those that were measured. 1 where it was never timed in turns with the winner."""
+        own, best = self.ratios.get(trial.id), self.speedup
+        if trial.id == self.best.id or not (own and best and trial.score_us and self.best.score_us):
+            return 1.0
+        return self.best.score_us * best / own.ratio / trial.score_us
 
 
-def headline(best: Trial, baselines: tuple[Trial, ...]) -> str:
-    """`winner 00048: x4.82 [4.71, 4.9] over NumPy`, or what there is to say in place of it."""
-    if any(best.id == one.id for one in baselines):
-        return f"winner {best.id}: {called(best)}, a baseline: nothing was faster for sure"
-    missing = ", not timed beside a baseline" if baselines else ""
-    return f"winner {best.id}: {claim(best, baselines) or f'{us(best.score_us or 0.0)} µs{missing}'}"
+def headline(known: Population, baselines: Iterable[Trial]) -> Headline | None:
+    """What a run claims; None where no kernel was accepted.
+
+    Of several baselines it is over the one that the winner beats by least; those that could be ranked come first.
+    """
+    best = known.best
+    if best is None:
+        return None
+    others = tuple(baselines)
+    if any(best.id == one.id for one in others):
+        return Headline(best, known, best)
+    rows = [(row, one) for one in others or filter(None, [_start(best, known)]) if (row := beside(best, one))]
+    row, over = min(rows, key=lambda pair: (not pair[0].ranked, pair[0].speedup), default=(None, None))
+    return Headline(best, known, over, row)
+
+
+def beside(trial: Trial, other: Trial) -> Ratio | None:
+    """How many times as fast as the other it is, by the newest comparison of the two; None where there is none."""
+    if trial.evaluation is None or other.evaluation is None:
+        return None
+    return measured(trial.evaluation, trial.id, other.evaluation, other.id)
+
+
+def _start(trial: Trial, known: Population) -> Trial | None:
+    """The seed that a trial was made from, over however many others."""
+    seen: set[str] = set()
+    found: Trial | None = trial
+    while found and found.parents and found.id not in seen:
+        seen.add(found.id)
+        found = base_of(found, known.by_id)
+    return found if found and found.origin is Origin.SEED and found.id != trial.id else None

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ksflow.errors import counted
 from ksflow.records import Trial, Verdict
-from ksflow.report import headline, words
+from ksflow.report import words
+from ksflow.report.headline import headline
 from ksflow.report.words import STYLE
 from ksflow.session.session import Session
 
@@ -95,6 +96,7 @@ class Display:
 def _status(session: Session, width: int) -> str:
     """What the bar says, without the least important parts where the window is narrow."""
     best, most = session.known.best, session.schedule.caps.get("evaluations")
+    claimed = headline(session.known, session.baselines)
     left, usd = session.left_s(), session.lab.transcript.total.usd
     searching = session.search_started is not None
     done = f"{session.judged + session.checks} of {most:g}" if most else f"{counted(session.judged, 'experiment')}"
@@ -102,7 +104,7 @@ def _status(session: Session, width: int) -> str:
         "done": done if searching else "the seeds first",
         "left": f"{_time(left)} left" if left is not None else "",
         "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
-        "claim": headline.claim(best, session.baselines) if best else "",
+        "claim": claimed.claim if claimed else "",
         "doing": _doing(session),
         "cost": f"${usd:.2f}" if session.models else "",
     }

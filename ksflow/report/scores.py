@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ksflow import home
-from ksflow.records import Json, Origin, Population, Problem, Timing, Trial, Verdict, geomean
+from ksflow.records import Json, Origin, Population, Problem, Speedup, Timing, Trial, Verdict, geomean, speedup
 from ksflow.report import results
-from ksflow.report.words import speedup, us
+from ksflow.report.words import us
 
 FAST = (0.0, 1.0, 1.5, 2.0)
 _UNBUILT = (Verdict.COMPILE, Verdict.MALFORMED)
@@ -40,8 +40,9 @@ def figures(population: Population, problem: Problem) -> Json:
     known = {digests[t.kernel.digest]: t for t in population.ranked if t.kernel and t.kernel.digest in digests}
     baselines = {name: known.get(name) for name in digests.values()}
     new = [trial for trial in population.trials if trial.origin is not Origin.SEED]
-    best = next((trial for trial in population.ranked if trial.origin is not Origin.SEED), None)
+    best = next((t for t in (population.best, *population.ranked) if t and t.origin is not Origin.SEED), None)
     built = [t for t in new if t.kernel and t.evaluation and t.evaluation.verdict not in _UNBUILT]
+    ratios = {name: speedup(best, one) if one else None for name, one in baselines.items()} if best else {}
     return {
         "origin": {key: problem.origin[key] for key in ("format", "path", "level", "number") if key in problem.origin},
         "compiled": bool(built),
@@ -52,8 +53,8 @@ def figures(population: Population, problem: Problem) -> Json:
         "baselines": {
             name: {"us": trial and trial.score_us, "cases": _cases(trial)} for name, trial in baselines.items()
         },
-        "speedups": {name: trial and speedup(best, (trial,)) for name, trial in baselines.items()} if best else {},
-        "sure": {name: trial and _sure(best, trial) for name, trial in baselines.items()} if best else {},
+        "speedups": {name: over and over.ratio for name, over in ratios.items()},
+        "sure": {name: over and _sure(best, over) for name, over in ratios.items() if best},
     }
 
 
@@ -192,12 +193,9 @@ def _first(speedups: Mapping[str, float | None]) -> float:
     return next(iter(speedups.values()), None) or 0.0
 
 
-def _sure(best: Trial, baseline: Trial) -> float | None:
+def _sure(best: Trial, over: Speedup) -> float:
     """The least speed-up that was shown; no more than 1 where the judge could not rank the kernel."""
-    assert best.evaluation is not None
-    row = best.evaluation.beside(baseline.id)
-    found = row.low if row else speedup(best, (baseline,))
-    return min(found, 1.0) if found and best.evaluation.unranked else found
+    return min(over.low, 1.0) if best.evaluation and best.evaluation.unranked else over.low
 
 
 def _geomean(values: Iterable[float | None]) -> float | None:

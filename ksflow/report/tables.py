@@ -1,7 +1,7 @@
 """What a run comes to, as tables: the best kernels, costs, calibration, a sweep's variants side by side."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from ksflow.errors import counted
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
-from ksflow.records import Approval, Comparison, Cost, Evidence, Origin, Population, Problem, Trial, duel
-from ksflow.report import evidence, headline, spending
+from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel
+from ksflow.report import evidence, spending
+from ksflow.report.headline import Headline, beside, called, headline
 from ksflow.report.words import fits, not_ranked, us
 from ksflow.session.schedule import Outcome
 
@@ -31,7 +32,7 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
     experiments = [t for t in outcome.population.trials if t.origin.value != "seed"]
     accepted = [t for t in experiments if t.score_us is not None]
     order = [t.id for t in experiments]
-    best = outcome.best
+    best, claimed = outcome.best, headline(outcome.population, outcome.baselines)
     return {
         "problem": problem.name,
         "run": lineage.run,
@@ -40,8 +41,11 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "unranked": best.evaluation.unranked if best.evaluation else "",
         "stale": len(outcome.population.stale),
         "score_us": best.score_us,
-        "speedup": headline.speedup(best, outcome.baselines),
-        "headline": headline.headline(best, outcome.baselines),
+        "speedup": claimed.speedup if claimed else None,
+        "over": called(claimed.over) if claimed and claimed.over else "",
+        "speedups": {called(one): row.speedup for one in outcome.baselines if (row := beside(best, one))},
+        "tied": [trial.id for trial in outcome.population.tied],
+        "headline": str(claimed),
         "trials": len(experiments),
         "trials_to_best": order.index(best.id) + 1 if best.id in order else 0,
         "correct": len(accepted) / len(experiments) if experiments else None,
@@ -59,14 +63,15 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
 
     typed: the words of a command line that name the problem; its name where there are none.
     """
-    best, baselines = outcome.best, outcome.baselines
+    best, baselines, claimed = outcome.best, outcome.baselines, headline(outcome.population, outcome.baselines)
+    assert claimed is not None
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
     shown = [*([] if best in baselines else [best]), *found[:4]]
     approved = approvals(lineage)
-    table = _scores(problem, shown, baselines, best, approved)
+    table = _scores(problem, [*shown, *baselines], claimed, approved)
     for parts in ((0, True), (0, False)):
         if not fits(console, table):
-            table = _scores(problem, shown, baselines, best, approved, parts)
+            table = _scores(problem, [*shown, *baselines], claimed, approved, parts)
     console.print(table)
     for trial in shown:
         if doubt := not_ranked(trial.evaluation):
@@ -85,13 +90,15 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     show_calibration(console, outcome.population)
     if stale := outcome.population.stale:
         console.print(f"stale and not ranked: {counted(len(stale), 'older result')}; `lineage` shows them")
-    if confirmed := _confirmed(best):
-        console.print(confirmed, markup=False, soft_wrap=True)
+    for line in _confirmed(best, outcome.population):
+        console.print(line, markup=False, soft_wrap=True)
     if why := _not_the_fastest(best, outcome.population):
         console.print(why, markup=False, soft_wrap=True)
     where, typed = lineage.store.path, typed or f"problem={problem.name}"
     name = lineage.branch_of(best.id)
-    console.print(headline.headline(best, baselines), style="bold", markup=False, soft_wrap=True)
+    console.print(str(claimed), style="bold", markup=False, soft_wrap=True)
+    if claimed.start:
+        console.print(f"  {claimed.start}", markup=False, soft_wrap=True)
     console.print(f"  branch {name}\n  commit {lineage.commit_of(best.id)}", soft_wrap=True, markup=False)
     console.print(
         f"  git -C {where} log --graph --oneline {name}\n"
@@ -225,52 +232,45 @@ def _sweep_notes(row: Mapping[str, Any]) -> list[str]:
     return [*approved, *([f"not ranked: {row['unranked']}"] if row.get("unranked") else [])]
 
 
+_ONE_MOMENT = "µs: of one moment; those of other kernels follow from ratios that were timed side by side."
+
+
 def _scores(
     problem: Problem,
     trials: list[Trial],
-    baselines: tuple[Trial, ...],
-    best: Trial,
+    claimed: Headline,
     approved: Mapping[str, Approval],
     parts: tuple[int, bool] = (_CASES, True),
 ) -> Table:
-    """A row for each kernel: its score and how it did side by side with the baselines.
+    """A row for each kernel: its time, and how many times as fast as the baseline it is; both of one moment.
 
     parts: how many of the cases to show, and whether intervals.
     """
     most, intervals = parts
     cases = [case.name for case in problem.benchmarks][:most]
     table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
+    if claimed.row:
+        table.caption, table.caption_justify = _ONE_MOMENT, "left"
     paid = any(trial.cost.calls for trial in trials)
-    for name in (
-        "kernel",
-        problem.score,
-        *(f"x {headline.called(one)}" for one in baselines),
-        *(["cost"] if paid else []),
-        *cases,
-    ):
+    over = [f"x {called(claimed.over)}"] if claimed.over and claimed.row else []
+    for name in ("kernel", problem.score, *over, *(["cost"] if paid else []), *cases):
         left = name == "kernel"
         least = _NAME if left else None
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold", min_width=least)
-    for trial in [*trials, *baselines]:
-        timings = {t.case: t.us for t in trial.evaluation.timings} if trial.evaluation else {}
-        rows = {one.id: row for one, row in headline.beside(trial, baselines)}
-        name = " ".join(filter(None, (trial.id, trial.name, "winner" if trial.id == best.id else "")))
+    for trial in trials:
+        scale = claimed.scale(trial)
+        timings = {t.case: t.us * scale for t in trial.evaluation.timings} if trial.evaluation else {}
+        place = claimed.place(trial)
+        name = " ".join(filter(None, (trial.id, trial.name, place)))
         table.add_row(
             Text("\n".join([name, *_notes(trial, approved.get(trial.id))])),
-            us(trial.score_us) if trial.score_us else trial.verdict,
-            *(_ratio(rows.get(one.id), intervals) for one in baselines),
+            us(trial.score_us * scale) if trial.score_us else trial.verdict,
+            *([claimed.ratio(trial).partition(" over " if intervals else " [")[0]] if over else []),
             *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),
             *(us(timings[case]) if case in timings else "" for case in cases),
-            style="bold" if trial.id == best.id else None,
+            style="bold" if place else None,
         )
     return table
-
-
-def _ratio(row: Comparison | None, interval: bool) -> str:
-    """A speed-up, with its interval where there is room."""
-    if row is None:
-        return ""
-    return str(row) if interval else f"x{row.speedup:.3g}"
 
 
 def _notes(trial: Trial, approval: Approval | None) -> list[str]:
@@ -279,11 +279,17 @@ def _notes(trial: Trial, approval: Approval | None) -> list[str]:
     return [*([str(approval)] if approval else []), *(["not ranked"] if unranked else [])]
 
 
-def _confirmed(best: Trial) -> str:
+def _confirmed(best: Trial, known: Population) -> Iterator[str]:
+    """What the winner was timed beside, the newest first: what was asked again, then what was not."""
     found = best.evaluation.evidence if best.evaluation else Evidence()
-    doubt = f"unconfirmed beside the runner-up: {found.unconfirmed}\n" if found.unconfirmed else ""
-    parts = [evidence.over(row, row.id) for row in found.against]
-    return f"{doubt}timed again side by side: {best.id} is {', '.join(parts)}" if parts else doubt.strip()
+    if found.unconfirmed:
+        yield f"unconfirmed beside the runner-up: {found.unconfirmed}"
+    rows = [(row.id, beside(best, known.by_id[row.id]) or row) for row in found.against if row.id in known.by_id]
+    newest = max((row.moment for _, row in rows), default=0)
+    for moment in sorted({row.moment for _, row in rows}, reverse=True):
+        parts = [evidence.over(row, name) for name, row in rows if row.moment == moment]
+        said = "again side by side" if moment == newest and moment else f"side by side {evidence.when(moment)}"
+        yield f"timed {said}: {best.id} is {', '.join(parts)}"
 
 
 def _not_the_fastest(best: Trial, population: Population) -> str:
@@ -292,7 +298,7 @@ def _not_the_fastest(best: Trial, population: Population) -> str:
     if best.origin is Origin.SEED and any(trial.origin is not Origin.SEED for trial in population.trials):
         said.append(f"no experiment beat the seed {best.id} {best.name}".rstrip() + " for sure")
     first = population.ranked[0]
-    if first.id != best.id and (first.score_us or 0.0) < (best.score_us or 0.0):
+    if first not in (best, *population.tied) and (first.score_us or 0.0) < (best.score_us or 0.0):
         said.append(f"{first.id} has a lower score than the winner {best.id}, but {_doubt(first, best)}")
     return "; ".join(said)
 
@@ -300,8 +306,8 @@ def _not_the_fastest(best: Trial, population: Population) -> str:
 def _doubt(first: Trial, best: Trial) -> str:
     """What keeps the one with the lower score from being the winner."""
     found = duel(first, best)
-    if found.unranked:
-        return f"that could not be told side by side ({found.unranked})"
+    if found.row and not found.row.ranked:
+        return f"that could not be told side by side ({found.row.why})"
     if found.row is None:
         return "the two were not timed side by side, and scores from different moments decide nothing this close"
     slower = "slower" if found.row.high < 1 else "not faster for sure"

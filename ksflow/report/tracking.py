@@ -16,7 +16,6 @@ from ksflow.errors import keep_traceback, place
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.records import Population, Trial, Verdict
 from ksflow.redaction import redact
-from ksflow.report import headline
 from ksflow.session.scheduler import Job
 from ksflow.session.session import Session
 
@@ -122,12 +121,13 @@ def _rows(population: Population, baselines: tuple[Trial, ...], but: set[int]) -
 
 def _metrics(trial: Trial, best: Trial | None, baselines: tuple[Trial, ...]) -> dict[str, float]:
     row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
+    beside = [trial.evaluation.beside(one.id) for one in baselines] if trial.evaluation else []
     known = {
         "accepted": float(trial.score_us is not None),
         "score_us": trial.score_us,
         "best_us": best.score_us if best else None,
         "speedup_over_incumbent": row.speedup if row else None,
-        "speedup_over_baseline": headline.speedup(trial, baselines),
+        "speedup_over_baseline": min((row.speedup for row in beside if row), default=None),
         "usd": trial.cost.usd,
         "tokens": float(trial.cost.tokens),
         "minutes": trial.wall_s / 60,

@@ -9,7 +9,8 @@ from rich.tree import Tree
 
 from ksflow.errors import counted, printable
 from ksflow.records import Approval, Explanation, Trial, base_of, speedup
-from ksflow.report import evidence, explanation, headline, words
+from ksflow.report import evidence, explanation, words
+from ksflow.report.headline import Headline
 from ksflow.report.words import STYLE, recorded, us
 
 _LEAST = 24
@@ -21,9 +22,8 @@ _GUIDE = 4
 def show_tree(
     console: Console,
     population: Iterable[Trial],
-    baselines: tuple[Trial, ...],
+    claimed: Headline | None,
     approved: Mapping[str, Approval],
-    winner: str = "",
 ) -> None:
     """The lineage as a tree: every trial below its base, with the verdict that is on record and the reason for it.
 
@@ -35,7 +35,7 @@ def show_tree(
     for trial in _bases_first(population):
         base = trial.parents[0] if trial.parents else ""
         depth[trial.id] = depth[base] + 1 if base in depth else 0
-        label = _verdict(trial, baselines, trial.id == winner)
+        label = _verdict(trial, claimed)
         if trial.id in approved:
             label.append(f"{approved[trial.id]} ", "bold green")
         room = console.width - _GUIDE * depth[trial.id]
@@ -63,16 +63,16 @@ def _bases_first(population: Iterable[Trial]) -> Iterator[Trial]:
             yield trial
 
 
-def _verdict(trial: Trial, baselines: tuple[Trial, ...], won: bool) -> Text:
-    """What is on record of a trial, and where its judge or machine is not that of the run's newest verdict."""
+def _verdict(trial: Trial, claimed: Headline | None) -> Text:
+    """What is on record of a trial, its ratio or else its time; and that its judge or machine is not that of the run's
+    newest verdict, where that is so."""
     verdict, found = recorded(trial), trial.evaluation
     label = Text.assemble((trial.id, "bold"), " ", (verdict, STYLE.get(verdict, "red")), " ")
+    ratio = claimed.ratio(trial) if claimed and not trial.stale else ""
     if found and found.score_us:
-        label.append(f"{us(found.score_us)} µs ")
-    if ratio := headline.claim(trial, baselines):
-        label.append(f"{ratio} ")
-    if won:
-        label.append("winner ", "bold green")
+        label.append(f"{ratio or f'{us(found.score_us)} µs'} ")
+    if claimed and (place := claimed.place(trial)):
+        label.append(f"{place} ", "bold green")
     if found and trial.stale:
         label.append(f"(another {trial.stale}: {found.judge or 'unknown judge'} on {found.target}) ", "dim")
     return label

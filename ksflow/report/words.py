@@ -12,9 +12,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import records
 from ksflow.errors import printable
-from ksflow.records import Evaluation, Population, Problem, Trial
+from ksflow.records import Evaluation, Trial
 from ksflow.redaction import LETTERS, redact
 
 STYLE = {"accept": "green", "failed": "red", "compile-error": "yellow", "untimed": "cyan", "stale": "dim"}
@@ -132,15 +131,3 @@ def not_ranked(found: Evaluation | None) -> str:
 def recorded(trial: Trial) -> str:
     """The verdict on record, whether or not it may be compared with others of the run."""
     return trial.evaluation.verdict.value if trial.evaluation else trial.verdict
-
-
-def speedup(trial: Trial, baselines: tuple[Trial, ...]) -> float | None:
-    """How many times as fast a trial is as the baseline that it beats by least; None where that is not known."""
-    found = (records.speedup(trial, baseline) for baseline in baselines)
-    return min((one.ratio for one in found if one), default=None)
-
-
-def known_baselines(population: Population, problem: Problem) -> tuple[Trial, ...]:
-    """The trials that are the problem's baselines, fastest first."""
-    digests = {seed.kernel.digest for seed in problem.seeds if seed.baseline}
-    return tuple(t for t in population.ranked if t.kernel and t.kernel.digest in digests)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ksflow import evaluation as judging
 from ksflow.loop import Lab
-from ksflow.records import Evaluation, Trial, Verdict
+from ksflow.records import Comparison, Evaluation, Trial, Verdict
 from ksflow.session.scheduler import map_parallel
 
 _RETIMINGS = 4
@@ -15,41 +15,40 @@ _RETIMINGS = 4
 def confirm(lab: Lab, baselines: Callable[[], tuple[Trial, ...]], interrupted: Callable[[], bool]) -> None:
     """Judge the leader again, and whoever leads then, until the leader is one that was judged again.
 
-    A leader that looked slower than its rival then, and leads because the rival had looked slower than it before, is
-    not left at that: the rival is judged again beside it, and the newer measurements decide.
+    A leader that loses its place is the rival of the one that takes it: where the two then disagree about which is
+    faster, they are a tie.
     """
+    moment = 1 + max((row.moment for t in lab.lineage.known.trials for row in _rows(t)), default=0)
+    before: Trial | None = None
     again: set[str] = set()
     for _ in range(_RETIMINGS):
         known, others = lab.lineage.known, baselines()
         best = known.best
-        if best is None or best in others or interrupted():
+        if best is None or best in others or best.id in again or interrupted():
             break
-        rivals = [trial for trial in known.ranked if trial is not best and trial not in others][:1]
-        if best.id in again:
-            doubts = [trial for trial in known.ranked if trial not in others and _was_slower(best, trial)]
-            rivals, best = [best], next((trial for trial in doubts if trial.id not in again), best)
-        if best.id in again:
-            break
+        rivals = [trial for trial in known.ranked if trial is not best and trial not in others]
+        rivals.sort(key=lambda trial: before is None or trial.id != before.id)
         again.add(best.id)
-        _judge_again(lab, best, tuple(rivals), others)
+        before = best
+        _judge_again(lab, best, tuple(rivals[:1]), others, moment)
 
 
-def _was_slower(best: Trial, other: Trial) -> bool:
-    """Whether it was slower for sure when it was last timed beside another."""
-    row = best.evaluation.beside(other.id) if best.evaluation else None
-    return row is not None and row.high < 1
+def _rows(trial: Trial) -> tuple[Comparison, ...]:
+    return trial.evaluation.evidence.against if trial.evaluation else ()
 
 
-def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> None:
+def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...], moment: int) -> None:
     """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
     lab.control.watch("confirm", best)
     assert best.evaluation is not None
-    now, before = _compare(lab, best, rivals, baselines), best.evaluation
-    if now.accepted and now.unranked:  # the machine was busy for a moment
-        now = _compare(lab, best, rivals, baselines)
-    now = now.with_evidence(renewed=before.evidence.renewed)
+    before = best.evaluation
+    now = _at(_compare(lab, best, rivals, baselines), moment).with_evidence(renewed=before.evidence.renewed)
+    if now.verdict is Verdict.TIMEOUT:
+        now = replace(now, reason=f"timed out twice when it was judged again: {now.reason}")
+    if not now.accepted:
+        what = "" if now.verdict is Verdict.HARNESS else f"{best.id}, which led: {now.verdict.value}, "
+        lab.control.watch(f"not confirmed: {what}{now.reason}", None)
     if now.verdict is Verdict.HARNESS:
-        lab.control.watch(f"not confirmed: {now.reason}", None)
         return
     label = "confirmed" if now.accepted else "refuted"
     if now.accepted and now.unranked:
@@ -61,6 +60,12 @@ def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tu
     lab.lineage.evaluate(replace(best, evaluation=now), label)
 
 
+def _at(now: Evaluation, moment: int) -> Evaluation:
+    """With the moment on each of its comparisons."""
+    rows = tuple(replace(row, moment=moment) for row in now.evidence.against)
+    return now.with_evidence(against=rows, claim=now.claim and replace(now.claim, moment=moment))
+
+
 def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
     """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines.
 
@@ -70,7 +75,9 @@ def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     said: dict[int, Evaluation] = {}
 
     def judge(number: int) -> None:
-        said[number] = _judged(lab, best, groups[number])
+        found = _judged(lab, best, groups[number])
+        # the machine was busy for a moment
+        said[number] = found if found.lasting else _judged(lab, best, groups[number])
 
     if getattr(lab.evaluate, "devices", 1) > 1:
         map_parallel(judge, range(len(groups)))
@@ -83,7 +90,9 @@ def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
         return now
     if not again.accepted and again.verdict is not Verdict.HARNESS:
         return again
-    return now.with_evidence(against=again.evidence.joined(now.evidence.against))
+    doubt = again.unranked
+    rows = [replace(row, ranked=False, why=doubt) if doubt else row for row in again.evidence.against]
+    return now.with_evidence(against=(*now.evidence.against, *rows))
 
 
 def _judged(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:

@@ -100,7 +100,8 @@ def _add_seeds(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     lineage.settle_seeds()
     known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
     new = [seed for seed in seeds if seed.kernel.digest not in known]
-    planted = lineage.add_seeds([Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name) for seed in new])
+    planned = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name, baseline=seed.baseline) for seed in new]
+    planted = lineage.add_seeds(planned)
     lineage.store.release(lineage.branch_of("seeds"))
     return planted
 

@@ -24,9 +24,10 @@ from ksflow.records import (
     plain,
     speedup,
 )
-from ksflow.report import evidence, explanation, headline, spending
+from ksflow.report import evidence, explanation, spending
+from ksflow.report.headline import Headline, called, headline, known_baselines
 from ksflow.report.page.lanes import lanes
-from ksflow.report.words import known_baselines, recorded
+from ksflow.report.words import recorded
 
 _WIDTH = 110
 """Columns of the evidence as text."""
@@ -45,7 +46,7 @@ def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
 class RunFacts:
     """The facts of a run whose verdicts are taken as they are on record. What does not change is worked out once.
 
-    problem: its baselines are those that speed-ups are told over; without it none is told.
+    problem: says which seeds are baselines, where the record is from before that was kept.
     """
 
     def __init__(self, lineage: Lineage, problem: Problem | None = None) -> None:
@@ -58,23 +59,24 @@ class RunFacts:
         lineage.expect_as_recorded()
         everything = lineage.all_trials()
         population = lineage.known
-        baselines = known_baselines(population, self._problem) if self._problem else ()
-        best = population.best
+        baselines = known_baselines(population, self._problem.seeds if self._problem else ())
+        best, claimed = population.best, headline(population, baselines)
         spent = lineage.spent()
         dates = lineage.judged_at(trial.id for trial in everything)
         explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
         return {
             "problem": lineage.problem,
             "run": lineage.run,
-            "headline": headline.headline(best, baselines) if best else "no kernel was accepted",
+            "headline": str(claimed) if claimed else "no kernel was accepted",
+            "start": claimed.start if claimed else "",
             "winner": best.id if best else "",
             "winner_commit": lineage.commit_of(best.id) if best else "",
             "repository": str(lineage.store.path),
             "trust": _trust(best),
-            "trials": _trials(everything, population, dates),
+            "trials": _trials(everything, population, dates, claimed),
             "details": self._all_details(everything, explained) if details else {},
-            "baselines": {one.id: headline.called(one) for one in baselines},
-            "cases": _cases(best, baselines),
+            "baselines": {one.id: called(one) for one in baselines},
+            "cases": _cases(baselines, claimed),
             "story": [
                 step | {"features": explanation.present(explained[step["id"]]) if step["id"] in explained else ""}
                 for step in _story(best, population)
@@ -111,8 +113,11 @@ class RunFacts:
         return {name: details for name, (_, details) in found.items()}
 
 
-def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[str, int]) -> list[Json]:
-    """A row for each trial in the order of ids, with its place in the graph and the best so far."""
+def _trials(
+    everything: Iterable[Trial], population: Population, dates: Mapping[str, int], claimed: Headline | None
+) -> list[Json]:
+    """A row for each trial in the order of ids, with its place in the graph and the best so far. Times are on one scale
+    (`Headline.scale`)."""
     ordered = sorted(everything, key=lambda trial: trial.id)
     place = {trial.id: at for at, trial in enumerate(ordered)}
     bases = [place.get(trial.parents[0]) if trial.parents else None for trial in ordered]
@@ -136,9 +141,10 @@ def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[
                 "stale": trial.stale,
                 "unranked": found.unranked if found else "",
                 "why": trial.failure or (found.reason if found else ""),
-                "us": found.score_us if found else None,
+                "us": _us(trial, claimed),
+                "ratio": claimed.ratio(trial) if claimed else "",
                 "best": best.id if best else "",
-                "best_us": best.score_us if best else None,
+                "best_us": _us(best, claimed) if best else None,
                 "idea": trial.experiment.description if trial.experiment else trial.name,
                 "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
                 "gain": gain,
@@ -148,6 +154,12 @@ def _trials(everything: Iterable[Trial], population: Population, dates: Mapping[
             }
         )
     return rows
+
+
+def _us(trial: Trial, claimed: Headline | None) -> float | None:
+    """Its score as of the moment in which the winner was timed, where that is known."""
+    score = trial.evaluation.score_us if trial.evaluation else None
+    return score * claimed.scale(trial) if score and claimed and not trial.stale else score
 
 
 def _gain(trial: Trial, population: Population) -> float | None:
@@ -196,13 +208,16 @@ def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Itera
         yield _PLACE.sub(lambda found: f"{found[1]}{int(found[2]) + start}", line) if line.startswith("@@") else line
 
 
-def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
+def _cases(baselines: tuple[Trial, ...], claimed: Headline | None) -> list[Json]:
     """A row per timed case of the winner: its time, those of the baselines, the roofline."""
-    if best is None or best.evaluation is None:
+    if claimed is None or claimed.best.evaluation is None:
         return []
-    timed = {row.case: row for row in best.evaluation.evidence.timed}
-    near = {row.case: plain(row) for row in best.evaluation.evidence.roofline}
-    others = {one.id: {t.case: t.us for t in one.evaluation.timings} for one in baselines if one.evaluation}
+    best, scale = claimed.best.evaluation, claimed.scale
+    timed = {row.case: row for row in best.evidence.timed}
+    near = {row.case: plain(row) for row in best.evidence.roofline}
+    others = {
+        one.id: {t.case: t.us * scale(one) for t in one.evaluation.timings} for one in baselines if one.evaluation
+    }
     return [
         {
             "case": timing.case,
@@ -211,7 +226,7 @@ def _cases(best: Trial | None, baselines: tuple[Trial, ...]) -> list[Json]:
             "baselines": {name: times.get(timing.case) for name, times in others.items()},
             "roofline": near.get(timing.case),
         }
-        for timing in best.evaluation.timings
+        for timing in best.timings
     ]
 
 
