@@ -3,6 +3,7 @@
 import difflib
 import gc
 import importlib
+import io
 import os
 import select
 import shutil
@@ -108,7 +109,8 @@ def _open_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115 - to the end
-        getattr(sys, name).reconfigure(errors="backslashreplace")
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):  # a caller may have put another one there
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _let_go_of_closed_pipes() -> None:

@@ -26,11 +26,27 @@ from ksflow.judge.timing import Backend, CaseBenchmark, Replicate, TimedKernel
 Json = dict[str, Any]
 
 _KEPT_SAMPLES = 64
-_MOST_REPLICATES = 3
-_BEHIND = 0.8
-"""A kernel that is surely slower than this needs no second replicate."""
-_SLOW_REPLICATE_S = 3.0
-"""Nor one that takes so long to start and to run that placement is the smallest of its troubles."""
+_FEWEST, _FEWEST_TOGETHER = 2, 1
+"""Replicates beside other kernels: a single one tells nothing of what lies between them. The second figure is for where
+starting a kernel costs seconds."""
+_PLACES = 3
+"""In so many each of three kernels has been where each other was."""
+_LEAD = 1.005
+"""Who seems to be ahead by this, but not surely, is timed in more replicates."""
+_WIDE = 1.1
+"""An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
+_DISAGREE = 0.01
+"""Readings are said to disagree where chance would set them so far apart less often than this."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many replicates there may be, and how long they may take, while it is unclear how the first kernel does
+    beside the first `watched` others."""
+
+    most: int = 4
+    spent_s: float = 30.0
+    watched: int = 1
 
 
 @dataclass
@@ -63,21 +79,29 @@ class CaseResults:
     case: Json
     results: list[CaseResult] = field(default_factory=list)
 
+    def samples(self, name: str) -> list[Samples]:
+        """A kernel's, by replicate: those that are readings, or all of them where none is."""
+        found = [result.samples[name] for result in self.results if name in result.samples]
+        return [each for each in found if not statistics.few(each.undisturbed)] or found
+
     def doubt(self, name: str) -> str:
         """Why a kernel's time on this case ranks nothing; empty where it does."""
-        found = [result.samples[name] for result in self.results if name in result.samples]
+        found = self.samples(name)
         us, floor = _mean([each.low() for each in found]), float(self.case.get("floor", (0.0, ""))[0])
         below = f"x{us / floor:.2g} of what it takes at least, which the judge cannot be sure of" if us < floor else ""
-        doubts = [*(each.doubt for each in found), below]
+        preempted = (
+            "most of its calls were preempted" if any(statistics.few(each.undisturbed) for each in found) else ""
+        )
+        doubts = [*(each.doubt for each in found), below, preempted]
         return next((f"{self.case['name']}: {doubt} (is the machine busy?)" for doubt in doubts if doubt), "")
 
     def row(self, name: str) -> Json:
-        """What is known of a kernel's time on this case, per call.
+        """What is known of a kernel's time on this case, per call. Its interval holds that of every replicate.
 
         A time below the floor is `impossible` if enough undisturbed batches say so with no more than the fastest null
         batch taken off. Otherwise the judge is wrong, and says what it can be sure of.
         """
-        found = [result.samples[name] for result in self.results if name in result.samples]
+        found = self.samples(name)
         samples = [us for each in found for us in each.us]
         intervals = [_interval(each, seed) for seed, each in enumerate(found)]
         floor, why = self.case.get("floor", (0.0, "none known"))
@@ -85,7 +109,7 @@ class CaseResults:
         most = _mean([each.low() if each.most_us is None else each.most_us for each in found])
         impossible = max(us, most) < floor and all(each.enough for each in found)
         us = us if us >= floor else max(most, floor)
-        low, high = (_mean([interval[end] for interval in intervals]) for end in (0, 1))
+        low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
         return {
             "case": self.case["name"],
             "us": round(us, 3),
@@ -150,30 +174,44 @@ class Outcome:
         began; None unless both finished each of them.
 
         Above 1 it is faster. `clocks` says by which clocks the two were timed. Rounds in which one of the two was
-        preempted do not count. Where the times of one come from its own process, the judge's clock is asked too, and
-        the less certain of the two answers counts.
+        preempted do not count, nor a replicate of which too few are left. Where the times of one come from its own
+        process, the judge's clock is asked too, and the less certain of the two answers counts.
         """
-        both = [result for results in self.cases for result in results.results if {first, other} <= result.entered]
-        if not both or any(not {first, other} <= result.samples.keys() for result in both):
+        replicates = [
+            [cell for cell in cells if {first, other} <= cell.entered]
+            for cells in zip(*(results.results for results in self.cases), strict=True)
+        ]
+        both = [cells for cells in replicates if cells]
+        if not both or any(not {first, other} <= cell.samples.keys() for cells in both for cell in cells):
             return None
-        pairs = [(result.samples[first], result.samples[other]) for result in both]
-        found = [_compared(pairs, "us")]
-        if any(not each.notes.get("trusted", True) for pair in pairs for each in pair):
-            found.append(_compared(pairs, "wall"))
-        clocks = {str(each.notes["clock"]) for pair in pairs for each in pair if "clock" in each.notes}
-        return {**min(found, key=lambda row: row["low"]), "clocks": sorted(clocks)}
+        pairs = [[(cell.samples[first], cell.samples[other]) for cell in cells] for cells in both]
+        readings = [each for each in pairs if not any(statistics.few(_keep(*pair)) for pair in each)]
+        samples = [each for cells in pairs for pair in cells for each in pair]
+        found = [_compared(readings or pairs, "us")]
+        if any(not each.notes.get("trusted", True) for each in samples):
+            found.append(_compared(readings or pairs, "wall"))
+        row = min(found, key=lambda row: float(row["low"]))
+        clocks = sorted({str(each.notes["clock"]) for each in samples if "clock" in each.notes})
+        return {**row, "clocks": clocks, **_rank(row, bool(readings))}
 
 
 class PairedComparison:
     """The first kernel's failures are raised; the others are skipped where they fail. `at` is told of every case."""
 
-    def __init__(self, pool: InputPool, backend: Backend, kernels: dict[str, Json], at: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pool: InputPool,
+        backend: Backend,
+        kernels: dict[str, Json],
+        at: Callable[[str], None],
+        effort: Effort = Effort(),
+    ) -> None:
         self.pool = pool
         self.backend = backend
         self.kernels = kernels
         self.at = at
+        self.effort = effort
         self.first = next(iter(kernels))
-        self.replicates = min(len(kernels), _MOST_REPLICATES)
         self.outcome = Outcome([CaseResults(case.case) for case in pool.benchmarks])
         self._limits: Json = pool.problem["limits"]
 
@@ -188,62 +226,92 @@ class PairedComparison:
         """
         if self.pool.large:
             self.backend.release()
-        buffers = self.pool.buffers(len(self.kernels))
-        for replicate in range(self.replicates):
-            started = time.monotonic()
+        started = time.monotonic()
+        for number in range(self.effort.most):
             with contextlib.ExitStack() as stack:
-                others = {
-                    name: stack.enter_context(opener(self.kernels[name], buffers[(place + replicate) % len(buffers)]))
-                    for place, name in enumerate(self.kernels)
-                    if place and name not in self.outcome.skipped
-                }  # they start while the first one does
-                sandboxes = {self.first: stack.enter_context(own(buffers[replicate % len(buffers)]))}
-                for name, sandbox in others.items():
-                    try:
-                        sandbox.ready(self._limits["check_s"])
-                        sandboxes[name] = sandbox
-                    except Failure as failure:
-                        sandbox.close()
-                        self.outcome.skipped[name] = failure.text
-                self._run_replicate(sandboxes, Replicate(replicate, self.replicates))
+                replicate = Replicate(number, min(len(self.kernels), _PLACES))
+                self._run_replicate(stack, own, opener, replicate)
             found = {name: self.outcome.ratio(self.first, name) for name in list(self.kernels)[1:]}
             self.outcome.ratios = {name: row for name, row in found.items() if row and name not in self.outcome.skipped}
-            if self._settled(time.monotonic() - started):
+            if self._settled(number + 1, time.monotonic() - started):
                 break
         self._conclude()
         return self.outcome
 
-    def _run_replicate(self, sandboxes: dict[str, Sandbox], replicate: Replicate) -> None:
-        limit_s, reference = self._limits["time_s"], self.pool.reference
-        kernels = [self.backend.timed_kernel(name, sandbox, reference, limit_s) for name, sandbox in sandboxes.items()]
+    def _run_replicate(
+        self,
+        stack: contextlib.ExitStack,
+        own: Callable[[Buffers], AbstractContextManager[Sandbox]],
+        opener: Callable[[Json, Buffers], Sandbox],
+        replicate: Replicate,
+    ) -> None:
+        """The others start, warm up and are frozen before the first one is there to disturb them. Where a start takes
+        seconds, on a device, all start together."""
+        buffers = self.pool.buffers(len(self.kernels))
+        kernels: list[TimedKernel] = []
         benchmarks = [self.backend.benchmark(case, kernels, case.feed(), replicate) for case in self.pool.benchmarks]
-        for benchmark in benchmarks:
-            self.at(benchmark.case.name)
-            benchmark.warm_up()
-            self.outcome.skipped |= benchmark.dropped
-        self._lock(kernels)
+
+        def opened(place: int, name: str) -> Sandbox:
+            lies = buffers[(place + replicate.number) % len(buffers)]
+            return stack.enter_context(opener(self.kernels[name], lies) if place else own(lies))
+
+        names = {place: name for place, name in enumerate(self.kernels) if name not in self.outcome.skipped}
+        places = [place for place in names if place] + [0]
+        if self.backend.starts_together:
+            sandboxes = {place: opened(place, names[place]) for place in places}
+            found = [self._ready(place, names[place], sandboxes[place]) for place in places]
+            self._admit([kernel for kernel in found if kernel], kernels, benchmarks)
+        else:
+            for place in places:
+                kernel = self._ready(place, names[place], opened(place, names[place]))
+                self._admit([kernel] if kernel else [], kernels, benchmarks)
+                if kernel in kernels:
+                    kernel.sandbox.freeze()
         for benchmark, results in zip(benchmarks, self.outcome.cases, strict=True):
             self.at(benchmark.case.name)
             benchmark.run()
             self.outcome.skipped |= benchmark.dropped
             results.results.append(CaseResult.of(benchmark))
 
-    def _lock(self, kernels: list[TimedKernel]) -> None:
-        """From now on each sandbox has one process. Raises Failure of the first kernel's."""
-        for kernel in list(kernels):
+    def _ready(self, place: int, name: str, sandbox: Sandbox) -> TimedKernel | None:
+        """A kernel whose sandbox has loaded it. The first one's was waited for by who opened it."""
+        try:
+            if place:
+                sandbox.ready(self._limits["check_s"])
+        except Failure as failure:
+            sandbox.close()
+            self.outcome.skipped[name] = failure.text
+            return None
+        kernel = self.backend.timed_kernel(name, sandbox, self.pool.reference, self._limits["time_s"])
+        kernel.required = not place
+        return kernel
+
+    def _admit(self, new: list[TimedKernel], kernels: list[TimedKernel], benchmarks: list[CaseBenchmark]) -> None:
+        """Kernels join those to be timed: warmed up, and from now on each sandbox has one process. Raises what the
+        first kernel raises."""
+        for benchmark in benchmarks:
+            self.at(benchmark.case.name)
+            benchmark.warm_up(new)
+            self.outcome.skipped |= benchmark.dropped
+        for kernel in new:
             try:
                 self.outcome.locked &= kernel.sandbox.alone()
             except Failure as failure:
-                if kernel is kernels[0]:
+                if kernel.required:
                     raise
-                kernels.remove(kernel)
                 kernel.sandbox.close()
                 self.outcome.skipped[kernel.name] = failure.text
+                continue
+            kernels.insert(0 if kernel.required else len(kernels), kernel)
 
-    def _settled(self, replicate_s: float) -> bool:
-        if not self.outcome.ratios or replicate_s > _SLOW_REPLICATE_S:
+    def _settled(self, done: int, spent_s: float) -> bool:
+        watched = list(self.kernels)[1 : 1 + self.effort.watched]
+        rows = [self.outcome.ratios[name] for name in watched if name in self.outcome.ratios]
+        if not rows:
             return True
-        return bool(next(iter(self.outcome.ratios.values()))["high"] < _BEHIND)
+        if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
+            return False
+        return all(map(_clear, rows)) or spent_s * (done + 1) / done > self.effort.spent_s
 
     def _conclude(self) -> None:
         """Work out the times. Raises Rejected for one that cannot be."""
@@ -255,20 +323,58 @@ class PairedComparison:
                 raise Rejected("reject-impossible", reason + row["floor"], {"timed": rows})
 
 
-def _compared(pairs: list[tuple[Samples, Samples]], clock: str) -> Json:
-    """How many times faster the first of each pair is, by one of their clocks."""
-    logs, speedups = [], []
-    for seed, (own, theirs) in enumerate(pairs):
-        mine, others = (list(getattr(samples, clock)) for samples in (own, theirs))
-        rounds = min(len(mine), len(others))
-        keep = [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
-        rows = [row[-rounds:] for row in (others, mine)]
-        lows = [statistics.low(statistics.pick(row, keep), own.window) for row in rows]
-        speedups.append(lows[0] / lows[1])
-        logs.append(statistics.ratio_logs(rows[0], rows[1], keep, torch.Generator().manual_seed(seed), own.window))
-    speedup = _mean(speedups)
-    low, high = statistics.interval(logs)
-    return {"speedup": round(speedup, 4), "low": round(min(low, speedup), 4), "high": round(max(high, speedup), 4)}
+def _compared(replicates: list[list[tuple[Samples, Samples]]], clock: str) -> Json:
+    """How many times faster the first of each pair is, by one of their clocks: pairs by replicate and case."""
+    values, variances = [], []
+    for number, pairs in enumerate(replicates):
+        speedups, logs = zip(*(_pair(pair, clock, number + place) for place, pair in enumerate(pairs)), strict=True)
+        draws = torch.stack(logs)
+        single = len(replicates) == 1 and bool((draws.amin(dim=1) == draws.amax(dim=1)).any())
+        values.append(math.log(_mean(list(speedups))))
+        variances.append(statistics.UNKNOWN**2 if single else float(draws.mean(dim=0).var()))
+    found = statistics.random_effects(values, variances)
+    return {
+        "speedup": round(math.exp(found.mean), 4),
+        "low": round(math.exp(found.mean - found.half), 4),
+        "high": round(math.exp(found.mean + found.half), 4),
+        "replicates": [round(math.exp(value), 4) for value in values],
+        "tau": round(found.tau, 5),
+        "heterogeneity_p": round(found.p, 6),
+    }
+
+
+def _pair(pair: tuple[Samples, Samples], clock: str, seed: int) -> tuple[float, torch.Tensor]:
+    """How many times faster the first one is on one case in one replicate, and draws of its logarithm."""
+    own, theirs = pair
+    keep = _keep(own, theirs)
+    mine, others = (list(getattr(samples, clock))[-len(keep) :] for samples in pair)
+    lows = [statistics.low(statistics.pick(row, keep), own.window) for row in (others, mine)]
+    generator = torch.Generator().manual_seed(seed)
+    return lows[0] / lows[1], statistics.ratio_logs(others, mine, keep, generator, own.window)
+
+
+def _keep(own: Samples, theirs: Samples) -> list[bool]:
+    """The rounds that both were timed in: which of them disturbed neither."""
+    rounds = min(len(own.us), len(theirs.us))
+    return [a and b for a, b in zip(own.undisturbed[-rounds:], theirs.undisturbed[-rounds:], strict=True)]
+
+
+def _rank(row: Json, readings: bool) -> Json:
+    """Whether two kernels can be ranked by a ratio, or why not."""
+    why = ""
+    if not readings:
+        why = "most of their calls were preempted"
+    elif row["low"] <= 1 <= row["high"] and row["high"] > _WIDE * row["low"]:
+        seen = ", ".join(f"x{value:.3g}" for value in row["replicates"])
+        disagree = row["heterogeneity_p"] < _DISAGREE
+        why = f"replicates disagree: {seen}" if disagree else f"{seen} leave x{row['low']:.3g} to x{row['high']:.3g}"
+    return {"ranked": not why, "why": why and f"{why} (is the machine busy?)"}
+
+
+def _clear(row: Json) -> bool:
+    """Whether more replicates would tell nothing that counts: one is faster for sure, or there is no lead to make
+    sure of."""
+    return bool(row["ranked"] and (row["low"] > 1 or row["high"] < 1 or row["speedup"] < _LEAD))
 
 
 def _interval(samples: Samples, seed: int) -> tuple[float, float]:

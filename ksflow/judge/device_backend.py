@@ -47,6 +47,8 @@ class NullBatches:
 class DeviceBackend(Backend):
     """A GPU's backend, with the methods of the CPU's."""
 
+    starts_together = True
+
     def __init__(self, host: Host, platform: str) -> None:
         self.device = Device(platform)
         gpu = self.device.gpu

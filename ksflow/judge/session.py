@@ -13,7 +13,7 @@ import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
-from ksflow.judge.comparison import Outcome, PairedComparison
+from ksflow.judge.comparison import Effort, Outcome, PairedComparison
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
@@ -24,10 +24,8 @@ Json = dict[str, Any]
 _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02
 """A kernel that differs from itself by more than this says that nothing can be ranked now."""
-_CONTROLS = 3
-"""Contests at most: another one where those before do not decide."""
-_LEAD = 1.005
-"""Who seems to be ahead by this, but not surely, is timed once more."""
+_CONFIRMING = Effort(most=9, spent_s=120.0, watched=2)
+"""For a claim: the kernel beside the incumbent, and the control."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
 """How the artefact of a kernel for a GPU was made -> how it is called."""
 _DRIVER_MB = 12 << 10
@@ -124,9 +122,7 @@ class Judgement:
         outcome = self._compare("time", {_OWN: self.kernel, **self.against})
         self.evidence["against"] = [{"id": name, **row} for name, row in outcome.ratios.items()]
         incumbent = next(iter(self.against), _OWN)  # or nobody
-        if row := outcome.ratios.get(incumbent):
-            if row["low"] <= 1 < _LEAD <= row["speedup"]:
-                outcome = self._longer(incumbent, outcome)
+        if incumbent in outcome.ratios:
             outcome = self._claim(incumbent, outcome)
         if doubt := outcome.doubt(_OWN, *([incumbent] if incumbent in outcome.ratios else [])):
             self.evidence["unranked"] = doubt
@@ -136,49 +132,42 @@ class Judgement:
         self.evidence |= self.backend.evidence()
         return outcome.rows
 
-    def _longer(self, incumbent: str, first: Outcome) -> Outcome:
-        """The first comparison and another one beside the incumbent alone, taken together."""
-        more = self._compare("time", {_OWN: self.kernel, incumbent: self.against[incumbent]})
-        if incumbent not in more.ratios:
-            return first
-        both = first.with_more(more, _OWN)
-        self.evidence["against"][0] |= both.ratios[incumbent]
-        return both
-
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
 
         Faster is what leads in both comparisons beyond the 95 % interval, and in the two taken together by more than
         the incumbent differs from itself on top of that. Where memory is short, the kernel itself has the control.
         """
-        claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent], "ranked": True, "why": ""}
+        claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent]}
         self.evidence["claim"] = claim
-        ahead = claim["low"] > 1
+        ahead = claim["ranked"] and claim["low"] > 1
         if not (ahead or self.always):
             return first
         rival = self.against[incumbent]
         single, control = (_OWN, self.kernel) if self.pool.large else (incumbent, rival)
-        seen: Outcome | None = None
-        for _ in range(_CONTROLS):
-            again = self._compare("confirm", {_OWN: self.kernel, incumbent: rival, _CONTROL_KERNEL: control})
-            seen = seen.with_more(again, _OWN) if seen else again
-            itself = seen.ratio(single, _CONTROL_KERNEL)
-            if itself is None or incumbent not in seen.ratios:
-                failed = incumbent if itself else single or "the kernel's control"
-                claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
-                return first
-            both, noise = first.with_more(seen, _OWN), abs(itself["speedup"] - 1)
-            claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen.ratios[incumbent]}
-            claim |= {"control": itself, "ranked": noise <= _OFF}
-            claim["faster"] = ahead and noise <= _OFF and claim["again"]["low"] > 1 and claim["low"] > 1 + noise
-            if claim["ranked"] and (claim["faster"] or not ahead or claim["speedup"] <= 1):
-                break
-        if not claim["ranked"]:
-            claim["why"] = f"{single or 'the kernel'} against itself read x{claim['control']['speedup']:.3f}"
-        self.evidence["against"][0] |= both.ratios[incumbent]
+        kernels = {_OWN: self.kernel, incumbent: rival, _CONTROL_KERNEL: control}
+        again = self._compare("confirm", kernels, _CONFIRMING)
+        itself = again.ratio(single, _CONTROL_KERNEL)
+        if itself is None or incumbent not in again.ratios:
+            failed = incumbent if itself else single or "the kernel's control"
+            claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
+            return first
+        both, noise = first.with_more(again, _OWN), abs(itself["speedup"] - 1)
+        seen = again.ratios[incumbent]
+        claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen, "control": itself}
+        off = f"{single or 'the kernel'} against itself read x{itself['speedup']:.3f}"
+        doubts = (itself["why"] and f"{off}: {itself['why']}", seen["why"], off if noise > _OFF else "")
+        claim["why"] = claim["why"] or next(filter(None, doubts), "")
+        claim["ranked"] = not claim["why"]
+        claim["faster"] = bool(ahead and claim["ranked"] and seen["low"] > 1 and claim["low"] > 1 + noise)
+        told = {key: claim[key] for key in ("ranked", "why")}
+        self.evidence["against"][0] |= {**both.ratios[incumbent], **told}
         return both
 
-    def _compare(self, phase: str, kernels: dict[str, Json]) -> Outcome:
+    def _compare(self, phase: str, kernels: dict[str, Json], effort: Effort = Effort()) -> Outcome:  # noqa: B008
+        """The first kernel beside the others. One that fails beside it and not alone leaves it unranked: it may have
+        been made to."""
+
         def at(case: str) -> None:
             self.at = case
 
@@ -186,16 +175,35 @@ class Judgement:
         groups = [dict([own, other]) for other in others] if self.pool.large and others else [kernels]
         outcome: Outcome | None = None
         for group in groups:
-            found = PairedComparison(self.pool, self.backend, group, at).run(
-                partial(self._candidate, phase), self._open
-            )
+            comparison = PairedComparison(self.pool, self.backend, group, at, effort)
+            found = comparison.run(partial(self._candidate, phase), self._open)
             outcome = outcome.beside(found, own[0]) if outcome else found
         assert outcome is not None
         for name, reason in outcome.skipped.items():
-            if name != _CONTROL_KERNEL:
-                self.evidence.setdefault("skipped", {})[name] = (reason.splitlines() or [""])[0][:300]
+            if name == _CONTROL_KERNEL:
+                continue
+            alone = self._fails_alone(kernels[name])
+            said = (reason.splitlines() or [""])[0][:300]
+            self.evidence.setdefault("skipped", {})[name] = said
+            if not alone:
+                self.evidence["unranked"] = f"{name} failed beside this kernel, and not alone: {said}"
         self.evidence["one_process"] = outcome.locked
         return outcome
+
+    def _fails_alone(self, kernel: Json) -> bool:
+        """Whether a kernel cannot be timed with no other there."""
+
+        @contextlib.contextmanager
+        def opened(buffers: Buffers) -> Iterator[Sandbox]:
+            with self._open(kernel, buffers) as sandbox:
+                sandbox.ready(self.limits["check_s"])
+                yield sandbox
+
+        try:
+            PairedComparison(self.pool, self.backend, {_OWN: kernel}, lambda _: None).run(opened, self._open)
+        except (Failure, Rejected):
+            return True
+        return False
 
     def _open(self, kernel: Json, buffers: Buffers) -> Sandbox:
         return self.backend.sandbox(self.host.start(kernel, self.limits), buffers)

@@ -60,6 +60,8 @@ class TimedKernel:
     def __init__(self, name: str, sandbox: Sandbox, reference: Reference, limit_s: float) -> None:
         self.name = name
         self.sandbox = sandbox
+        self.required = False
+        """Whether its failures are the verdict; another one is dropped for them."""
         self.samples = Samples()
         """Until the end of a benchmark they rest on a first estimate of the null batch; then on all null batches."""
         self.once_s: dict[str, float] = {}
@@ -174,10 +176,11 @@ class CaseBenchmark:
         self._stride = 1
         """So many rounds of a short kernel stand for one of another."""
 
-    def warm_up(self) -> None:
-        """First calls of every kernel, while they may still start processes."""
+    def warm_up(self, kernels: list[TimedKernel]) -> None:
+        """First calls of kernels, while they may still start processes, on contents that no others see. Those that
+        fail are taken from the list. Raises Failure, Rejected of a required one."""
         entries = self._contents(_FEWEST_WARM_UPS if self.case.large else _WARM_UPS)
-        self._each(lambda kernel: kernel.warm_up(entries, self.case))
+        self._each(lambda kernel: kernel.warm_up(entries, self.case), kernels)
 
     def run(self) -> None:
         """Time the kernels. Raises Failure, Rejected of the first kernel only."""
@@ -229,18 +232,20 @@ class CaseBenchmark:
         assert null is not None
         self._overhead.run_batch(null, entries[0])
 
-    def _each(self, move: Callable[[TimedKernel], object]) -> None:
-        """Let every kernel do something, in this round's order. Raises what the first one raises, drops others."""
-        first = self.replicate.number % len(self.kernels)
-        order = self.kernels[first:] + self.kernels[:first]
+    def _each(self, move: Callable[[TimedKernel], object], kernels: list[TimedKernel] | None = None) -> None:
+        """Let kernels (all, unless said) do something, in this round's order. Raises what a required one raises, drops
+        others."""
+        kernels = self.kernels if kernels is None else kernels
+        first = self.replicate.number % max(len(kernels), 1)
+        order = kernels[first:] + kernels[:first]
         reverse = self.rounds // min(-(-self.wanted_rounds // 2), _REVERSED_AFTER) % 2
         for kernel in order[::-1] if reverse else order:
             try:
                 move(kernel)
             except (Failure, Rejected) as error:
-                if kernel is self.kernels[0]:
+                if kernel.required:
                     raise
-                self.kernels.remove(kernel)
+                kernels.remove(kernel)
                 kernel.sandbox.close()
                 self.dropped[kernel.name] = str(error)
 
@@ -277,6 +282,8 @@ class Backend:
     device_uuid = ""
     """Names the lock of the GPU (see `device_lock`); empty on a CPU."""
     memory = PoolLimits()
+    starts_together = False
+    """Whether all kernels of a comparison start at once, because a start takes long."""
 
     def __init__(self, overhead: Overhead) -> None:
         self.overhead = overhead

@@ -1,26 +1,80 @@
-"""The interval of a ratio: as wide as what was seen allows."""
+"""Replicates together: an interval that holds what lies between them, as a published implementation has it."""
 
-import torch
+import math
+
+import pytest
 
 from ksflow.judge import statistics
+from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
+from ksflow.judge.samples import Samples
+
+_LOGS = [math.log(value) for value in (1.05, 1.04, 1.07, 0.99, 1.055)]
+_ERRORS = [error**2 for error in (0.01, 0.012, 0.008, 0.015, 0.01)]
 
 
-def logs(rows: list[tuple[list[float], list[float]]]) -> list[torch.Tensor]:
-    """Draws of each leg: what the other took, and what the kernel took."""
-    generator = torch.Generator().manual_seed(0)
-    return [statistics.ratio_logs(other, own, [True] * len(own), generator) for other, own in rows]
+def test_replicates_are_taken_together_as_statsmodels_does() -> None:
+    """`combine_effects(..., method_re="chi2", use_t=True)` of statsmodels 0.14, the row `random effect wls`."""
+    found = statistics.random_effects(_LOGS, _ERRORS)
+    assert found.mean == pytest.approx(0.042015, abs=1e-6)
+    assert found.tau**2 == pytest.approx(0.000493, abs=1e-6)
+    assert found.p == pytest.approx(0.000219, abs=1e-6)
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((0.006673, 0.077357), abs=5e-5)
 
 
-def test_legs_of_one_sample_do_not_make_a_point_of_an_interval() -> None:
-    low, high = statistics.interval(logs([([11.0], [10.0]), ([11.4], [10.0]), ([10.9], [10.1])]))
-    assert low < 1.04
-    assert high > 1.15
-    low, high = statistics.interval(logs([([11.0], [10.0])]))
-    assert low < 0.6
-    assert high > 2
+def test_replicates_that_agree_by_chance_are_as_uncertain_as_each_of_them() -> None:
+    found = statistics.random_effects([0.05, 0.05, 0.05], [0.01**2] * 3)
+    assert found.tau == 0
+    assert found.half == pytest.approx(4.30 * 0.01 / math.sqrt(3))
 
 
-def test_legs_with_samples_are_as_they_were() -> None:
-    own = [10.0, 10.1, 9.9, 10.05, 10.2, 9.95]
-    low, high = statistics.interval(logs([([2 * us for us in own], [us * 1.01 for us in own[::-1]])] * 3))
-    assert 1.95 < low < high < 2.01
+def test_a_single_replicate_does_not_pass_for_all_of_them() -> None:
+    assert statistics.random_effects([0.05], [0.0]).half == pytest.approx(1.96 * statistics.SINGLE)
+
+
+def compared(*replicates: tuple[float, float], busy: int = -1) -> dict[str, object]:
+    """A kernel beside another one on one case, from the time of each in every replicate, in µs. In one of them, where
+    so asked, all calls but two were preempted."""
+    results = []
+    for number, pair in enumerate(replicates):
+        samples = {}
+        for name, us in zip(("", "00001"), pair, strict=True):
+            row = [us * (1 + 0.001 * (turn % 5)) for turn in range(24)]
+            wall = [us * 40 if number == busy and turn > 1 else us for turn, us in enumerate(row)]
+            samples[name] = Samples(wall, wall, row)
+        results.append(CaseResult(samples, frozenset(samples), 24, 1, 0.0, [], 0))
+    outcome = Outcome([CaseResults({"name": "only"}, results)])
+    row = outcome.ratio("", "00001")
+    assert row is not None
+    return {**row, "case": outcome.cases[0].row(""), "doubt": outcome.doubt("")}
+
+
+def test_readings_that_contradict_each_other_rank_nothing() -> None:
+    row = compared((100.0, 104.6), (100.0, 57.5))
+    assert not row["ranked"]
+    assert "replicates disagree: x1.05, x0.575" in str(row["why"])
+    assert float(str(row["heterogeneity_p"])) < 0.01
+    assert float(str(row["low"])) < 0.575
+    assert float(str(row["high"])) > 1.046
+
+
+def test_readings_that_agree_rank_a_small_gain() -> None:
+    row = compared((100.0, 103.1), (100.0, 102.9), (100.0, 103.0))
+    assert row["ranked"]
+    assert 1.02 < float(str(row["low"])) < 1.03 < float(str(row["high"])) < 1.04
+
+
+def test_two_like_kernels_are_a_tie_and_not_in_doubt() -> None:
+    row = compared((100.0, 100.4), (100.0, 99.7), (100.0, 100.1))
+    assert row["ranked"]
+    assert float(str(row["low"])) < 1 < float(str(row["high"]))
+
+
+def test_a_replicate_whose_calls_were_preempted_is_no_reading() -> None:
+    row = compared((1000.0, 1100.0), (1000.0, 1101.0), (1000.0, 1099.0), busy=2)
+    assert len(row["replicates"]) == 2  # type: ignore[arg-type]
+    assert row["case"]["us"] == pytest.approx(1001, abs=2)  # type: ignore[index]
+    assert not row["doubt"]
+    alone = compared((1000.0, 1100.0), busy=0)
+    assert not alone["ranked"]
+    assert "preempted" in str(alone["why"])
+    assert "preempted" in str(alone["doubt"])

@@ -10,7 +10,7 @@ import torch
 
 from evaluator import toy
 from evaluator.timed.test_contents import pool
-from ksflow.judge.comparison import CaseResult, CaseResults, Outcome
+from ksflow.judge.comparison import CaseResult, CaseResults, Effort, Outcome
 from ksflow.judge.input_pool import InputPool, PoolLimits
 from ksflow.judge.mutants import MUTANTS, Right
 from ksflow.judge.samples import Samples
@@ -64,7 +64,7 @@ def _judged(large: bool, *outcomes: Outcome) -> dict[str, Any]:
     left = list(outcomes)
 
     class Played(Judgement):
-        def _compare(self, phase: str, kernels: dict[str, Any]) -> Outcome:
+        def _compare(self, phase: str, kernels: dict[str, Any], effort: Effort = Effort()) -> Outcome:  # noqa: B008
             return left.pop(0)
 
     kernel = {"language": "cpp"}
