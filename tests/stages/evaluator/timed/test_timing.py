@@ -189,7 +189,6 @@ def test_lesser_target_keeps_libraries_off_avx512(problem: Problem) -> None:
     assert result.target.startswith("lesser-")
 
 
-<<<<<<< HEAD
 def test_without_a_compiler_python_calls_the_kernels_and_the_evidence_says_so(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +199,8 @@ def test_without_a_compiler_python_calls_the_kernels_and_the_evidence_says_so(
         evaluator.close()
         assert result.accepted, result.reason
         assert ("harness" in result.evidence.more) == said
-=======
+
+
 STARVE = """
 struct Starve { Starve() { for (int k = 0; k < 50; k++) if (!fork()) for (;;) asm volatile(""); } } starve;
 """
@@ -215,4 +215,3 @@ def test_processes_that_spin_from_the_import_on_cost_no_rival_its_start(
     result = evaluator(problem, toy.cpp(toy.LOOP, STARVE), (toy.trial(toy.RIGHT_CPP),))
     assert not result.evidence.skipped
     assert not result.accepted or result.evidence.claim is not None
->>>>>>> 2144381 (A claim's interval holds what lies between replicates; readings that contradict each other rank nothing; rivals start, warm up and are frozen before a candidate is there)
