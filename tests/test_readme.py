@@ -158,7 +158,7 @@ _LINES = {
     "python -m ksflow recipe=dry_run": Expected(_ENDS, more="loop.evaluations=2"),
     "python -m ksflow problem check": Expected("ok   rejects zeros"),
     "python -m ksflow evaluate my_kernel.cpp": Expected("verdict accept"),
-    "python -m ksflow verify": Expected("holds: ", more="evaluator=fake"),
+    "python -m ksflow verify": Expected("holds", more="evaluator=fake"),
     "python -m ksflow approve": Expected(r"approved by Ada( <.*>)?: read it", more="evaluator=fake"),
     "python -m ksflow lineage": Expected("."),
     "git init --bare team.git": Expected(_ENDS, more=_CUT),

@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from ksflow import evaluation as judging
 from ksflow import report
@@ -64,25 +67,32 @@ def verify(words: list[str], overrides: list[str]) -> int:
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
     what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
     judge: Evaluator = compose.build(cfg.evaluator)
-    for _ in range(_ATTEMPTS):
+    tried: list[comparison.Agreement] = []
+    while not tried or (len(tried) < _ATTEMPTS and not tried[-1].holds):
         now = _judged(what, problem, judge, trial.kernel, rivals)
-        found = comparison.compare(problem, record, now)
-        if found.holds or now.verdict is not record.verdict:
+        tried.append(comparison.compare(problem, record, now))
+        if now.lasting and now.verdict is not record.verdict:
             break
     console = report.console()
     for title, evaluation in (("on record", record), ("now", now)):
         console.print(f"\n{what} {title}", style="bold")
-        evidence.show(console, evaluation)
-    return _said(console, found, now)
+        evidence.show(console, evaluation, details=False)
+    return _said(console, tried)
 
 
-def _said(console: Console, found: comparison.Agreement, now: Evaluation) -> int:
-    """Print what became of the record; the exit code."""
-    doubt = now.reason if now.verdict is Verdict.HARNESS else now.unranked
-    doubtful = not found.holds and bool(doubt)
-    word = f"not verified ({doubt})" if doubtful else "holds" if found.holds else "DOES NOT HOLD"
-    console.print(f"\n{word}: {'; '.join(found.words)}", markup=False, soft_wrap=True)
-    return 3 if doubtful else 0 if found.holds else 1
+def _said(console: Console, tried: list[comparison.Agreement]) -> int:
+    """Print what became of the record; the exit code. What could not be told once is not refuted."""
+    found = next((each for each in tried if each.holds), None)
+    found = found or next((each for each in tried if each.holds is None), tried[-1])
+    table = Table("", "on record", "now", "", box=SIMPLE_HEAD)
+    for row in found.rows:
+        table.add_row(*map(Text, (row.what, row.then, row.now, row.word)))
+    console.print(table)
+    word = {None: f"not verified ({found.why})", True: "holds", False: "DOES NOT HOLD"}[found.holds]
+    note = f": {found.why}" if found.holds is not None and found.why else ""
+    times = f", in {len(tried)} judgements" if len(tried) > 1 and found.holds is False else ""
+    console.print(f"{word}{times}{note}", markup=False, soft_wrap=True)
+    return {None: 3, True: 0, False: 1}[found.holds]
 
 
 def approve(words: list[str], overrides: list[str]) -> int:

@@ -5,50 +5,82 @@ from dataclasses import dataclass
 
 from ksflow.records import BETTER_BY, Evaluation, Key, Problem
 from ksflow.report.evidence import spread_us
+from ksflow.report.words import us
+
+_BUSY_LOAD = 1.5
+"""What the machine did beside judging, from which on a time alone tells nothing of a kernel."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that both verdicts say."""
+
+    what: str
+    then: str
+    now: str
+    holds: bool | None
+    """None: it cannot be told now."""
+    word: str
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What was found, in words, and whether the record holds."""
+    """Whether a record holds, and by what."""
 
-    holds: bool
-    words: tuple[str, ...]
+    holds: bool | None
+    """None: it cannot be told now, `why`."""
+    rows: tuple[Row, ...]
+    why: str = ""
 
 
 def compare(problem: Problem, record: Evaluation, now: Evaluation) -> Agreement:
-    """The record against a new judgement: the verdict, and where both were made under one key the time."""
+    """The record against a new judgement: the verdict, and where both were made under one key the ratios over the
+    kernels that both were timed beside. The times themselves decide where there are none, since a machine may be
+    slower today as a whole."""
     same = record.verdict is now.verdict
-    verdicts = f"verdict: {record.verdict.value} on record, {now.verdict.value} now"
-    changed = Key(now.problem, now.judge, now.target).changed(record)
-    if changed:
-        stale = f"the record is stale ({changed} changed since): only the verdicts are compared"
-        return Agreement(same, (stale, verdicts))
+    passing = not same and not now.lasting
+    verdicts = Row("verdict", record.verdict.value, now.verdict.value, None if passing else same, _word(same))
+    if passing:
+        return Agreement(None, (verdicts,), now.reason or now.unranked)
+    if changed := Key(now.problem, now.judge, now.target).changed(record):
+        why = f"the record is stale ({changed} changed since): only the verdicts are compared"
+        return Agreement(same, (verdicts,), why)
     if not (same and now.accepted):
         return Agreement(same, (verdicts,))
-    fine, times = _times(problem, record, now)
-    if not fine and (beside := _beside(record, now)):
-        return Agreement(beside[0], (verdicts, times, beside[1]))
-    return Agreement(fine, (verdicts, times))
+    times, ratios = _times(problem, record, now), _ratios(record, now)
+    rows = (verdicts, times, *ratios)
+    told = [row.holds for row in ratios] or [times.holds]
+    if times.holds or all(told):
+        return Agreement(True, rows)
+    if now.unranked or None in told:
+        return Agreement(None, rows, now.unranked or "the machine is too busy to tell")
+    return Agreement(False, rows)
 
 
-def _times(problem: Problem, record: Evaluation, now: Evaluation) -> tuple[bool, str]:
+def _times(problem: Problem, record: Evaluation, now: Evaluation) -> Row:
     """Whether the fastest that is likely now reaches the slowest that was likely then."""
     noise = max(_noise(record), _noise(now), BETTER_BY)
     slowest_then = problem.aggregate(spread_us(timing)[1] for timing in record.timings) * noise
-    fastest_now = problem.aggregate(spread_us(timing)[0] for timing in now.timings)
-    fine = fastest_now <= slowest_then
-    words = f"score: {record.score_us:.5g} µs on record, {now.score_us:.5g} µs now"
-    return fine, f"{words}: {'within noise or better' if fine else 'slower by more than noise'}"
+    fine = problem.aggregate(spread_us(timing)[0] for timing in now.timings) <= slowest_then
+    busy = not fine and (now.evidence.load or 0.0) > _BUSY_LOAD
+    word = "within noise or better" if fine else "slower by more than noise"
+    if busy:
+        word += f", at a load of {now.evidence.load:.2g}"
+    return Row("score, µs", us(record.score_us or 0.0), us(now.score_us or 0.0), None if busy else fine, word)
 
 
-def _beside(record: Evaluation, now: Evaluation) -> tuple[bool, str] | None:
-    """The machine may be slower today as a whole: speed-ups over the same kernels tell."""
-    both = [(row, new) for row in record.evidence.against if (new := now.beside(row.id))]
-    if not both:
-        return None
-    fine = all(new.high * BETTER_BY >= old.low for old, new in both)
-    words = "; ".join(f"x{old.speedup:.3g} then and x{new.speedup:.3g} now over {old.id}" for old, new in both)
-    return fine, f"side by side: {words}: {'within noise or better' if fine else 'less than on record'}"
+def _ratios(record: Evaluation, now: Evaluation) -> list[Row]:
+    rows = []
+    for old in record.evidence.against:
+        if new := now.beside(old.id):
+            fine = new.high * BETTER_BY >= old.low
+            holds = fine if new.ranked and old.ranked else None
+            rows.append(Row(f"times as fast as {old.id}", str(old), str(new), holds, new.why or _word(fine)))
+    return rows
+
+
+def _word(holds: bool) -> str:
+    return "holds" if holds else "less than on record"
 
 
 def _noise(evaluation: Evaluation) -> float:
