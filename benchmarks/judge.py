@@ -1,17 +1,22 @@
 """How steady the judge is, what it tells apart, and what a judgement costs.
 
-    python benchmarks/judge.py [--times 20] [--short]
+    python benchmarks/judge.py [--times 20] [--short | --neighbour]
 
 The kernel is a vectorised softmax; its slower twin does 3 % of the rows again, which is 3 % more of the same work.
 With --short only the same for calls of about 5 and 30 µs, where the judge's own part of a turn is as long.
 Run it on an idle machine: where the A/A control says that nothing can be ranked, a judgement counts as unranked.
+With --neighbour it brings the other work itself: a loop that keeps one core busy all the time, then one that is busy
+for a second in three. The exit status is 1 where one of the comparisons is ranked the wrong way.
 """
 
 import argparse
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -77,11 +82,22 @@ def softmax(again: int) -> Kernel:
     return Kernel("cpp", {"softmax.cpp": _KERNEL % again})
 
 
-def main() -> None:
+_BURSTS = """
+import time
+while True:
+    end = time.time() + 1
+    while time.time() < end: pass
+    time.sleep(2)
+"""
+_NEIGHBOURS = {"a loop on another core": "while True: pass", "a second of work in three": _BURSTS}
+
+
+def main() -> int:
     """Judge again and again, and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--neighbour", action="store_true")
     options = parser.parse_args()
     times = options.times
     os.environ["KSFLOW_CACHE"] = tempfile.mkdtemp(prefix="ksflow-bench-")
@@ -93,6 +109,8 @@ def main() -> None:
         return lambda: judge(of, softmax(own), (trial,))
 
     print(f"{target.chip}, load {os.getloadavg()[0]:.2f}, isolation {judge.level}, {time.strftime('%Y-%m-%d')}")
+    if options.neighbour:
+        return sum(neighbour(name, program, against, times) for name, program in _NEIGHBOURS.items()) and 1
     if options.short:
         for rows in _SHORT_ROWS:
             case = Case(f"{rows}x256", {"rows": rows, "cols": 256}, 9)
@@ -100,12 +118,43 @@ def main() -> None:
             against(0, 3, short)()
             alarms(f"{case.name}, a true 3 %: found faster", against(0, 3, short), times)
             alarms(f"{case.name}, the same kernel: called faster", against(0, 0, short), times)
-        return
+        return 0
     against(0, 3)()
     alarms("a true 3 %: found faster", against(0, 3), times)
     repeat(against(0, 10), times)
     alarms("the same kernel: called faster", against(0, 0), times)
     cost(times)
+    return 0
+
+
+def neighbour(name: str, program: str, against: Callable[[int, int], Callable[[], Evaluation]], times: int) -> int:
+    """How comparisons end beside other work; how many of them the wrong way."""
+    wrong = 0
+    with subprocess.Popen([sys.executable, "-c", program]) as other:
+        try:
+            for what, run, wrongly in (
+                ("the same kernel", against(0, 0), ("faster", "slower")),
+                ("10 % less work", against(0, 10), ("slower",)),
+                ("10 % more work", against(10, 0), ("faster",)),
+            ):
+                said = Counter(_word(run()) for _ in range(times))
+                wrong += sum(said[word] for word in wrongly)
+                print(
+                    f"{name}, {what}: {', '.join(f'{word} {count}' for word, count in said.most_common())}", flush=True
+                )
+        finally:
+            other.kill()
+    return wrong
+
+
+def _word(evaluation: Evaluation) -> str:
+    """What a record says of its kernel beside the other one."""
+    row = evaluation.evidence.against[0] if evaluation.evidence.against else None
+    if row is None or evaluation.unranked or not row.ranked:
+        return "not ranked"
+    if row.low > 1:
+        return "faster" if evaluation.claim and evaluation.claim.faster else "not shown to be faster"
+    return "slower" if row.high < 1 else "a tie"
 
 
 def repeat(run: Callable[[], Evaluation], times: int) -> None:
@@ -162,4 +211,4 @@ def cost(times: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
