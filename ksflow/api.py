@@ -58,5 +58,4 @@ def evaluate(kernel: Kernel | str | Path, *overrides: str) -> Evaluation:
     try:
         return judging.verdict(problem, judge, given, beside)
     finally:
-        if hasattr(judge, "close"):
-            judge.close()
+        judging.close(judge)

@@ -1,5 +1,6 @@
 """Asking an evaluator: what its answer holds for, and the answer with that written on it."""
 
+import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,12 @@ def key(problem: Problem, evaluate: Evaluator) -> Key:
     """What a verdict given now holds for."""
     told = (str(getattr(evaluate, name, "")) for name in ("judge", "fingerprint", "level"))
     return Key(problem.digest, *told)
+
+
+def close(evaluate: Evaluator) -> None:
+    """End its helpers, where it has any; but not where a person abandons what it is at work on, who would wait."""
+    if hasattr(evaluate, "close") and not isinstance(sys.exc_info()[1], KeyboardInterrupt):
+        evaluate.close()
 
 
 def prepare(problem: Problem, evaluate: Evaluator, kernel: Kernel) -> None:

@@ -22,6 +22,23 @@ def test_the_pages_example_runs_and_tells_the_winner(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "best" / "softmax" / "dry" / "best.py").exists()
 
 
+def test_a_run_ends_its_judge(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "evaluator").mkdir(parents=True)
+    (tmp_path / "conf" / "evaluator" / "mine.yaml").write_text("_target_: mine.Mine\n")
+    (tmp_path / "mine.py").write_text(
+        """
+from ksflow.stages.evaluator.fake import FakeEvaluator
+
+class Mine(FakeEvaluator):
+    def close(self):
+        print("closed")
+"""
+    )
+    words = ["--config-dir=conf", "problem=softmax", "recipe=dry_run", "evaluator=mine", "loop.evaluations=0"]
+    done = python(tmp_path, f"import ksflow; ksflow.run(*{words}); print('over')")
+    assert done.stdout.split() == ["closed", "over"], done.stderr
+
+
 def test_a_users_mistake_is_an_exception_with_one_line_and_importing_is_light(tmp_path: Path) -> None:
     done = python(
         tmp_path,

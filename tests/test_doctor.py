@@ -51,6 +51,11 @@ def test_a_variant_without_figures_is_said(folder: Path) -> None:
     assert "NVIDIA H100 PCIe (the target's figures are another variant's" in shown()
 
 
+def test_a_sandbox_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.001)
+    assert doctor.isolation() == ("none", {"sandboxes": "no answer in 0.001 s"})
+
+
 def test_reports_are_plain() -> None:
     level, layers = doctor.isolation()
     assert level in ("none", "rlimits", "landlock", "userns", "full")

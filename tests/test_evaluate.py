@@ -12,7 +12,30 @@ import pytest
 from test_cli import DRY, ksflow
 
 FAKE = ["problem=softmax", "evaluator=fake"]
+FAILS = """from ksflow.errors import ConfigError
+
+
+class Mine:
+    def __call__(self, problem, kernel, against):
+        raise ConfigError("no licence")
+"""
 WRONG = 'extern "C" void custom_kernel(const float *x, float *y, long m, long n, const long *strides) { y[0] = 1; }\n'
+
+
+@pytest.mark.parametrize("kept", ["", "older"])
+def test_one_that_fails_leaves_the_file_for_the_verdict_as_it_was(tmp_path: Path, kept: str) -> None:
+    found = tmp_path / "found.json"
+    if kept:
+        found.write_text(kept)
+    (tmp_path / "kernel.cpp").write_text("// nothing to tune\n")
+    (tmp_path / "conf" / "evaluator").mkdir(parents=True)
+    (tmp_path / "conf" / "evaluator" / "mine.yaml").write_text("_target_: mine.Mine\n")
+    (tmp_path / "mine.py").write_text(FAILS)
+    words = ["problem=softmax", "--config-dir=conf", "evaluator=mine", "cache=false", "out=found.json"]
+    done = ksflow(tmp_path, "evaluate", "kernel.cpp", *words)
+    assert done.returncode == 2, done.stdout
+    assert "no licence" in done.stderr
+    assert (found.read_text() if found.exists() else "") == kept
 
 
 def test_a_file_is_judged_beside_the_baselines_without_a_lineage(tmp_path: Path) -> None:

@@ -145,14 +145,13 @@ def _targets(architecture: str) -> dict[str, str]:
 def _git() -> str:
     if not shutil.which("git"):
         return "not found: apt install git"
-    done = subprocess.run(["git", "--version"], capture_output=True, encoding="utf-8", check=False)
-    return done.stdout.strip()
+    return executables.output("git", "--version").strip() or "does not answer"
 
 
 def isolation() -> tuple[str, dict[str, str]]:
     """The best level at which kernels can be held here, and what each layer is or why it is missing."""
     trial = [sys.executable, "-P", "-m", "ksflow.sandbox.probe"]
-    done = subprocess.run(trial, capture_output=True, timeout=_PATIENCE_S, env=child_environment({}), check=False)
+    done = _answer(trial)
     if done.returncode:
         return "none", {"sandboxes": done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]}
     found = json.loads(done.stdout)
@@ -162,10 +161,15 @@ def isolation() -> tuple[str, dict[str, str]]:
 def _seen_by_kernels() -> list[str]:
     """Those packages that a process finds whose environment is that of the judge's."""
     ask = f"from importlib.util import find_spec; print(*[name for name in {_KERNELS} if find_spec(name)])"
-    command = [sys.executable, "-P", "-c", ask]
-    return subprocess.run(
-        command, capture_output=True, encoding="utf-8", env=child_environment({}), check=False
-    ).stdout.split()
+    return _answer([sys.executable, "-P", "-c", ask]).stdout.decode("utf-8", "replace").split()
+
+
+def _answer(command: list[str]) -> "subprocess.CompletedProcess[bytes]":
+    """What a program says in the judge's environment; one that takes too long failed."""
+    try:
+        return subprocess.run(command, capture_output=True, timeout=_PATIENCE_S, env=child_environment({}), check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, b"", f"no answer in {_PATIENCE_S:g} s".encode())
 
 
 def _version(package: str) -> str:

@@ -110,6 +110,7 @@ def search(cfg: DictConfig) -> Outcome:
             compose.end_sweep()
     finally:
         lineage.close()
+        evaluation.close(evaluate)
     return outcome
 
 

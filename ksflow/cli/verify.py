@@ -139,10 +139,13 @@ def boolean(name: str, value: str) -> bool:
 
 
 def _writable(name: str) -> Path:
-    """Said before the judge has worked for it."""
+    """Said before the judge has worked for it; nothing is left there."""
     path = Path(name).expanduser()
+    new = not path.exists()
     try:
         path.open("ab").close()
+        if new:
+            path.unlink()
     except OSError as error:
         raise ConfigError(f"out={name} cannot be written: {error.strerror}") from error
     return path

@@ -220,7 +220,7 @@ def models(cfg: DictConfig) -> list[Any]:
 def settings(cfg: DictConfig, place: str = "") -> str:
     """What a run was made with, as YAML: command line, versions, place, configuration. Secrets stay names.
 
-    place: the problem's folder or file, see `opening.place`.
+    place: the problem's folder or file, see `startup.place`.
     """
     given = os.environ.get(sweep.ARGUMENTS, "").split("\n")
     versions = {"ksflow": __version__, "hydra": hydra.__version__, "python": platform.python_version()}

@@ -1,6 +1,7 @@
 """A run's commits as they are made: a kernel's on its branch, all others on chains that grow by one commit at a time.
 
-Each takes its step when it is made (see `steps`). Every commit that holds its ref's new place is one step further.
+Each takes its step when it is made (see `commit_order`). Every commit that holds its ref's new place
+is one step further.
 """
 
 import threading

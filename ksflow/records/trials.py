@@ -132,7 +132,7 @@ class Trial(Record):
     by: str = ""
     """What designed its experiment: `Plan.by`."""
     form: str = ""
-    """Names the code without its layout and comments (`forms.form`): two trials of one form are repeats."""
+    """Names the code without its layout and comments (see `fingerprint`): two trials of one form are repeats."""
     stale: str = ""
     """What has changed since it was judged (problem, judge, target). Found out when read, empty on disk."""
 

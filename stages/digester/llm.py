@@ -1,7 +1,7 @@
 """A model turns documents and outcomes into notes that bear on the task, each claim with its source and its words.
 
-Answers are checked against what was shown (`claims`). What the check cannot see: whether a quote means what the claim
-makes of it.
+Answers are checked against what was shown (`document_claims`). What the check cannot see: whether a quote means
+what the claim makes of it.
 """
 
 import time
