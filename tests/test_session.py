@@ -470,12 +470,11 @@ def test_the_picks_that_there_is_room_for_share_the_plans_cost(lineage: Lineage)
 
 
 def test_a_call_that_was_lost_counts_once(lineage: Lineage) -> None:
-    """It is in the transcript, and what it may have cost stays reserved."""
+    """It is in the transcript with what it may have cost."""
 
     def lost(*arguments: Any, **rest: Any) -> Kernel:
-        with reserve(Question("writer", "m", 10, 4, 0.1, 0.5)) as reservation:
-            reservation.lost = reservation.recorded = True
-            record(Call("writer", "m", (), error="no answer", cost=Cost(calls=1)))
+        with reserve(Question("writer", "m", 10, 4, 0.1, 0.5)):
+            record(Call("writer", "m", (), error="no answer", cost=Cost(0.5, 10, 4, calls=1, untold=1)))
         raise StageError("writer", "no answer")
 
     outcome = Run(lineage, write=lost, design=Ideas())(evaluations=50, stages={"writer": {"calls": 6}})

@@ -171,7 +171,7 @@ class _Display:
 
     def _cost(self) -> str:
         total = self._transcript.total
-        return f"{total.tokens} tokens, ${total.usd:.2f}"
+        return f"{total.tokens} tokens, {total.dollars()}"
 
     def _say(self, text: str, doubtful: bool = False) -> None:
         self._console.print(text, style="yellow" if doubtful else None, markup=False, soft_wrap=True)

@@ -50,7 +50,7 @@ def explain(words: list[str], overrides: list[str]) -> int:
                 ):
                     found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))
                 found = _redacted(found)
-                cost = f"; {transcript.total.tokens} tokens, ${transcript.total.usd:.2f}"
+                cost = f"; {transcript.total.tokens} tokens, {transcript.total.dollars()}"
             except BudgetError as error:
                 failed = BudgetError(f"{error}; the facts are kept, a model's words take a higher limit")
             except StageError as error:

@@ -45,7 +45,7 @@ def _told(call: Call) -> tuple[str, ...]:
     """Who answered, how fast, for how much."""
     provider, _, name = call.model.partition("/")
     tokens = f"{call.cost.tokens_in} of prompt, {call.cost.tokens_out} of answer"
-    cost = f"${call.cost.usd:.6f} ({call.price_source})" if call.price_source else "no price is known for it"
+    cost = f"{call.cost.dollars(6)} ({call.price_source})" if call.price_source else "no price is known for it"
     return (
         f"provider: {provider}",
         f"model: {name}",

@@ -75,7 +75,7 @@ def _row(opened: Callable[..., Lineage], problem: str, run: str) -> _Row:
         "best µs": us(best.score_us) if best and best.score_us else "-",
         "winner": ", ".join(t.id for t in (best, *known.tied)) + (" (a tie)" if known.tied else "") if best else "",
         "beside": claimed.claim if claimed and claimed.row else "",
-        "cost": f"${total.usd:.2f}" if total.calls else "",
+        "cost": total.dollars() if total.calls else "",
         "touched": _ago(time.time() - when),
         "state": "running" if working else f"{left} unfinished" if left else "at rest",
     }

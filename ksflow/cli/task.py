@@ -20,7 +20,7 @@ def recorded_task(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Tran
     try:
         transcript = Transcript(lineage)
         caps = compose.build(cfg.loop).caps
-        meter = Meter(transcript, caps, minutes=caps.get("minutes"))
+        meter = Meter(transcript, caps)
         with calling(meter=meter.reserve), transcript.about(what):
             yield transcript
     finally:

@@ -8,7 +8,7 @@ ModelCall.answered      asks `dspy.LM(engine=this call)`: an answer is in DSPy's
     _try                the provider is asked, in a thread that may be left behind, for what is left of the deadline
     _pause              after an error that may pass: as long as the provider says, else 1, 2, 4 ... 60 s
   _keep_answer          the answer, or why there is none, is recorded (`protocols.record`) before anybody looks at it
-  _release              the reservation ends; what nobody knows the charge of stays reserved
+  _release              the reservation ends: the record has what it cost, or where nobody told what it may have cost
   _keep_late            an answer that comes after the deadline is recorded and cached too, for whoever asks again
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 import dspy
 from dspy.lm15 import RETRYABLE_ERRORS, Request, Response, TextPart
 
-from ksflow.errors import BudgetError, KsflowError, StageError
+from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
 from ksflow.lm.engines import Given
 from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.model import Model
@@ -58,7 +58,10 @@ class ModelCall:
         """A provider was asked: the answer is not out of the cache."""
         self._lost = False
         """A try is on its way, or broke off: nobody knows whether it will be charged."""
-        self._recorded = False
+        self._most = Cost()
+        """What a try may cost at most."""
+        self._untold = Cost()
+        """The most that the tries may have cost that were lost."""
         self._held = ExitStack()
         self._reservation: Reservation | None = None
         self._limiter = rate_limiter(model)
@@ -89,10 +92,12 @@ class ModelCall:
             refused = self._keep_answer(response)
         except dspy.LMError as error:
             cause = error.__cause__
-            if isinstance(cause, KsflowError) and (isinstance(cause, BudgetError) or not self._asked):
-                raise cause from None  # of the reservation: nothing was asked
             failed = refusal(error, self.stage, self.model, self._tokens_in)
-            self._keep(error=told(failed), cost=Cost(calls=1, wall_s=self._elapsed_s))
+            if isinstance(cause, Interrupted) or (isinstance(cause, KsflowError) and not self._asked):
+                raise cause from None  # of the reservation: nothing was asked; or the question stays
+            if self._lost:
+                self._untold += self._most
+            self._keep(error=told(failed), cost=self._untold + Cost(calls=1, wall_s=self._elapsed_s))
             raise failed from (None if failed is cause else error)
         finally:
             self._release()
@@ -114,9 +119,9 @@ class ModelCall:
                     raise
                 hint_s = error.retry_after
                 pause_s = hint_s if hint_s is not None and hint_s >= 0 else min(2.0**attempt, _LONGEST_PAUSE_S)
-                left_s = self._left_s()
+                left_s, too_late = self._left()
                 if left_s is not None and pause_s >= left_s:
-                    raise self._too_late() from error
+                    raise too_late from error
                 time.sleep(pause_s)
             attempt += 1
 
@@ -125,21 +130,24 @@ class ModelCall:
     def _admit(self) -> None:
         """Return once there is money for a try and room under the rate limits. This time counts to no deadline."""
         began = time.monotonic() if self._asked else self._started
-        if self._lost and self._reservation is not None:
-            self._reservation.lost = True
-            self._held.close()
-            self._reservation = None
         tokens_in, tokens_out = self._tokens_in, self.model.max_tokens or LONGEST_ANSWER
-        if self._reservation is None:
+        if self._lost and self._reservation is not None:
+            self._reservation.lost = True  # it is held until the record has it
+            self._untold += self._most
+        if self._lost or self._reservation is None:
             question = Question(self.stage, self.model.model, tokens_in, tokens_out)
             if rate := price(self.model, tokens_in):
                 usd_in = tokens_in * rate.usd_in
                 most = usd_in + tokens_out * rate.usd_out
                 question = replace(question, usd_in=usd_in, usd_most=most, price_source=rate.source)
+            self._most = Cost(question.usd_most or 0.0, tokens_in, tokens_out, untold=1)
+            self._lost = False
             self._reservation = self._held.enter_context(reserve(question))
         self._settle(tokens_in)  # all that a try before this one took
         limits = self.model.requests_per_minute, self.model.tokens_per_minute
-        self._slot = self._limiter.enter(tokens_in + tokens_out, *limits)
+        self._slot = self._limiter.enter(tokens_in + tokens_out, *limits, self._reservation.until)
+        if self._slot is None:
+            raise BudgetError(f"{self._reservation.budget} used up")
         self._waited_s += time.monotonic() - began
 
     def _try(self, request: Request) -> Response:
@@ -147,12 +155,12 @@ class ModelCall:
         so another thread waits for it, and is left behind at the deadline. StageError then.
         """
         self._asked = self._lost = True
-        left_s = self._left_s()
+        left_s, too_late = self._left()
         try:
             if left_s is None:
                 response: Response = self.provider.complete(request)
             else:
-                response = self._in_time(request, left_s)
+                response = self._in_time(request, left_s, too_late)
         except Exception as error:
             meant, self._lost = meaning(error)
             self._lost = self._lost or self._late is not None
@@ -162,7 +170,7 @@ class ModelCall:
         self._lost = False
         return response
 
-    def _in_time(self, request: Request, left_s: float) -> Response:
+    def _in_time(self, request: Request, left_s: float, too_late: KsflowError) -> Response:
         future: Future[Response] = Future()
 
         def ask() -> None:
@@ -178,17 +186,21 @@ class ModelCall:
         try:
             future.exception(left_s)  # of the provider, which `result` raises
         except TimeoutError:
-            raise self._too_late() from None
+            raise too_late from None
         self._late = None
         return future.result()
 
-    def _left_s(self) -> float | None:
-        """Until the deadline; None when there is none."""
-        deadline_s = self.model.deadline_s
-        return None if deadline_s is None else max(0.0, deadline_s + self._waited_s - self._elapsed_s)
-
-    def _too_late(self) -> StageError:
-        return StageError(self.stage, f"no answer within {self.model.deadline_s:g} s")
+    def _left(self) -> tuple[float | None, KsflowError]:
+        """Seconds until the deadline, or until a budget in time ends; None for any. And what is raised then."""
+        deadline_s, held = self.model.deadline_s, self._reservation
+        ends: list[tuple[float, KsflowError]] = []
+        if held and held.until is not None:
+            ends.append((held.until - time.monotonic(), BudgetError(f"{held.budget} used up")))
+        if deadline_s is not None:
+            late = StageError(self.stage, f"no answer within {deadline_s:g} s")
+            ends.append((deadline_s + self._waited_s - self._elapsed_s, late))
+        left_s, error = min(ends, key=lambda end: end[0], default=(None, KsflowError()))
+        return None if left_s is None else max(0.0, left_s), error
 
     # -- its record ----------------------------------------------------------------------------
 
@@ -202,17 +214,27 @@ class ModelCall:
         refused = redact(filtered(response))
         cost, source = Cost(wall_s=self._elapsed_s), "cache"
         if self._asked:
-            usd, source = paid(self.model, response)
-            calls = 0 if error == LATE else 1  # a call whose answer is late is in the transcript already
-            cost = Cost(usd, *tokens(self.model, response), calls=calls, wall_s=self._elapsed_s)
-            self._settle(cost.tokens_in + cost.tokens_out or self._tokens_in)
+            cost, source = self._cost(response)
+            self._settle(cost.tokens)
+            if error == LATE:  # the call is in the transcript already, with what it may have cost
+                cost = cost - self._most + Cost(wall_s=self._elapsed_s)
+            else:
+                cost = cost + self._untold + Cost(calls=1, wall_s=self._elapsed_s)
         self._keep(text_of(response), error or refused, cost=cost, price_source=source)
         return refused
+
+    def _cost(self, response: Response) -> tuple[Cost, str]:
+        """What an answer cost, and where the price was read; the most that it may have, where that is not told."""
+        counts = tokens(self.model, response)
+        usd, source = paid(self.model, response)
+        if all(counts) or not isinstance(self.model.engine, str):
+            return Cost(usd, *counts), source
+        rate = price(self.model, self._tokens_in)
+        return self._most, f"{rate.source}; at most: the server told no usage" if rate else ""
 
     def _keep(self, answer: str = "", error: str = "", **spent: Any) -> None:
         said, settings = (redact(answer), redact(error)), self.model.settings
         record(Call(self.stage, self.model.model, self.messages, *said, cut=self.cut, settings=settings, **spent))
-        self._recorded = True
 
     def _settle(self, count: int) -> None:
         """The newest try had so many tokens, as far as the rate limits are concerned."""
@@ -223,9 +245,6 @@ class ModelCall:
     def _release(self) -> None:
         if not self._lost:
             self._settle(self._tokens_in)
-        if self._reservation is not None:
-            self._reservation.lost = self._reservation.lost or self._lost or not self._recorded
-            self._reservation.recorded = self._recorded
         self._held.close()
 
 

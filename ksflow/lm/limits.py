@@ -27,17 +27,30 @@ class RateLimiter:
         self._changed = threading.Condition()
         self._slots: deque[Slot] = deque()
 
-    def enter(self, tokens: int, requests_limit: int | None = None, tokens_limit: int | None = None) -> Slot:
-        """A place for a request of `tokens`; waits until both limits leave room.
+    def enter(
+        self,
+        tokens: int,
+        requests_limit: int | None = None,
+        tokens_limit: int | None = None,
+        until: float | None = None,
+    ) -> Slot | None:
+        """A slot for a request of `tokens`; waits until both limits leave room. None where that takes beyond `until`.
 
         A request above the token limit on its own goes when there was no other within a minute.
         """
-        with self._turn, self._changed:
-            while (wait_s := self._wait_s(tokens, requests_limit, tokens_limit)) > 0:
-                self._changed.wait(wait_s)
-            made = Slot(time.monotonic(), tokens)
-            self._slots.append(made)
-            return made
+        if not self._turn.acquire(timeout=-1 if until is None else max(until - time.monotonic(), 0.0)):
+            return None
+        try:
+            with self._changed:
+                while (wait_s := self._wait_s(tokens, requests_limit, tokens_limit)) > 0:
+                    if until is not None and time.monotonic() + wait_s > until:
+                        return None
+                    self._changed.wait(wait_s)
+                made = Slot(time.monotonic(), tokens)
+                self._slots.append(made)
+                return made
+        finally:
+            self._turn.release()
 
     def settle(self, slot: Slot, tokens: int) -> None:
         """The request turned out to have `tokens`."""

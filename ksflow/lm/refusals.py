@@ -25,14 +25,15 @@ from dspy.lm15 import (
     TransportError,
 )
 
-from ksflow.errors import ConfigError, KsflowError, StageError
+from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
 from ksflow.lm.model import Model
 from ksflow.redaction import redact
 
 LATE = "answered after the deadline"
 """The error of a call whose answer nobody waited for; what it cost is true."""
 FILTERED = "the provider's safety filter refused"
-_CONFIG = "ConfigError: "
+_KINDS: tuple[type[KsflowError], ...] = (ConfigError, BudgetError)
+"""Of errors that are kept with their kind in front."""
 _FILTER_CODES = {
     *("content_filter", "content_policy_violation"),  # OpenAI, Azure
     *("promptFeedback", "inband_finish_reason"),  # Gemini: what lm15 calls it
@@ -55,13 +56,14 @@ def told(error: KsflowError) -> str:
     """An error as a record holds it; `failure` is the way back."""
     if isinstance(error, StageError):
         return error.reason
-    return f"{_CONFIG if isinstance(error, ConfigError) else ''}{error}"
+    return "".join(f"{kind.__name__}: " for kind in _KINDS if isinstance(error, kind)) + str(error)
 
 
 def failure(stage: str, error: str) -> KsflowError:
     """The exception that a recorded error was."""
-    if error.startswith(_CONFIG):
-        return ConfigError(error.removeprefix(_CONFIG))
+    for plain in _KINDS:
+        if error.startswith(f"{plain.__name__}: "):
+            return plain(error.partition(": ")[2])
     kind = Filtered if error.startswith(FILTERED) else StageError
     return kind(stage, error)
 

@@ -88,4 +88,4 @@ def _quoted(text: str) -> str:
 
 def spent(cost: Cost) -> str:
     """A cost in words."""
-    return f"${cost.usd:.4f}, {counted(cost.calls, 'call')}, {cost.tokens} tokens"
+    return f"{cost.dollars(4)}, {counted(cost.calls, 'call')}, {cost.tokens} tokens"

@@ -134,7 +134,7 @@ def course(*words: str) -> Iterator[Any]:
     task = prepare(words)
     with task.lineage() as lineage:
         transcript = Transcript(lineage)
-        meter = Meter(transcript, task.caps, minutes=task.caps.get("minutes"))
+        meter = Meter(transcript, task.caps)
         with (
             calling(record=transcript.keep, meter=meter.reserve),
             task.school.course(*task.parts[:3], seed=task.settings.seed) as made,

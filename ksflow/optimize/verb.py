@@ -124,7 +124,7 @@ class _Optimization:
         caps = self.task.caps
         used = {**self.meter.used(), "minutes": (time.monotonic() - self.began) / 60 / (caps.get("minutes") or 1)}
         left = {name: most * max(1 - used.get(name, 0.0), 0.0) * (1 - kept) for name, most in caps.items()}
-        meter = Meter(self.transcript, left, minutes=left.get("minutes"), given=caps)
+        meter = Meter(self.transcript, left, given=caps)
         return calling(record=self.transcript.keep, meter=meter.reserve)
 
     def _progress(self) -> None:

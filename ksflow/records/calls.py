@@ -43,8 +43,6 @@ class Question:
     usd_most: float | None = None
     """The price of the prompt and the longest answer; None when no price is known."""
     price_source: str = ""
-    calls: int = 1
-    """How many calls it is: 0 for one whose call is in the transcript, though nobody knows what it cost."""
 
 
 @dataclass
@@ -52,6 +50,8 @@ class Reservation:
     """What one call may cost, set aside until the call is over."""
 
     lost: bool = False
-    """Set when nobody knows whether the provider will charge for it: its money and tokens stay reserved."""
-    recorded: bool = False
-    """Set when the call is in the transcript, which counts it: then it is not reserved as a call too."""
+    """Set when its try is over and nobody knows what it cost: nothing of it will be left for others."""
+    until: float | None = None
+    """The `time.monotonic()` at which a budget in time is used up; None where there is none."""
+    budget: str = ""
+    """That budget, as errors name it."""

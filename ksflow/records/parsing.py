@@ -20,6 +20,8 @@ Converter = Callable[[Any, str], Any]
 """(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
 T = TypeVar("T")
 _SCALARS = frozenset({type(None), bool, int, float, str})
+_LATER = frozenset({"untold"})
+"""Fields that were added since runs were recorded: left out where they are empty, so that these replay to the byte."""
 
 
 def parse(kind: type[T], value: object) -> T:
@@ -42,6 +44,7 @@ def plain(value: Any) -> Any:
         raise TypeError(f"{type(value).__name__} is no JSON")
     left_out = _left_out(cast(Hashable, type(value)))
     items = {name: getattr(value, name) for name in left_out}
+    items = {name: item for name, item in items.items() if item or name not in _LATER}
     if "more" in items:
         more = items.pop("more")
         items = {name: item for name, item in items.items() if item != left_out[name]} | more

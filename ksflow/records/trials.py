@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ksflow.records.base import Record
@@ -30,6 +30,8 @@ class Cost(Record):
     tokens_out: int = 0
     calls: int = 0
     wall_s: float = 0.0
+    untold: int = 0
+    """Answers of which nobody told what they took: the most that it may have been is in this cost."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*map(operator.add, _amounts(self), _amounts(other)))
@@ -42,6 +44,10 @@ class Cost(Record):
         """Of prompts and answers."""
         return self.tokens_in + self.tokens_out
 
+    def dollars(self, digits: int = 2, shares: int = 1) -> str:
+        """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many."""
+        return f"{'at most ' if self.untold else ''}${self.usd / shares:.{digits}f}"
+
     def split(self, shares: int) -> tuple["Cost", ...]:
         """So many shares, as even as can be, whose tokens and calls add up to this cost exactly.
 
@@ -53,12 +59,19 @@ class Cost(Record):
 
         usd, wall_s = self.usd / shares, round(self.wall_s / shares, 3)
         return tuple(
-            Cost(usd, share(self.tokens_in, i), share(self.tokens_out, i), share(self.calls, i), wall_s)
+            replace(
+                self,
+                usd=usd,
+                tokens_in=share(self.tokens_in, i),
+                tokens_out=share(self.tokens_out, i),
+                calls=share(self.calls, i),
+                wall_s=wall_s,
+            )
             for i in range(shares)
         )
 
 
-_amounts = operator.attrgetter("usd", "tokens_in", "tokens_out", "calls", "wall_s")
+_amounts = operator.attrgetter("usd", "tokens_in", "tokens_out", "calls", "wall_s", "untold")
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def _status(session: Session, width: int) -> str:
     """What the bar says, without the least important parts where the window is narrow."""
     best, most = session.known.best, session.schedule.caps.get("evaluations")
     claimed = headline(session.known, session.baselines)
-    left, usd = session.left_s(), session.lab.transcript.total.usd
+    left = session.left_s()
     searching = session.search_started is not None
     done = f"{session.judged + session.checks} of {most:g}" if most else f"{counted(session.judged, 'experiment')}"
     parts = {
@@ -106,7 +106,7 @@ def _status(session: Session, width: int) -> str:
         "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
         "claim": claimed.claim if claimed else "",
         "doing": _doing(session),
-        "cost": f"${usd:.2f}" if session.models else "",
+        "cost": session.lab.transcript.total.dollars() if session.models else "",
     }
     for name in ("", "claim", "cost", "doing", "best"):
         parts.pop(name, None)

@@ -41,4 +41,4 @@ def price(cost: Cost, shares: int = 1) -> str:
     """As a person reads it, or one of so many equal shares: `$0.0123, 4.5k tokens`; empty where no model was called."""
     if not (cost.tokens or cost.usd or cost.calls):
         return ""
-    return f"${cost.usd / shares:.4f}, {cost.tokens / shares / 1000:.1f}k tokens"
+    return f"{cost.dollars(4, shares)}, {cost.tokens / shares / 1000:.1f}k tokens"

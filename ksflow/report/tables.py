@@ -82,7 +82,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     repeats = f", {counted(outcome.repeats, 'repeat')} answered from the record" if outcome.repeats else ""
     console.print(
         f"{counted(outcome.judged, 'experiment')} in {outcome.search_s:.0f} s{work}{repeats}, "
-        f"${outcome.cost.usd:.2f}; stopped: {outcome.reason}{early}",
+        f"{outcome.cost.dollars()}; stopped: {outcome.reason}{early}",
         markup=False,
         soft_wrap=True,
     )
@@ -266,7 +266,7 @@ def _scores(
             Text("\n".join([name, *_notes(trial, approved.get(trial.id))])),
             us(trial.score_us * scale) if trial.score_us else trial.verdict,
             *([claimed.ratio(trial).partition(" over " if intervals else " [")[0]] if over else []),
-            *([f"${trial.cost.usd:.4f}" if trial.cost.calls else ""] if paid else []),
+            *([trial.cost.dollars(4) if trial.cost.calls else ""] if paid else []),
             *(us(timings[case]) if case in timings else "" for case in cases),
             style="bold" if place else None,
         )

@@ -41,7 +41,7 @@ def show_tree(
         room = console.width - _GUIDE * depth[trial.id]
         label.append(words.cut(words.tried(trial), max(room - label.cell_len, _LEAST)))
         more = f" (with {trial.parents[1]})" if len(trial.parents) > 1 else ""
-        more += f" ${trial.cost.usd:.4f}" if trial.cost.usd else ""
+        more += f" {trial.cost.dollars(4)}" if trial.cost.usd else ""
         if label.cell_len + len(more) <= room:
             label.append(more, "dim")
         if reason := words.why(trial):
@@ -151,7 +151,7 @@ def _short(trials: Mapping[str, Trial], name: str) -> str:
 
 
 def _cost(trial: Trial) -> str:
-    calls = f"{counted(trial.cost.calls, 'model call')}, {trial.cost.tokens} tokens, ${trial.cost.usd:.4f}, "
+    calls = f"{counted(trial.cost.calls, 'model call')}, {trial.cost.tokens} tokens, {trial.cost.dollars(4)}, "
     return f"{calls if trial.cost.calls else ''}{trial.wall_s:.1f} s"
 
 

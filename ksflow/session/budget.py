@@ -1,14 +1,14 @@
 """Caps on what models may cost. A call is let through only when what it may cost at most still fits beside the others.
 
 Money and tokens are counted by the transcript. What a call in flight may cost is reserved, so a cap is never exceeded
-(as far as a provider keeps to the longest answer it was allowed); what a lost call may have cost stays reserved.
+(as far as a provider keeps to the longest answer it was allowed); what a call may have cost of which nobody told is on
+record as if it had. A budget in time ends the calls in flight, too: each is told until when it may take.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage.transcript import Transcript
@@ -44,15 +44,15 @@ class _Cap:
                 f"usd_per_mtok_out of the model, or cap loop.tokens"
             )
         tokens = question.tokens_in + question.tokens_out
-        return float({"usd": question.usd_most or 0.0, "tokens": tokens, "calls": question.calls}.get(self.kind, 0.0))
+        return float({"usd": question.usd_most or 0.0, "tokens": tokens, "calls": 1}.get(self.kind, 0.0))
 
 
 class Meter:
     """Asked before every model call, from any number of threads.
 
-    caps: name (`usd`, `stages.writer.usd`) -> the most; those of other kinds are for others to keep. stop: asked
-    whether to wait any longer. minutes: how long from now calls may begin, where nobody else keeps the time. given: the
-    caps as the user gave them, where these are a share of them.
+    caps: name (`usd`, `stages.writer.usd`) -> the most; `minutes` count from now; those of other kinds are for others
+    to keep. stop: asked whether to wait any longer. given: the caps as the user gave them, where these are a share of
+    them.
     """
 
     def __init__(
@@ -60,15 +60,14 @@ class Meter:
         transcript: Transcript,
         caps: Mapping[str, float],
         stop: Callable[[], bool] = lambda: False,
-        minutes: float | None = None,
         given: Mapping[str, float] | None = None,
     ) -> None:
         self._transcript, self._given = transcript, {**caps, **(given or {})}
         self._caps = [_Cap(name, most) for name, most in caps.items() if name not in _NOT_OF_MODELS]
-        self._stop, self._minutes, self._began = stop, minutes, time.monotonic()
+        self._stop = stop
+        self._ends = {"minutes": time.monotonic() + 60 * caps["minutes"]} if "minutes" in caps else {}
         self._changed = threading.Condition()
-        self._in_flight: list[Question] = []
-        self._lost: list[Question] = []
+        self._held: list[tuple[Question, Reservation]] = []
         self._before = {stage: self._counted(stage) for stage in ("", *STAGES)}
 
     @contextmanager
@@ -77,15 +76,12 @@ class Meter:
 
         BudgetError when nothing can.
         """
-        self._wait_for_room(question)
-        reservation = Reservation()
+        reservation = self._wait_for_room(question)
         try:
             yield reservation
         finally:
             with self._changed:
-                self._in_flight.remove(question)
-                if reservation.lost:
-                    self._lost.append(replace(question, calls=0) if reservation.recorded else question)
+                self._held = [held for held in self._held if held[1] is not reservation]
                 self._changed.notify_all()
 
     def spent(self, stage: str = "") -> Cost:
@@ -105,22 +101,36 @@ class Meter:
                     f"{need:.4g}; raise it, or lower {_stage(question)}.lm.max_tokens"
                 )
 
-    def _wait_for_room(self, question: Question) -> None:
-        if self._minutes is not None and time.monotonic() - self._began >= 60 * self._minutes:
-            raise BudgetError("loop.minutes used up")
+    def _wait_for_room(self, question: Question) -> Reservation:
+        """Return once there is room for it, which is taken then."""
         with self._changed:
-            while cap := self._exceeded(question, self._in_flight):
-                if self._stop() or self._exceeded(question, []):
+            while True:
+                until, budget = min(self._limits(question), default=(None, ""))
+                if until is not None and until <= time.monotonic():
+                    raise BudgetError(f"{budget} used up")
+                cap = self._exceeded(question, [asked for asked, _ in self._held])
+                if cap is None:
+                    self._held.append((question, reservation := Reservation(until=until, budget=budget)))
+                    return reservation
+                if self._stop() or self._exceeded(question, [asked for asked, held in self._held if held.lost]):
                     raise BudgetError(f"{cap}={self._given[cap]:g} used up")
                 self._changed.wait(_LOOK_S)
-            self._in_flight.append(question)
 
-    def _exceeded(self, question: Question, in_flight: list[Question]) -> str | None:
-        """The cap that this question would go beyond."""
+    def _limits(self, question: Question) -> Iterator[tuple[float, str]]:
+        """The `time.monotonic()` at which each budget in time ends that covers the question."""
+        now = time.monotonic()
+        stages = {
+            cap.name: now + 60 * (cap.most - cap.amount(self.spent(cap.stage)))
+            for cap in self._caps
+            if cap.kind == "minutes" and cap.covers(question)
+        }
+        yield from ((until, f"{name}={self._given[name]:g}") for name, until in {**self._ends, **stages}.items())
+
+    def _exceeded(self, question: Question, held: list[Question]) -> str | None:
+        """The cap that this question would go beyond, beside those that are held."""
         for cap in self._caps:
             if cap.covers(question):
-                reserved = [q for q in (*in_flight, *self._lost, question) if cap.covers(q)]
-                needed = sum(cap.need(q) for q in reserved)
+                needed = sum(cap.need(q) for q in (*held, question) if cap.covers(q))
                 if cap.amount(self.spent(cap.stage)) + needed > cap.most * (1 + 1e-9):
                     return cap.name
         return None

@@ -35,6 +35,8 @@ class Reply:
     """Of an error, where the protocol has one."""
     counted: bool = True
     """Says how many tokens it took."""
+    zeros: bool = False
+    """Says that it took none."""
     headers: dict[str, str] = field(default_factory=dict)
     fault: str = ""
     """stall: nothing until `Provider.release`. drip: a byte now and then. cut: the connection closes before a word.
@@ -200,7 +202,12 @@ class Dialect:
             message["refusal"] = reply.refusal
         choice = {"index": 0, "message": message, "finish_reason": cls.FINISH[reply.finish]}
         made = {"id": "1", "object": "chat.completion", "created": 1, "model": "", "choices": [choice]}
-        return made | ({"usage": cls.USAGE} if reply.counted else {})
+        return made | cls._usage(reply)
+
+    @classmethod
+    def _usage(cls, reply: Reply) -> Json:
+        usage = dict.fromkeys(cls.USAGE, 0) if reply.zeros else cls.USAGE
+        return {"usage": usage} if reply.counted else {}
 
     @classmethod
     def error(cls, reply: Reply) -> Json:
@@ -212,7 +219,7 @@ class Dialect:
         for piece in _pieces(reply.text):
             yield _event({**frame, "choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
         yield _event({**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": cls.FINISH[reply.finish]}]})
-        yield _event({**frame, "choices": [], "usage": cls.USAGE})
+        yield _event({**frame, "choices": [], **cls._usage(reply)})
         yield "data: [DONE]\n\n"
 
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -11,12 +12,16 @@ import pytest
 from conftest import until
 
 from ksflow.errors import BudgetError, StageError
+from ksflow.lineage.transcript import Transcript
 from ksflow.lm import call, limits
 from ksflow.lm.answers import answer
+from ksflow.lm.call import LONGEST_ANSWER
 from ksflow.lm.limits import RateLimiter
 from ksflow.lm.prices import price
+from ksflow.lm.refusals import failure
 from ksflow.protocols import calling
-from ksflow.records import Question, Reservation
+from ksflow.records import Call, Question, Reservation, schema
+from ksflow.session.budget import Meter
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 PERIOD_S = 0.5
@@ -87,7 +92,7 @@ def test_waiting_for_the_limit_counts_towards_no_deadline(monkeypatch, provider,
     assert calls[-1].cost.wall_s > 1000
 
 
-class Meter:
+class Kept:
     """Keeps what it was asked, what became of it, and how many calls were kept by then."""
 
     def __init__(self, calls: list, refuse: int = 10**9) -> None:
@@ -112,8 +117,8 @@ class Meter:
 
 
 @pytest.fixture
-def meter(calls) -> Iterator[Meter]:
-    made = Meter(calls)
+def meter(calls) -> Iterator[Kept]:
+    made = Kept(calls)
     with calling(meter=made):
         yield made
 
@@ -148,11 +153,17 @@ def test_without_leave_nothing_is_sent_and_the_budgets_error_comes_out(provider,
 @pytest.mark.parametrize(
     ("fault", "lost"), [("stall", True), ("truncate", True), ("cut", True), ("garble", True), ("", False)]
 )
-def test_a_call_that_nobody_knows_the_charge_of_stays_reserved(fault, lost, provider, meter, select):
+def test_a_call_that_nobody_knows_the_charge_of_is_on_record_with_the_most_it_may_be(
+    fault, lost, provider, meter, calls, select
+):
     provider.reply = lambda prompt: Reply(answer(prompt), 200 if fault else 500, fault=fault)
     with pytest.raises(StageError):
-        select(provider.model(deadline_s=0.3 if fault == "stall" else 300))
-    assert [reservation.lost for reservation in meter.reservations] == [lost]
+        select(provider.model(name="gpt-5", max_tokens=20000, deadline_s=0.3 if fault == "stall" else 300))
+    (call,), (question,) = calls, meter.questions
+    assert (call.cost.untold, call.cost.tokens_out) == ((1, 20000) if lost else (0, 0))
+    assert call.cost.usd == (question.usd_most if lost else 0.0)
+    assert call.cost.dollars().startswith("at most $" if lost else "$")
+    assert meter.kept == [1]  # it was reserved until it was on record
 
 
 def test_a_server_that_is_not_there_charges_nothing(meter, select, provider):
@@ -168,25 +179,28 @@ def test_a_try_after_one_that_was_lost_needs_leave_of_its_own(provider, meter, s
     )
     select(provider.model(retries=3))
     assert len(provider.requests) == 3
-    assert [reservation.lost for reservation in meter.reservations] == [True, False]
+    assert [reservation.lost for reservation in meter.reservations] == [False, True]
+    assert meter.kept == [1, 1]  # the first one's, too, until it was on record
+    assert meter.calls[0].cost.untold == 1
+    assert meter.calls[0].cost.tokens_out == LONGEST_ANSWER + TOKENS_OUT
 
 
-def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select):
+def test_what_a_late_answer_cost_is_kept(provider, calls, meter, select, tmp_path):
     """And nothing is asked again once nobody waits."""
     late = threading.Event()
     provider.reply = lambda prompt: late.wait(60) and Reply(answer(prompt))
     model = provider.model(name="gpt-5", deadline_s=0.3, retries=3)
     with pytest.raises(StageError, match=r"no answer within 0\.3 s"):
         select(model)
-    assert [reservation.lost for reservation in meter.reservations] == [True]
+    assert (calls[0].cost.untold, calls[0].cost.tokens_out) == (1, LONGEST_ANSWER)
     late.set()
-    until(lambda: len(calls) == 2)
+    until(lambda: len(calls) == 2 and any((tmp_path / "dspy").rglob("*.json")))
     assert [call.error for call in calls] == ["no answer within 0.3 s", "answered after the deadline"]
     assert [call.cost.calls for call in calls] == [1, 0]  # it is one call
-    assert calls[1].cost.tokens
-    assert [reservation.recorded for reservation in meter.reservations] == [True]
-    assert calls[1].cost.usd > 0
-    assert (calls[1].cost.tokens_in, calls[1].cost.tokens_out) == (TOKENS_IN, TOKENS_OUT)
+    cost = calls[0].cost + calls[1].cost  # the second corrects what the first may have been at most
+    assert (cost.tokens_in, cost.tokens_out, cost.untold) == (TOKENS_IN, TOKENS_OUT, 0)
+    rate = price(model)
+    assert cost.usd == pytest.approx(TOKENS_IN * rate.usd_in + TOKENS_OUT * rate.usd_out)
     assert calls[1].answer
     assert select(model).rationale
     assert calls[2].price_source == "cache"
@@ -232,15 +246,61 @@ def test_a_long_prompt_has_its_own_price_and_an_unknown_model_none(provider):
     assert price(provider.model()) is None
 
 
-def test_a_provider_that_counts_no_tokens_was_called_all_the_same(provider, calls, select):
-    """What it cost is unknown then, unless it is nothing by configuration."""
-    provider.reply = lambda prompt: Reply(answer(prompt), counted=False)
-    select(provider.model(name="gpt-5"))
-    select(provider.model(name="gpt-5", usd_per_mtok_in=0, usd_per_mtok_out=0), seed=1)
-    assert [(call.cost.calls, call.cost.usd, call.price_source) for call in calls] == [
-        (1, 0.0, ""),
-        (1, 0.0, "configuration"),
-    ]
+def go_on(select, model) -> None:
+    """Ask ever anew, as a run would."""
+    for seed in range(20):
+        select(model, seed=seed)
+
+
+UNTOLD = {"missing": Reply(counted=False), "zeros": Reply(zeros=True)}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("usage", UNTOLD)
+def test_a_server_that_tells_no_usage_is_taken_to_have_used_the_most(usage, stream, provider, calls, select):
+    provider.reply = lambda prompt: replace(UNTOLD[usage], text=answer(prompt))
+    select(provider.model(name="gpt-5", max_tokens=20000, stream=stream))
+    select(provider.model(name="gpt-5", usd_per_mtok_in=0, usd_per_mtok_out=0, stream=stream), seed=1)
+    costs = [call.cost for call in calls]
+    assert [(cost.calls, cost.untold, cost.tokens_out) for cost in costs] == [(1, 1, 20000), (1, 1, LONGEST_ANSWER)]
+    assert costs[0].usd > 20000 * price(provider.model(name="gpt-5")).usd_out
+    assert costs[1].usd == 0.0
+    assert all("at most: the server told no usage" in call.price_source for call in calls)
+
+
+@pytest.mark.parametrize("usage", UNTOLD)
+def test_a_server_that_tells_no_usage_defeats_no_cap(usage, provider, select, lineage):
+    transcript = Transcript(lineage)
+    meter = Meter(transcript, {"tokens": 50_000})
+    provider.reply = lambda prompt: replace(UNTOLD[usage], text=answer(prompt))
+    with calling(record=transcript.keep, meter=meter.reserve), pytest.raises(BudgetError, match="tokens=50000 used up"):
+        go_on(select, provider.model(max_tokens=9000))
+    assert 3 <= len(provider.requests) <= 5
+    assert 40_000 < transcript.total.tokens <= 50_000
+    assert lineage.spent() == transcript.total
+
+
+@pytest.mark.parametrize("reply", [Reply(fault="stall"), Reply("slow down", 429, headers={"Retry-After": "300"})])
+@pytest.mark.parametrize("cap", ["minutes", "stages.selector.minutes"])
+def test_a_budget_in_time_ends_the_call_that_is_in_flight(cap, reply, provider, select, lineage):
+    """And it is on record as what it was, for a replay."""
+    transcript = Transcript(lineage)
+    meter = Meter(transcript, {cap: 0.02})
+    provider.reply = lambda prompt: reply
+    with calling(record=transcript.keep, meter=meter.reserve), pytest.raises(BudgetError, match=f"{cap}=0.02 used up"):
+        select(provider.model(retries=3))
+    assert len(provider.requests) == 1
+    call = schema.load("call", lineage.store.read("refs/ksflow/toy/main/calls:call.json"), Call)
+    assert isinstance(failure(call.stage, call.error), BudgetError)
+    assert call.cost.untold == (reply.fault == "stall")
+
+
+def test_nobody_waits_for_a_rate_limit_beyond_a_budget_in_time(provider, select, lineage):
+    transcript = Transcript(lineage)
+    meter = Meter(transcript, {"minutes": 0.1})
+    with calling(record=transcript.keep, meter=meter.reserve), pytest.raises(BudgetError, match=r"minutes=.* used up"):
+        go_on(select, provider.model(name="rare", requests_per_minute=1))
+    assert len(provider.requests) == 1
 
 
 def test_a_refused_try_frees_its_room_for_tokens(provider, calls, select):
