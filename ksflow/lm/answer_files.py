@@ -4,6 +4,7 @@ DSPy's own is a set of sixteen databases, which each thread opens anew, with pic
 """
 
 import json
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,13 @@ from ksflow import home
 from ksflow.lm.dspy_seams import Cache
 
 Request = dict[str, Any]
+_newest = threading.local()
+
+
+def newest_file() -> Path | None:
+    """Where the answer is that this thread has looked for or kept last."""
+    found: Path | None = getattr(_newest, "file", None)
+    return found
 
 
 class AnswerFiles(Cache):  # type: ignore[misc]
@@ -39,4 +47,6 @@ class AnswerFiles(Cache):  # type: ignore[misc]
 
     def _file(self, request: Request, ignored: list[str] | None) -> Path:
         name: str = self.cache_key(request, ignored)
-        return self.folder / name[:2] / f"{name}.json"
+        file = self.folder / name[:2] / f"{name}.json"
+        _newest.file = file
+        return file

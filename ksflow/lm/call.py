@@ -18,17 +18,19 @@ import time
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import RETRYABLE_ERRORS, Request, Response, TextPart
+from dspy.lm15 import RETRYABLE_ERRORS, Request, Response, ServerError, TextPart
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
+from ksflow.lm.answer_files import newest_file
 from ksflow.lm.engines import Given
 from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.model import Model
 from ksflow.lm.prices import paid, price, tokens
-from ksflow.lm.refusals import LATE, Filtered, filtered, meaning, refusal, told
+from ksflow.lm.refusals import LATE, Filtered, failed_inside, filtered, meaning, refusal, told
 from ksflow.protocols import calling, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
@@ -66,6 +68,8 @@ class ModelCall:
         self._reservation: Reservation | None = None
         self._limiter = rate_limiter(model)
         self._slot: Slot | None = None
+        self._kept: Path | None = None
+        """Where the answer is in DSPy's cache."""
         self._late: Future[Response] | None = None
         """What the provider is asked for, until it has answered."""
 
@@ -79,6 +83,7 @@ class ModelCall:
             line = dspy.LM(self.model.model, engine=engine, cache=cached, num_retries=0)
             with dspy.context(disable_history=True):
                 response: Response = line(request, rollout_id=rollout_id)
+            self._kept = newest_file() if cached else None
             return response
 
         def keep_late(future: Future[Response]) -> None:
@@ -104,8 +109,14 @@ class ModelCall:
             if self._late is not None:
                 self._late.add_done_callback(keep_late)
         if refused:
+            self.forget()
             raise Filtered(self.stage, refused)
         return response
+
+    def forget(self) -> None:
+        """The answer was not accepted: whoever asks the same is not to have it out of the cache."""
+        if self._kept is not None:
+            self._kept.unlink(missing_ok=True)
 
     def complete(self, request: Request) -> Response:
         """For DSPy, which has no answer in its cache: tries until there is one. What it raises is lm15's or ours."""
@@ -161,6 +172,8 @@ class ModelCall:
                 response: Response = self.provider.complete(request)
             else:
                 response = self._in_time(request, left_s, too_late)
+            if failed := failed_inside(response):
+                raise ServerError(failed)
         except Exception as error:
             meant, self._lost = meaning(error)
             self._lost = self._lost or self._late is not None

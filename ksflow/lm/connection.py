@@ -4,6 +4,8 @@ An engine has `complete(dspy.lm15.Request) -> dspy.lm15.Response`: one try, whos
 """
 
 import importlib.util
+import json
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -15,12 +17,11 @@ from dspy.lm15 import (
     Request,
     Response,
     RouterConfig,
-    Timeouts,
     materialize_response,
 )
 
 from ksflow.errors import ConfigError
-from ksflow.lm.dspy_seams import LiteLLMEngine
+from ksflow.lm.dspy_seams import LiteLLMEngine, StdlibTransport
 from ksflow.lm.model import Model
 
 # Options that lm15 spells for each provider.
@@ -30,6 +31,8 @@ _CONNECTION = frozenset(
     {"api_key", "api_base", "base_url", "headers", "extra_headers", "timeout", "api_version", "azure_ad_token_provider"}
 ) | {"organization", "project", "extra_query", "custom_llm_provider"}
 """Options that litellm takes for the connection."""
+_DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
+"""Google's RetryInfo."""
 _PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.auth")}
 
 
@@ -64,6 +67,34 @@ class _Native:
         return self._router.stream(replace(request, model=self._route))
 
 
+class _Transport(StdlibTransport):  # type: ignore[misc]
+    """Brings errors in the shape that lm15 reads, with all their words and the delay that they ask for."""
+
+    def stream(self, request: Any) -> Any:
+        answered = super().stream(request)
+        if answered.status < 400:
+            return answered
+        with answered:
+            body, headers = answered.read(), list(answered.headers)
+        if delay := _DELAY.search(body):
+            headers.append(("Retry-After", delay[1].decode()))
+        head = {name: getattr(answered, name) for name in ("status", "reason", "http_version")}
+        return type(answered)(**head, headers=headers, chunks=iter([_in_an_envelope(body)]), release=lambda read: None)
+
+
+def _in_an_envelope(body: bytes) -> bytes:
+    """An error's JSON as `{"error": {"message": ...}}`: vLLM's is flat, others say `detail`, Gemini streams a list."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return body
+    said = said[0] if isinstance(said, list) and said else said
+    if isinstance(said, dict) and not said.get("error"):
+        words = said.get("message") or said.get("detail") or said.get("errors") or said
+        said = {"error": {"message": words if isinstance(words, str) else json.dumps(words), "type": said.get("type")}}
+    return json.dumps(said).encode()
+
+
 class _Streamed:
     """Has the answer sent as it is made."""
 
@@ -87,10 +118,11 @@ def _engine(model: Model) -> Any:
     if connection:
         raise ConfigError(f"{model.model}: the option {', '.join(connection)} needs engine=litellm")
     (provider, _), wait_s = resolved(model.model), model.timeout_s
+    waits = {f"{what}_timeout": wait_s for what in ("read", "write", "pool")} if wait_s else {}
     config = RouterConfig(
         api_keys={provider: key} if key else None,
         base_urls={provider: model.api_base} if model.api_base else None,
-        timeouts=Timeouts(read=wait_s, write=wait_s, pool=wait_s) if wait_s else None,
+        transport=_Transport(**waits),
     )
     return _Native(model.model, config)
 

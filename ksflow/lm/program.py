@@ -117,6 +117,8 @@ class Program(dspy.Module):  # type: ignore[misc]
                 refused = "the answer is empty"
             except ValueError as error:
                 refused = str(error)
+            if lm.last:
+                lm.last.forget()
             refused += " (it reached the provider's token limit)" if lm.last and lm.last.cut else ""
         reason = redact(refused)[:1000]
         raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")

@@ -1,5 +1,6 @@
 """Why there is no answer, in one sentence each."""
 
+import re
 from json import JSONDecodeError
 from typing import Any
 
@@ -39,6 +40,13 @@ _FILTER_CODES = {
     *("promptFeedback", "inband_finish_reason"),  # Gemini: what lm15 calls it
     *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
 }
+_KEY = re.compile(r"API.?key not valid|(invalid|incorrect).API.?key|API_KEY_INVALID", re.IGNORECASE)
+_PLACE = re.compile(
+    r"location is not supported|unsupported_country|(country|region|territory),?( or \w+)? (is )?not supported"
+    r"|not (available|supported) in your (country|region|location)",
+    re.IGNORECASE,
+)
+_BILL = re.compile(r"billing|quota|credit|\bpa(id|y)", re.IGNORECASE)
 _TRANSIENT: tuple[tuple[type[LMError], str], ...] = (
     (LMRateLimitError, "is still over its rate limit after the retries"),
     (LMTimeoutError, "did not answer in time"),
@@ -109,6 +117,20 @@ def filtered(response: Any) -> str:
     return f"{FILTERED} to answer: {' '.join(said.split())[:500] or 'it did not say why'}"
 
 
+def failed_inside(response: Any) -> str:
+    """What went wrong by the words in an answer that came as if nothing had: an error in it, or no choice at all."""
+    said = response.provider_data or {}
+    if "choices" not in said:
+        return ""
+    choice = next(iter(said["choices"] or ()), None)
+    error = (choice.get("error") if isinstance(choice, dict) else None) or said.get("error")
+    if error:
+        return str((error.get("message") if isinstance(error, dict) else None) or error)
+    return (
+        "" if choice or any(getattr(part, "text", "") for part in response.message.parts) else "an answer without words"
+    )
+
+
 def caused_by(error: BaseException | None, *names: str) -> bool:
     """Whether an exception of one of these classes is at the bottom of it, whoever's they are."""
     while error is not None:
@@ -119,11 +141,16 @@ def caused_by(error: BaseException | None, *names: str) -> bool:
 
 
 def _user_mends(error: LMError, where: str) -> str:
-    if isinstance(error, LMAuthError):
+    words = f"{error.message} {error.provider_code}"
+    if _PLACE.search(words):
+        return "is not served where this machine is"
+    if isinstance(error, LMAuthError) or _KEY.search(words):
         return f"refused the key in {where}"
-    if isinstance(error, LMBillingError):
+    if isinstance(error, LMBillingError) and (error.provider_code != "FAILED_PRECONDITION" or _BILL.search(words)):
         return "wants to be paid first"
+    precondition = isinstance(error, LMBillingError)
     unusable = isinstance(error, LMUnsupportedModelError | LMConfigurationError | LMUnsupportedFeatureError)
+    unusable = unusable or precondition
     if unusable or error.status == 404:
         return "cannot be used as configured"
     return ""

@@ -38,6 +38,8 @@ class Reply:
     zeros: bool = False
     """Says that it took none."""
     headers: dict[str, str] = field(default_factory=dict)
+    body: Json | None = None
+    """All that it says, whatever the protocol."""
     fault: str = ""
     """stall: nothing until `Provider.release`. drip: a byte now and then. cut: the connection closes before a word.
     truncate: it closes in the middle. garble: not JSON. unfinished: a stream that ends without its end.
@@ -136,7 +138,7 @@ class Provider:
         if stream and reply.status == 200:
             self._send_stream(handler, dialect, reply)
             return
-        body = dialect.body(reply) if reply.status == 200 else dialect.error(reply)
+        body = reply.body or (dialect.body(reply) if reply.status == 200 else dialect.error(reply))
         self._send(handler, reply, b"<html>{" if reply.fault == "garble" else json.dumps(body).encode())
 
     def _send(self, handler: BaseHTTPRequestHandler, reply: Reply, body: bytes) -> None:

@@ -126,10 +126,11 @@ def meter(calls) -> Iterator[Kept]:
 def test_leave_is_asked_for_each_call_to_a_provider(provider, meter, select):
     """With what it may cost; and it lasts until the call is in the transcript. The cache needs none."""
     model = provider.model(name="gpt-5", max_tokens=20000)
-    provider.reply = lambda prompt: Reply("prose" if len(provider.requests) < 2 else answer(prompt))
-    for _ in range(2):
-        select(model)
-    assert len(meter.calls) == 4
+    provider.reply = lambda prompt: Reply(answer(prompt))
+    select(model)
+    select(model, seed=1)
+    select(model)
+    assert len(meter.calls) == 3
     assert meter.kept == [1, 2]
     question, call = meter.questions[0], meter.calls[0]
     assert (question.stage, question.model, question.tokens_out) == (call.stage, "openai/gpt-5", 20000)

@@ -18,6 +18,7 @@ from ksflow.lm.history import KEPT
 from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from ksflow.stages.writer.rewrite import Rewrite
+from lm.server import Reply
 
 
 def dummy(bad: str = "", times: int | None = None) -> Model:
@@ -44,19 +45,57 @@ def test_retries_are_bounded(provider, calls, problem, population):
 
 
 def test_the_same_question_again_is_free(provider, calls, problem, population):
-    """Malformed answers included: a replay asks nothing twice and ends the same."""
-    provider.reply = lambda prompt: (200, "prose" if len(provider.requests) < 2 else answer(prompt))
+    provider.reply = lambda prompt: (200, answer(prompt))
     model = provider.model(name="gpt-5")
     first = LlmSelector(model)(problem, population)
     second = LlmSelector(model)(problem, population)
     assert first == second
-    assert len(provider.requests) == 2
-    assert [call.cost.calls for call in calls] == [1, 1, 0, 0]
+    assert len(provider.requests) == 1
+    assert [call.cost.calls for call in calls] == [1, 0]
     assert calls[0].cost.usd > 0
     assert "price list" in calls[0].price_source
     assert (calls[0].cost.tokens_in, calls[0].cost.tokens_out) == (1000, 500)
-    assert calls[2].cost.usd == 0
-    assert calls[2].price_source == "cache"
+    assert calls[1].cost.usd == 0
+    assert calls[1].price_source == "cache"
+
+
+OUTAGE = {
+    "prose": Reply("prose"),
+    "empty": Reply(""),
+    "no choices": Reply(body={"id": "1", "model": "local", "choices": None}),
+    "an error in a choice": Reply(
+        body={"id": "1", "model": "local", "choices": [{"error": {"message": "upstream is down", "code": 502}}]}
+    ),
+    "filtered": Reply("", finish="filter"),
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGE)
+def test_an_answer_that_was_not_accepted_is_never_had_again(outage, provider, calls, problem, population):
+    provider.reply = lambda prompt: OUTAGE[outage]
+    with pytest.raises(StageError) as caught:
+        LlmSelector(provider.model(), attempts=1)(problem, population)
+    assert {"an error in a choice": "upstream is down", "no choices": "without words"}.get(outage, "") in str(
+        caught.value
+    )
+    provider.reply = lambda prompt: Reply(answer(prompt))
+    assert LlmSelector(provider.model(), attempts=1)(problem, population).rationale
+    assert len(provider.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"object": "error", "message": "no such adapter", "type": "BadRequestError", "param": None, "code": 400},
+        {"detail": "no such adapter"},
+        {"detail": [{"loc": ["body"], "msg": "no such adapter"}]},
+        {"error": "no such adapter"},
+    ],
+)
+def test_errors_of_other_shapes_keep_their_words(body, provider, problem, population):
+    provider.reply = lambda prompt: Reply(status=400, body=body)
+    with pytest.raises(StageError, match="no such adapter"):
+        LlmSelector(provider.model(), attempts=1)(problem, population)
 
 
 def test_an_answer_that_was_damaged_on_disk_is_asked_for_anew(provider, problem, population, tmp_path):

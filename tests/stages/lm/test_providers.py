@@ -241,6 +241,42 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_provider_says(provider, calls
     assert len(calls) == 1
 
 
+def test_the_delay_in_geminis_error_is_waited_for(provider, select, monkeypatch):
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+    error = {"code": 429, "message": "quota exceeded", "status": "RESOURCE_EXHAUSTED", "details": [info]}
+    busy = Reply(status=429, body={"error": error})
+    provider.reply = lambda prompt: busy if len(provider.requests) < 3 else Reply(answer(prompt))
+    select(reached(provider, "gemini", retries=3))
+    assert slept == [34.5, 34.5]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "reply", "sentence"),
+    [
+        ("gemini", Reply("API key not valid. Please pass a valid API key.", 400), "refused the key in A_KEY"),
+        (
+            "gemini",
+            Reply("User location is not supported for the API use.", 400, code="FAILED_PRECONDITION"),
+            "is not served where this machine is",
+        ),
+        (
+            "openai",
+            Reply("Country, region, or territory not supported", 403, code="unsupported_country_region_territory"),
+            "is not served where this machine is",
+        ),
+        ("gemini", Reply("Enable billing to use it.", 400, code="FAILED_PRECONDITION"), "wants to be paid first"),
+        ("gemini", Reply("The cached content has expired.", 400, code="FAILED_PRECONDITION"), "cannot be used as conf"),
+    ],
+)
+def test_what_the_user_can_mend_is_named(protocol, reply, sentence, provider, select, monkeypatch):
+    monkeypatch.setenv("A_KEY", "sk-1")
+    provider.reply = lambda prompt: reply
+    with pytest.raises(ConfigError, match=sentence):
+        select(reached(provider, protocol, key="A_KEY", api_key="sk-1"))
+
+
 TOO_LONG = {
     "openai": Reply("maximum context length is 9 tokens", 400, code="context_length_exceeded"),
     "anthropic": Reply("prompt is too long: 99999 tokens > 9 maximum", 400),

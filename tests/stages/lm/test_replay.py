@@ -58,6 +58,7 @@ def recorded(provider, calls, problem, population, choice, monkeypatch):
         lambda prompt: good(answer(prompt)[:60], finish="length"),
         lambda prompt: good(""),
         lambda prompt: good("", finish="filter"),
+        lambda prompt: good(answer(prompt)[:60], finish="length"),  # what was refused is asked for anew
         lambda prompt: good(answer(prompt)),
         lambda prompt: good("out of order", 500),
         lambda prompt: good("who are you", 401),
