@@ -8,6 +8,7 @@ A section of JSON is what it should be or is refused, by Python's parser. Beyond
 object, no NaN or Infinity, no lone surrogate, no NUL character.
 """
 
+import html
 import json
 import re
 from collections import Counter
@@ -16,7 +17,8 @@ from typing import Any
 
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 COMPLETED = "[[ ## completed ## ]]"
-_FENCE = re.compile(r"```[\w+.-]*[ \t\r]*")
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[^`]*")
+_TAGGED = re.compile(r"\s*(?:<pre[^>]*>\s*)?<code[^>]*>(.*)</code>\s*(?:</pre>\s*)?", re.DOTALL)
 _NEAR = 30  # characters shown on each side of a mistake
 
 
@@ -26,7 +28,7 @@ def split(answer: str, names: list[str]) -> dict[str, str]:
         check_text(answer)
     except ValueError as error:
         raise ValueError(f"the answer cannot be used: {error}") from None
-    lines = answer.split("\n")
+    lines = _without_thoughts(answer, names).split("\n")
     end = _end(lines)
     starts: dict[str, int] = {}
     for index, line in enumerate(lines[:end]):
@@ -60,14 +62,30 @@ def _section(name: str, text: str, payload: bool) -> str:
 
 
 def unfence(text: str) -> str:
-    """`text` without a fence around all of it. ValueError if it does not end the text."""
+    """`text` without a fence, or HTML's `code`, around all of it. ValueError if a fence does not end the text."""
+    if tagged := _TAGGED.fullmatch(text):
+        inside = tagged[1].removeprefix("\n")
+        return inside if "<" in inside or ">" in inside else html.unescape(inside)
     lines = text.strip("\n").split("\n")
-    if not _FENCE.fullmatch(lines[0]):
+    opening = _FENCE.fullmatch(lines[0])
+    if not opening:
         return text
     last = max(index for index, line in enumerate(lines) if line.strip())
-    if last == 0 or lines[last].strip() != "```":
-        raise ValueError("a ``` fence opens and is not closed at the section's end")
-    return "".join(f"{line}\n" for line in lines[1:last])
+    indent, fence = opening[1], opening[2]
+    closing = lines[last].strip()
+    if last == 0 or len(closing) < len(fence) or closing.strip(fence[0]):
+        raise ValueError(f"a {fence} fence opens and is not closed at the section's end")
+    return "".join(f"{line.removeprefix(indent)}\n" for line in lines[1:last])
+
+
+def _without_thoughts(answer: str, names: list[str]) -> str:
+    """What follows the thoughts, which may rehearse the sections. ValueError where there is nothing but thoughts."""
+    thoughts, closed, rest = answer.partition("</think>")
+    opened = thoughts.lstrip().startswith("<think>")
+    if opened and not closed:
+        raise ValueError("the answer ends within its thoughts: <think> is not closed")
+    own = closed and (opened or all(f"[[ ## {name} ## ]]" in rest for name in names))
+    return rest if own else answer
 
 
 def load_json(text: str) -> Any:

@@ -8,6 +8,7 @@ from ksflow.lm import Model, render
 from ksflow.lm.program import Program
 from ksflow.lm.writing import CRAFT, Given, ModelWriter
 from ksflow.records import Kernel
+from ksflow.source.answer import as_code
 
 
 class Write(Given):
@@ -39,5 +40,5 @@ class Rewrite(ModelWriter):
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""
-        code = str(answer["code"])
+        code = as_code(str(answer["code"]))
         return code if code.endswith("\n") else f"{code}\n"
