@@ -212,7 +212,7 @@ def test_minutes_end_it_and_it_can_be_gone_on_with(place: Path, provider: Provid
     assert done.returncode == 2
     assert "minutes=0.05 used up before the result was measured; the answers are kept" in " ".join(done.stderr.split())
     assert len(provider.requests) <= 3
-    early = {json.dumps(request) for request in provider.requests}
+    early = {json.dumps(request) for request in provider.requests[:-1]}  # the last was in flight
     more = _optimize(place, provider, "stage=selector", "optimize.rollouts=40", "optimize.calls=8")
     said = {0: "written to runs/prompts/selector/gepa_v1.json", 2: "used up before the result was measured"}
     assert said[more.returncode] in " ".join((more.stdout + more.stderr).split())
