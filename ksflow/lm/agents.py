@@ -193,6 +193,9 @@ class _Run:
         program = shutil.which(self.agent.command[0])
         if program is None:
             raise ConfigError(f"the agent's program {self.agent.command[0]} is not on PATH: install it")
+        limit_s, budget = self.agent.minutes * 60, call_context().until
+        if budget is not None:
+            limit_s = max(min(limit_s, budget - time.monotonic()), 0.0)
         names = (*_ENVIRONMENT, *_ADDRESSES, *self.agent.environment)
         seen = {name: os.environ[name] for name in names if name in os.environ}
         readable = [*_SYSTEM, *_NAMES, *_MORE, *_installed(program), *map(os.path.expanduser, self.agent.readable)]
@@ -201,7 +204,7 @@ class _Run:
             "folder": str(self.folder),
             "readable": readable,
             "ports": None if self.agent.ports is None else [*self.agent.ports, *_ports(seen)],
-            "limit_s": self.agent.minutes * 60,
+            "limit_s": limit_s,
             "held": self.agent.box,
         }
         keeper = [sys.executable, "-P", "-m", "ksflow.sandbox.agent", json.dumps(order)]
@@ -214,7 +217,7 @@ class _Run:
             asked.write(self._order().encode("utf-8", "replace"))
             asked.seek(0)
             process = subprocess.Popen(keeper, stdin=asked, stdout=out, stderr=err, cwd=self.folder, env=seen)
-            until = time.monotonic() + self.agent.minutes * 60 + 5
+            until = time.monotonic() + limit_s + 5
             try:
                 while process.poll() is None and time.monotonic() < until:
                     self._answer_checks()
