@@ -32,7 +32,7 @@ class Facts:
 
     rows: Sequence[Any]
     """Of each case [tensors that are given (sizes, strides, type), [places, outputs, places that are returned],
-    numbers, plan: as `launches.Plan` has it, or None]."""
+    numbers, plan: as `launches.LaunchPlan` has it, or None]."""
     sources: Sequence[str]
     """The main file for each variant of a kernel with launch lines; empty without."""
 
