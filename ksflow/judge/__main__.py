@@ -3,8 +3,8 @@
 With `--gpu=PLATFORM` (cuda, hip, emulated) it judges on the first GPU that it sees. `--loop=FILE`: the library that
 calls native kernels on a CPU, of which it takes a copy.
 
-The light zygote is forked before anything is imported, the torch zygote right after torch, both before the first
-request: no zygote ever holds a secret.
+Zygotes are programs of their own: they hold no secret, and what a sandbox sees of its address space says nothing of the
+judge's. One has torch, the other next to nothing.
 """
 
 import os
@@ -20,28 +20,27 @@ from ksflow.sandbox import linux, zygote
 
 _REQUESTS = 0
 _ANSWERS = 1
+_WITH_TORCH = ("ksflow.sandbox.runners.interpreted", "ksflow.sandbox.runners.torch_kernel")
+"""Imported for the sandboxes, which find no file of ours."""
 _GPU, _LOOP = "--gpu=", "--loop="
 
 
 def main() -> None:
-    """Fork the zygotes, then answer requests."""
+    """Start the zygotes, then answer requests."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o022)
     linux.set_dumpable(False)
     core_pinning.use_all_cores()
-    light = zygote.spawn()
+    light, heavy = zygote.spawn(), zygote.spawn(*_WITH_TORCH)
     spinner = IdleSpinner()
     import torch
 
-    from ksflow.sandbox.runners import interpreted, torch_kernel
-
-    assert interpreted  # imported for the zygote: a sandbox finds no file of ours
-    assert torch_kernel
     torch.set_num_threads(1)
-    heavy = zygote.spawn()
     linux.keep_freed_memory()
     from ksflow.judge.requests import RequestHandler
 
+    for each in (light, heavy):
+        zygote.wait(each)
     gpu, file = (
         next((word.removeprefix(name) for word in sys.argv[1:] if word.startswith(name)), "") for name in (_GPU, _LOOP)
     )
@@ -54,7 +53,21 @@ def main() -> None:
             pass
         answer = handler.answer(requests.get())
         if answer is not None:
-            wire.send(_ANSWERS, answer)
+            tell(_ANSWERS, answer)
+
+
+def tell(fd: int, answer: dict[str, Any]) -> None:
+    """Send an answer; instead of one with a number that is none, where that is."""
+    try:
+        wire.send(fd, answer)
+    except ValueError as error:
+        fault = {
+            "verdict": "harness-error",
+            "reason": f"the judge's own answer: {error}",
+            "timings": [],
+            "evidence": {},
+        }
+        wire.send(fd, {**fault, "id": answer["id"]})
 
 
 def _read(requests: "queue.SimpleQueue[dict[str, Any]]") -> None:

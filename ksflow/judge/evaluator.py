@@ -237,9 +237,10 @@ class LocalJudge:
                 hint = _LACKS if last.startswith("ModuleNotFoundError") else ""
                 reason, evidence = f"the judge died: {last or cause}{hint}", {"log": words}
                 continue
-            if answer.get("verdict") != Verdict.HARNESS:
+            nonsense = _nonsense(answer)
+            if answer.get("verdict") != Verdict.HARNESS and not nonsense:
                 return answer
-            reason, evidence = answer["reason"], answer["evidence"]
+            reason, evidence = (nonsense, {}) if nonsense else (answer["reason"], answer["evidence"])
             slot.judge.restart()  # whatever is broken in it, a new one has it whole
         evidence = {**evidence, "attempts": _ATTEMPTS}
         return {"verdict": "harness-error", "reason": reason, "timings": [], "evidence": evidence}
@@ -268,9 +269,7 @@ class LocalJudge:
         verdict = Verdict(answer["verdict"])
         if verdict is not Verdict.ACCEPT:
             return self._verdict(verdict, answer["reason"], evidence)
-        timings = tuple(
-            Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"]
-        )
+        timings = _timings(answer)
         score = problem.aggregate(timing.us for timing in timings)
         evidence = replace(evidence, roofline=roofline(problem, self._rated(), timings))
         return self._verdict(verdict, "", evidence, timings, round(score, 3))
@@ -284,6 +283,21 @@ class LocalJudge:
         score_us: float | None = None,
     ) -> Evaluation:
         return Evaluation(verdict, reason, score_us, timings, evidence, self.level, self.fingerprint, judge=self.judge)
+
+
+def _timings(answer: Json) -> tuple[Timing, ...]:
+    return tuple(Timing(row["case"], row["us"], tuple(row["samples_us"]), row["cpu_us"]) for row in answer["timings"])
+
+
+def _nonsense(answer: Json) -> str:
+    """Why an answer is no evaluation, though it ought to be one; "" where it is."""
+    try:
+        if "evidence" in answer:
+            parse(Evidence, answer["evidence"])
+            _timings(answer)
+    except (KeyError, TypeError, ValueError) as error:
+        return f"the judge's answer makes no sense: {error}"
+    return ""
 
 
 def _compilers(target: Target) -> str:

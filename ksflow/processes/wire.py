@@ -1,6 +1,7 @@
 """Frames between this process and the judge: four bytes of length, then JSON. No pickle, no code."""
 
 import json
+import math
 import os
 import select
 import struct
@@ -18,8 +19,11 @@ class Closed(Exception):
 
 
 def send(fd: int, message: Message) -> None:
-    """Write one message. Raises Closed."""
-    body = json.dumps(message, allow_nan=False).encode()
+    """Write one message. Raises Closed; ValueError, with nothing written, for a number that JSON does not have."""
+    try:
+        body = json.dumps(message, allow_nan=False).encode()
+    except ValueError as error:
+        raise ValueError(f"{_odd_number(message) or error} cannot be told") from error
     data = memoryview(_HEAD.pack(len(body)) + body)
     try:
         while data:
@@ -41,6 +45,14 @@ def receive(fd: int, timeout_s: float | None = None) -> Message:
     if not isinstance(message, dict):
         raise Closed("not a message")
     return message
+
+
+def _odd_number(value: object, at: str = "") -> str:
+    """Where the first number is that is not finite, and which; "" where there is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{at.removeprefix('.')}: {value}"
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return next(filter(None, (_odd_number(item, f"{at}.{name}") for name, item in items)), "")
 
 
 def _exactly(fd: int, count: int, deadline: float | None) -> bytes:

@@ -13,6 +13,8 @@ from ksflow.remote.job_store import read, write
 
 FOLDER = "worker"
 _MANIFEST = "manifest.json"
+_MOST_FILES, _MOST_BYTES = 4096, 128 << 20
+"""Of what is unpacked; the code itself is a hundredth of that."""
 _COMMAND = ("cli/__init__.py", "cli/usage.py")
 """What `python -m ksflow` itself imports, before it knows that the command is `worker`."""
 _ROOMS = (
@@ -39,7 +41,10 @@ def unpack(root: Path, archive: bytes) -> None:
     """Have what `packed` made in `root`/worker. ValueError where it is something else, or not all of it."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as found:
-            files = {name: found.read(name) for name in found.namelist()}
+            rows = found.infolist()
+            if len(rows) > _MOST_FILES or sum(row.file_size for row in rows) > _MOST_BYTES:
+                raise ValueError(f"too large: more than {_MOST_FILES} files or {_MOST_BYTES >> 20} MB")
+            files = {row.filename: found.read(row) for row in rows}
     except (zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
         raise ValueError(f"no zip file: {error}") from error
     if "ksflow/__main__.py" not in files:

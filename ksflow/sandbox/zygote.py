@@ -1,9 +1,15 @@
-"""Forks sandboxes from a process that has already imported what they need; holds no secret and runs no candidate."""
+"""Forks sandboxes from a process that has already imported what they need; holds no secret and runs no candidate.
 
+It is a program of its own, not a fork of the judge: sandboxes share its address layout, and learn nothing of the
+judge's. `python -m ksflow.sandbox.zygote FD MODULE...`: its control socket, and what to import.
+"""
+
+import importlib
 import json
 import os
 import signal
 import socket
+import sys
 from typing import NoReturn
 
 from ksflow.sandbox import confine, linux
@@ -11,20 +17,33 @@ from ksflow.sandbox.supervisor import supervise
 
 LARGEST_ORDER = 1 << 16
 MOST_FDS = 8
+_READY = b"ready"
 
 
-def spawn() -> socket.socket:
-    """Fork a zygote of this process as it is now. The judge's end of its control socket."""
+def spawn(*modules: str) -> socket.socket:
+    """Start a zygote that imports these modules. The judge's end of its control socket, for `wait`."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         theirs.close()
         return ours
-    _serve(theirs.detach())
+    linux.die_with_parent()
+    null = os.open(os.devnull, os.O_RDWR)
+    for pipe in (0, 1):  # the judge's
+        os.dup2(null, pipe)
+    theirs.set_inheritable(True)
+    os.execv(sys.executable, [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), *modules])
+
+
+def wait(zygote: socket.socket) -> None:
+    """Until it is ready: what it imports is nobody's time. Raises RuntimeError where it ends instead."""
+    if not zygote.recv(len(_READY)):
+        raise RuntimeError("the process that sandboxes are forked from has ended")
 
 
 def _serve(control: int) -> NoReturn:
     """Fork one supervisor per order, until the judge goes away."""
     linux.die_with_parent()
+    linux.set_dumpable(False)
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -34,6 +53,7 @@ def _serve(control: int) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     judge = socket.socket(fileno=kept)
+    judge.send(_READY)
     while True:
         order, fds, _, _ = socket.recv_fds(judge, LARGEST_ORDER, MOST_FDS)
         if not order:
@@ -44,3 +64,9 @@ def _serve(control: int) -> NoReturn:
             supervise(json.loads(order), list(fds))
         for fd in fds:
             os.close(fd)
+
+
+if __name__ == "__main__":
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    _serve(int(sys.argv[1]))

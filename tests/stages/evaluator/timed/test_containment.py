@@ -281,10 +281,9 @@ def test_judge_that_keeps_dying_is_nobodys_fault(tmp_path: Path) -> None:
 
 
 BROKEN = """
-import sys
-sys.modules["ksflow.sandbox.runners.torch_kernel"] = None
 from ksflow.sandbox import zygote
-control = zygote.spawn()
+control = zygote.spawn("broken")
+zygote.wait(control)
 from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.judge.failure import Failure
@@ -298,8 +297,12 @@ with Sandbox(spec, Buffers(BufferSizes(4096, 4096))) as box:
 
 
 @pytest.mark.slow
-def test_box_whose_own_code_does_not_load_blames_no_kernel() -> None:
-    done = subprocess.run([sys.executable, "-c", BROKEN], capture_output=True, text=True, timeout=600, check=False)
+def test_box_whose_own_code_does_not_load_blames_no_kernel(tmp_path: Path) -> None:
+    missing = 'import sys\nsys.modules["ksflow.sandbox.runners.torch_kernel"] = None\n'
+    (tmp_path / "broken.py").write_text(missing, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", BROKEN]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.stdout.startswith("harness import of ksflow.sandbox.runners.torch_kernel halted"), done.stderr
 
 
@@ -351,3 +354,15 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
+
+
+def test_a_box_learns_nothing_of_where_the_judges_libraries_lie(evaluator: LocalEvaluator, problem: Problem) -> None:
+    body = "print(next(line for line in open('/proc/self/maps') if 'libc.so' in line))\nreturn data[0] + data[1]"
+    result = evaluator(problem, toy.python(body), ())
+    assert result.accepted, result.reason
+    try:
+        maps = Path(f"/proc/{evaluator._judge.pid}/maps").read_text(encoding="utf-8")
+    except PermissionError:
+        pytest.skip("not for this user to see")
+    judge = next(line for line in maps.splitlines() if "libc.so" in line)
+    assert judge.partition("-")[0] != result.evidence.log.partition("-")[0]
