@@ -19,6 +19,7 @@ import torch
 from ksflow.formats.layout import CallLayout, is_constant
 from ksflow.judge.tolerance import parts, rms
 from ksflow.processes import scratch
+from ksflow.records import check_inside
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
 from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatten, pack, portable, returned, unpack
 
@@ -35,6 +36,7 @@ class SourceFiles:
     def __init__(self, files: Mapping[str, str]) -> None:
         self.folder = scratch.make_folder()
         for name, text in files.items():
+            check_inside(name)
             place = self.folder / name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text, encoding="utf-8")

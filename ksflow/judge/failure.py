@@ -7,6 +7,8 @@ import re
 import signal
 from collections.abc import Mapping
 
+from ksflow import errors
+
 CAUSES = {"memory": "used up its memory", "disk": "filled its disk", "stopped": "stopped itself"}
 """What a sandbox's supervisor may say of its end."""
 _DRAINS = 64
@@ -91,4 +93,4 @@ def without_values(kind: str, text: str, files: Mapping[str, str]) -> str:
 
 def printable(text: bytes) -> str:
     """What a sandbox said, without anything that a terminal would act upon."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.decode("utf-8", "replace"))
+    return errors.printable(text.decode("utf-8", "replace"))

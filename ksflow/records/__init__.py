@@ -29,7 +29,7 @@ from ksflow.records.kernels import C_TYPES, DEVICE_LANGUAGES, FILE_NAME, LANGUAG
 from ksflow.records.notes import Document, Note, Passage, Status
 from ksflow.records.parsing import parse, plain
 from ksflow.records.population import Duel, Material, Population, duel
-from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, family
+from ksflow.records.problems import Arg, Case, Check, Limits, Problem, Seed, check_inside, family
 from ksflow.records.ratios import BETTER_BY, Speedup, base_of, between, first_attempt, measured, relative, speedup
 from ksflow.records.targets import Target
 from ksflow.records.trials import Choice, Cost, Experiment, Origin, Plan, Step, Trial, portfolio

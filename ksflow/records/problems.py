@@ -4,6 +4,7 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from ksflow.records.base import Json, Record, Scalar, geomean
 from ksflow.records.kernels import C_TYPES, Kernel
@@ -16,6 +17,13 @@ def family(name: str) -> str:
     of a data set must not know of each other.
     """
     return _PRECISION.sub("", name)
+
+
+def check_inside(name: str) -> None:
+    """Raise ValueError where a file of this name may come to lie outside the folder that it is put into."""
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise ValueError(f"a problem's file {name!r} would lie outside its folder")
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,10 @@ class Problem:
     """Kernels that came with it as wrong; `problem check` sees them rejected."""
     origin: Json = field(default_factory=dict)
     """Of an imported problem: `format`, `path`, `commit`, `licence`, and what was `inferred` and `dropped`."""
+
+    def __post_init__(self) -> None:
+        for name in self.files:
+            check_inside(name)
 
     @property
     def shown(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ksflow.errors import ConfigError, KsflowError
+from ksflow.errors import ConfigError, KsflowError, printable
 from ksflow.hardware.target import fits, single_gpu_environment, visible_gpus
 from ksflow.judge.evaluator import LocalJudge
 from ksflow.records import Evaluation, Verdict
@@ -224,4 +224,4 @@ class Worker:
 
 def say(text: str) -> None:
     """A line, whole even where several processes write, and from a signal's handler."""
-    os.write(2, f"ksflow worker: {' '.join(text.split())}\n".encode("utf-8", "replace"))
+    os.write(2, f"ksflow worker: {' '.join(printable(text).split())}\n".encode("utf-8", "replace"))

@@ -1,5 +1,6 @@
 """Verdicts through a folder: real workers in processes of their own, which have nothing but the folder and torch."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from test_suite import at_work
 
 from ksflow.compilers import build
 from ksflow.errors import ConfigError
+from ksflow.formats.runtime import SourceFiles
 from ksflow.hardware import target
 from ksflow.hardware.target import fits
 from ksflow.judge import VERSION
@@ -240,6 +242,31 @@ def test_half_a_job_is_not_there_yet_and_a_forged_one_is_left_alone(
     assert started.process.poll() is None
     for path in (*spool.jobs.iterdir(), *spool.results.iterdir()):
         path.unlink()
+
+
+@pytest.mark.parametrize("name", ["../beside.py", "/tmp/beside.py", "a/../../beside.py", "", "a\0b.py"])
+def test_a_job_that_would_write_outside_its_folder_is_left_alone(
+    asking: SpoolEvaluator, problem: Problem, name: str
+) -> None:
+    """Sandboxes and importers put a problem's files into folders, as whoever judges."""
+    job = job_store.job(asking.judge, problem, toy.cpp("out[0] = 3;"), (), asking.target)
+    whole = plain(job)
+    whole["problem"]["files"] = {name: "x"}
+    base = hashlib.sha256(json.dumps(whole, allow_nan=False).encode()).hexdigest()[:32]
+    found = {"version": job_store.VERSION, "id": f"{base}-0", "job": whole}
+    (asking.spool.jobs / f"{base}-0.json").write_text(json.dumps(found))
+    with pytest.raises(job_store.InvalidFile, match="would lie outside its folder"):
+        asking.spool.job(f"{base}-0")
+    with pytest.raises(ValueError, match="would lie outside its folder"):
+        SourceFiles({name: "x"})
+
+
+def test_a_worker_prints_nothing_that_a_terminal_acts_upon(capfd: pytest.CaptureFixture[str]) -> None:
+    """A compiler's log repeats what stands in the kernel."""
+    worker_loop.say("compile-error, kernel.cpp: \x1b]0;owned\x07\x1b[2J \u202e error")
+    said = capfd.readouterr().err
+    assert "error" in said
+    assert said.removesuffix("\n").isprintable()
 
 
 # -- the caller's side -----------------------------------------------------------------------------
