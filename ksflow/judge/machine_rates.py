@@ -16,8 +16,12 @@ from ksflow import home
 from ksflow.compilers.client import SHARED_SERVER, box_request, compile_kernel, find
 from ksflow.errors import ConfigError
 from ksflow.hardware import cpu
-from ksflow.notes import probes
 from ksflow.records import Json, Target
+
+try:
+    from ksflow.notes import probes
+except ModuleNotFoundError:  # in a worker's copy of the code, which has neither notes nor yaml
+    probes = None  # type: ignore[assignment]
 
 _READ, _CLOCK, _FLOAT = "memory-read", "clock", "flops.fp32"
 _PROBES = {_FLOAT: "fma", "flops.bf16": "bf16-dot", "flops.bf16.matrix": "amx", "hz": _CLOCK}
@@ -37,9 +41,10 @@ _LIMIT_S, _MEMORY_MB = 30.0, 2048
 def measured(target: Target, again: bool = False) -> Target:
     """The target with the rates of this machine's core, where it is a CPU: measured once, or `again`, the best kept.
 
-    A first time takes two or three seconds. As it came where nothing can be measured here: no compiler, no box.
+    A first time takes two or three seconds. As it came where nothing can be measured here: no compiler, no box, no
+    probes.
     """
-    if target.kind != "cpu":
+    if target.kind != "cpu" or probes is None:
         return target
     file = home.cache("rates", f"{_machine(target)}.json")
     known = _read(file)
@@ -61,12 +66,12 @@ def _machine(target: Target) -> str:
 
 def _read(file: Path) -> dict[str, float]:
     try:
-        return {str(key): float(rate) for key, rate in json.loads(file.read_text()).items()}
+        return {str(key): float(rate) for key, rate in json.loads(file.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
 
-def _able(target: Target) -> dict[str, probes.Probe]:
+def _able(target: Target) -> "dict[str, probes.Probe]":
     """What is measured -> its probe, of those that this CPU can answer."""
     names = {probe.name: probe for probe in probes.ready()}
     wanted = {**{key: names[name] for key, name in _PROBES.items()}, "bytes": names[_READ]}
@@ -90,7 +95,7 @@ def _measure(target: Target) -> dict[str, float]:
     return _complete({key: rate for key, rate in rates.items() if math.isfinite(rate) and rate > 0}, target)
 
 
-def _shots(able: dict[str, probes.Probe]) -> dict[str, Json]:
+def _shots(able: "dict[str, probes.Probe]") -> dict[str, Json]:
     """The numbers of each call: one of a probe's own case, or as much of a level of memory as surely fits."""
     shots = {}
     for key, probe in able.items():
@@ -120,7 +125,7 @@ def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
     return {key: us for key, us in found.items() if key in shots and isinstance(us, int | float) and us > 0}
 
 
-def _rate(probe: probes.Probe, shot: Json, us: float) -> float:
+def _rate(probe: "probes.Probe", shot: Json, us: float) -> float:
     """What a time means, a second, as the probe's own figure has it."""
     figure = next(iter(probe.figures.values()))
     names = {name: value for name, value in shot.items() if isinstance(value, int | float)}
