@@ -42,7 +42,7 @@ _LOG = 4000
 _FILE_MB, _DISK_MB = 256, 512
 _ZIG_USER = 61183
 """Its cache outlives a box, so its boxes share a user."""
-_GRACE_S = 30.0
+_TRIVIAL_S = 30.0
 _MISTYPED = "target.march={}: {} does not know it; {}"
 _ZIG_UNKNOWN = "available CPUs for architecture"
 _KEPT_BYTES, _KEPT_S = 2 << 30, 30 * 86400
@@ -239,9 +239,13 @@ def outcome(answer: dict[str, Any], made: str, limit: float, memory_mb: int) -> 
 
 
 class CompileServer:
-    """The process that runs compilers in boxes, started when it is first needed."""
+    """The process that runs compilers in boxes, started when it is first needed.
 
-    def __init__(self) -> None:
+    grace_s: for its own work, beside the limit of a command.
+    """
+
+    def __init__(self, grace_s: float = 30.0) -> None:
+        self._grace_s = grace_s
         self._lock = threading.Lock()
         self._child: ServerProcess | None = None
 
@@ -255,7 +259,7 @@ class CompileServer:
                 elif not self._child.alive:
                     self._child.restart()
                 try:
-                    return self._child.ask(request, limit + _GRACE_S)
+                    return self._child.ask(request, limit + self._grace_s)
                 except Closed as error:
                     cause = str(error)
         raise ConfigError(f"the process that runs compilers does not answer: {' '.join(cause.split())}")
@@ -274,9 +278,12 @@ SHARED_SERVER = CompileServer()
 def _unknown(compiler: Compiler, march: str) -> str:
     """What to write instead of a -march that the compiler does not know; empty where it does."""
     command = [*compiler.command, f"-march={march}", "-fsyntax-only", "-x", "c++", os.devnull]
-    done = subprocess.run(
-        command, capture_output=True, encoding="utf-8", env=child_environment({}), check=False, start_new_session=True
-    )
+    more: Any = {"capture_output": True, "encoding": "utf-8", "env": child_environment({}), "start_new_session": True}
+    try:
+        done = subprocess.run(command, check=False, timeout=_TRIVIAL_S, **more)
+    except subprocess.TimeoutExpired as error:
+        words = f"{compiler.command[0]} does not compile an empty file within {_TRIVIAL_S:g} s"
+        raise ConfigError(f"{words}: mend it, or put another C++ compiler into PATH before it") from error
     if done.returncode == 0:
         return ""
     hint = re.search(r"did you mean '([^']+)'", done.stderr)

@@ -77,6 +77,8 @@ class BoxedCommand:
             self._read(log.fileno())
             if self.words.get("exit") == "0" and self.order["makes"]:
                 self._keep(result.fileno())
+        if not in_time and "gone" not in self.words:  # whatever the command does, its supervisor answers
+            in_time, self.words = True, {"fault": "its supervisor stands still"}
         text = _FOLDER.sub("", self.log.decode("utf-8", "replace"))
         return {"words": self.words, "log": text, "timed_out": not in_time}
 

@@ -21,9 +21,9 @@ from ksflow.hardware.cost_model import floor_us
 from ksflow.hardware.roofline import rows as roofline
 from ksflow.judge import VERSION, machine_rates
 from ksflow.judge.client import EMULATED, JudgeSlot, check_solutions, gpus, kernel_request, platform, problem_request
-from ksflow.processes import core_pinning
+from ksflow.processes import core_pinning, device_lock
 from ksflow.processes.server_process import JudgeProcess
-from ksflow.processes.wire import Closed
+from ksflow.processes.wire import LATE, Closed
 from ksflow.profiling.inspector import AcceptedKernel, Inspector
 from ksflow.records import (
     CompiledKernel,
@@ -41,14 +41,14 @@ from ksflow.records import (
 from ksflow.sandbox.levels import probe
 
 _LACKS = f"; it reads neither PYTHONPATH nor ~/.local: install it into a virtual environment (here {sys.prefix})"
-_GRACE_S = 600.0
-"""For the judge's own work: contents of a case that fills a device may take half a minute each."""
 _ON_DEVICE = ("python", "triton", "cuda", "hip")
 _LANGUAGES = {"": ("python", "cpp"), EMULATED: ("python",), "cuda": _ON_DEVICE, "hip": _ON_DEVICE}
 _CORES = 2
 """Cores for the judge and its boxes."""
+_GRACE_S = 600.0
 _ATTEMPTS = 2
 """How often a judge that died is asked."""
+_OVERDUE = "the judge stands still, and with it the machine or the problem's reference: it gave no answer in time"
 _CONTROLS = ("claims", "always")
 
 
@@ -57,7 +57,8 @@ class LocalJudge:
 
     devices: how many of the GPUs to use at once; None means all. control: time the incumbent against itself with
     `claims` of being faster only, or `always`. On a GPU: profile: read hardware counters of every accepted kernel;
-    sanitize: have compute-sanitizer look at those faster than the incumbent.
+    sanitize: have compute-sanitizer look at those faster than the incumbent. grace_s: for the judge's own work beside a
+    problem's limits; contents of a case that fills a device may take half a minute each.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class LocalJudge:
         control: str = "claims",
         profile: bool = False,
         sanitize: bool = True,
+        grace_s: float = _GRACE_S,
     ) -> None:
         if control not in _CONTROLS:
             raise ConfigError(f"evaluator.control={control}; valid: {', '.join(_CONTROLS)}")
@@ -87,6 +89,7 @@ class LocalJudge:
         self._inspect = Inspector(profile, sanitize, platform(target))
         self._left: frozenset[int] = frozenset()
         self._measured: Target | None = None
+        self._grace_s = grace_s
         self.judge = f"local-{VERSION}"
         self.fingerprint = f"{target.fingerprint}-{_compilers(target)}"
 
@@ -223,8 +226,7 @@ class LocalJudge:
 
     def _ask(self, slot: JudgeSlot, problem: Problem, request: dict[str, Any]) -> dict[str, Any]:
         """The judge's answer. One that died or hangs is replaced; when that does not help, nobody is blamed."""
-        limits = problem.limits
-        timeout = limits.check_s * 2 + limits.time_s * 4 + _GRACE_S
+        timeout = _ask_s(problem, self._grace_s)
         reason = ""
         evidence: dict[str, Any] = {}
         for _ in range(_ATTEMPTS):
@@ -235,7 +237,8 @@ class LocalJudge:
                 cause, _, words = str(error).partition("\n")
                 last = words.strip().rpartition("\n")[2]
                 hint = _LACKS if last.startswith("ModuleNotFoundError") else ""
-                reason, evidence = f"the judge died: {last or cause}{hint}", {"log": words}
+                died = f"the judge died: {last or cause}{hint}"
+                reason, evidence = f"{_OVERDUE} ({timeout:g} s)" if cause == LATE else died, {"log": words}
                 continue
             nonsense = _nonsense(answer)
             if answer.get("verdict") != Verdict.HARNESS and not nonsense:
@@ -298,6 +301,17 @@ def _nonsense(answer: Json) -> str:
     except (KeyError, TypeError, ValueError) as error:
         return f"the judge's answer makes no sense: {error}"
     return ""
+
+
+def _ask_s(problem: Problem, grace_s: float) -> float:
+    limits = problem.limits
+    return limits.check_s * 2 + limits.time_s * 4 + grace_s
+
+
+def longest_s(problem: Problem, rivals: int) -> float:
+    """How long a verdict can take at most: all compiled, the judge asked twice, tools that look, a device that others
+    have."""
+    return problem.limits.compile_s * (rivals + 1) + _ATTEMPTS * _ask_s(problem, _GRACE_S) + 2 * device_lock.PATIENCE_S
 
 
 def _compilers(target: Target) -> str:

@@ -30,8 +30,6 @@ from ksflow.sandbox.runners.cpu import CASE, DONE, GO, LARGEST_TEXT, NONCE
 _SPIN_S = 0.002 if (os.cpu_count() or 1) > 1 else 0.0
 _LONGEST_WORD = 1 << 14
 _GONE_S = 15.0
-_SUPERVISOR_S = 60.0
-"""A supervisor that says nothing for so long has a fault."""
 _FREEZE_S = 10.0
 """A sandbox whose threads are not stopped by then does in the kernel what it must not do."""
 _LOOK_S = 50e-6
@@ -51,6 +49,8 @@ class SandboxSpec:
     cpu_s: int = 600
     core: int | None = None
     level: str = "rlimits"
+    supervisor_s: float = 60.0
+    """A supervisor that says nothing for so long has a fault."""
     extra: dict[str, object] = field(default_factory=dict)
     """What else the runner is told."""
     device: dict[str, str] = field(default_factory=dict)
@@ -68,6 +68,7 @@ class Sandbox:
 
     def __init__(self, start: SandboxSpec, buffers: Buffers) -> None:
         self.log = Log()
+        self._supervisor_s = start.supervisor_s
         self.pid = 0
         self.exit: int | None = None
         self.layers: dict[str, str] = {}
@@ -123,8 +124,8 @@ class Sandbox:
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the kernel is loaded. Raises Failure."""
+        self._until(lambda: bool(self.pid), "nothing starts it: its zygote or its supervisor stands still")
         self._answer(b"ready", b"", time.monotonic() + timeout_s, spin_s=0)
-        self._until(lambda: bool(self.pid), "its supervisor does not say which process it is")
 
     def stage(self, name: str, layout: Layout, dims: list[int], slots: int) -> None:
         """Tell the sandbox how a case's tensors lie. Raises Failure."""
@@ -312,7 +313,7 @@ class Sandbox:
     def _until(self, known: Callable[[], bool], missing: str) -> None:
         """Listen to the supervisor until something is known. Raises Failure; the supervisor's own trouble is not the
         sandbox's."""
-        end = time.monotonic() + _SUPERVISOR_S
+        end = time.monotonic() + self._supervisor_s
         while not known():
             if not select.select([self.supervisor], [], [], max(end - time.monotonic(), 0))[0]:
                 raise Failure("harness", missing)

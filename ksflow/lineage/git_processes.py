@@ -1,4 +1,7 @@
-"""Git's own processes: what they see, those that read and pack, and one that is kept alive and moves refs."""
+"""Git's own processes: what they see, those that read and pack, and one that is kept alive and moves refs.
+
+All have a deadline.
+"""
 
 import os
 import re
@@ -10,10 +13,14 @@ from typing import Any
 
 import git
 
-from ksflow.errors import one_line, printable
+from ksflow.errors import LineageError, one_line, printable
+from ksflow.processes.deadline import killed_after
 
 _UPKEEP = {"repack", "pack-refs", "pack-objects"}
 """Git commands that leave the processor to whoever wants it."""
+_UPKEEP_S = 7200.0
+_HELPERS = {"cat_file_all": "batch", "cat_file_header": "batch_check"}
+"""Process that is kept alive -> the option of `git cat-file` that it has."""
 _KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_TOP_PAD_": str(1 << 24)}
 """For glibc: what packs does not give its memory back after each object, which cost a quarter of its CPU."""
 
@@ -45,8 +52,11 @@ class Git(git.Git):
     """Runs git's processes in sessions of their own: a Ctrl-C at the terminal ends this process alone, not its writes.
 
     Each is told which repository is meant, so it never finds one around it. `git tag` stays with the terminal, where a
-    signature's passphrase may be asked for.
+    signature's passphrase may be asked for, and for as long as that takes.
     """
+
+    patience_s = 600.0
+    """For a command, and for each answer of those that are kept alive; upkeep has two hours."""
 
     def execute(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """Run a command as `git.Git.execute` does."""
@@ -54,7 +64,18 @@ class Git(git.Git):
         if _UPKEEP.intersection(command):
             command = ["nice", *command]
             options["env"] |= _KEEPS_MEMORY
-        return super().execute(command, *arguments, start_new_session="tag" not in command, **options)
+            options.setdefault("kill_after_timeout", _UPKEEP_S)
+        alone = "tag" not in command
+        if alone and not options.get("as_process"):
+            options.setdefault("kill_after_timeout", self.patience_s)
+        return super().execute(command, *arguments, start_new_session=alone, **options)
+
+    def clear_cache(self) -> Any:
+        """End the processes that are kept alive, whatever state they are in: they only read."""
+        for helper in filter(None, (self.cat_file_all, self.cat_file_header)):
+            if helper.proc is not None:
+                helper.proc.kill()
+        return super().clear_cache()
 
     def get_object_header(self, ref: str | bytes) -> Any:
         """An object's id, type and size. GitCommandError where the process that answers dies twice."""
@@ -71,21 +92,33 @@ class Git(git.Git):
         """
         try:
             try:
-                return _whole(ask(ref))
+                return self._in_time(helper, ask, ref)
             except BrokenPipeError:
                 self._ended(helper)
-                return _whole(ask(ref))
+                return self._in_time(helper, ask, ref)
         except KeyboardInterrupt:
             self.clear_cache()
             raise
         except BrokenPipeError as error:
             raise self._ended(helper) from error
 
+    def _in_time(self, helper: str, ask: Callable[[str | bytes], Any], ref: str | bytes) -> Any:
+        """An answer whose bytes are all there. BrokenPipeError; LineageError where there is none in time."""
+        process: Any = self._get_persistent_cmd(helper, "cat_file", **{_HELPERS[helper]: True}).proc
+        with killed_after(process, self.patience_s) as watch:
+            try:
+                return _whole(ask(ref))
+            except BrokenPipeError as error:
+                if watch.expired:
+                    self._ended(helper)
+                    raise _overdue("cat-file", watch) from error
+                raise
+
     def _ended(self, helper: str) -> git.GitCommandError:
         """What is to be said of a process that died over a question; the next question starts another."""
         process = getattr(self, helper).proc
         setattr(self, helper, None)
-        process.terminate()  # what its end of a pipe is closed for
+        process.kill()  # what its end of a pipe is closed for; it may have been stopped
         said = process.stderr.read()
         for stream in (process.stdin, process.stdout, process.stderr):
             with suppress(BrokenPipeError):
@@ -103,6 +136,14 @@ def _whole(answer: Any) -> Any:
     if len(answer) == 4 and len(answer[3]) < answer[2]:
         raise BrokenPipeError
     return answer
+
+
+def _overdue(command: str, watch: killed_after) -> LineageError:
+    """What is to be said of a process that was killed for its time."""
+    return LineageError(
+        f"git {command} (process {watch.process.pid}) gave no answer in {watch.seconds:g} s and was ended; "
+        "look whether the disk of the lineage answers, and run the command again"
+    )
 
 
 class Repository(git.Repo):
@@ -135,7 +176,7 @@ class RefUpdates:
             self._running = plainly._call_process("update-ref", "--stdin", as_process=True, istream=subprocess.PIPE)
         helper, answers = self._running, list[bytes]()
         try:
-            with suppress(BrokenPipeError):
+            with killed_after(helper.proc, self._repo.git.patience_s) as watch, suppress(BrokenPipeError):
                 helper.stdin.write(f"start\n{lines}prepare\ncommit\n".encode())
                 helper.stdin.flush()
                 answers = [helper.stdout.readline() for _ in range(3)]
@@ -143,7 +184,10 @@ class RefUpdates:
             self.close()
             raise
         if not answers or answers[-1] != b"commit: ok\n":
-            return self.close()
+            said = self.close()
+            if watch.expired:
+                raise _overdue("update-ref", watch)
+            return said
         self._left -= 1
         if not self._left:
             self.close()
@@ -158,8 +202,9 @@ class RefUpdates:
         process = helper.proc
         with suppress(BrokenPipeError):
             process.stdin.close()
-        errors = process.stderr.read().decode(errors="replace").strip()
-        status = process.wait()
+        with killed_after(process, self._repo.git.patience_s):
+            errors = process.stderr.read().decode(errors="replace").strip()
+            status = process.wait()
         process.stdout.close()
         process.stderr.close()
         return str(errors) or f"its process ended with {status}"

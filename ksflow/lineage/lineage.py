@@ -63,6 +63,8 @@ T = TypeVar("T")
 
 NOTHING = Cost()
 _LOG = logging.getLogger("ksflow.lineage")
+_SESSIONS_S = 300.0
+"""Opening a session takes a moment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
@@ -375,7 +377,12 @@ class Lineage:
     def _open_session(
         self, settings: str, initial_notes: tuple[Note, ...], again: Callable[[int], Recorded] | None
     ) -> ReplayedOrder | None:
+        until = time.monotonic() + _SESSIONS_S
         while not self._claims.acquire("sessions"):
+            if time.monotonic() > until:
+                file = self.store.path / "ksflow" / "claims"
+                words = f"another process has been opening a session of {self.run} for {_SESSIONS_S:g} s"
+                raise LineageError(f"{words}: end it (fuser -v {file})")
             time.sleep(0.05)
         head = self.store.ref(f"{self._side}sessions")
         first = self._blocks.first_session if self._blocks else 1

@@ -4,15 +4,14 @@ Judging a kernel, and looking at it with a vendor's tool, both take the whole de
 """
 
 import contextlib
-import fcntl
 import glob
 import os
-import time
 from collections.abc import Iterator
+
+from ksflow.processes.deadline import locked_within
 
 PATIENCE_S = 1800.0
 """How long a device is waited for unless told otherwise."""
-_LOOK_S = 0.02
 _DEVICES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/kfd")
 _AMD_DEVICES = "/dev/dri/renderD*"
 _AMD_FOLDERS = ("/sys/class/kfd", "/sys/devices/virtual/kfd", "/sys/class/drm", "/sys/dev/char", "/sys/devices/pci*")
@@ -56,18 +55,8 @@ def lock_device(uuid: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.fchmod(lock, 0o666)
     try:
-        end = time.monotonic() + patience_s
-        while not _locked(lock):
-            if time.monotonic() > end:
-                raise DeviceBusy(f"another process holds {file} for {patience_s:g} s: end it (fuser -v {file})")
-            time.sleep(_LOOK_S)
+        if not locked_within(lock, patience_s):
+            raise DeviceBusy(f"another process holds {file} for {patience_s:g} s: end it (fuser -v {file})")
         yield
     finally:
         os.close(lock)
-
-
-def _locked(file: int) -> bool:
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False

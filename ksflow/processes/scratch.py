@@ -22,7 +22,7 @@ def make_folder() -> Path:
         made = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with contextlib.suppress(OSError):
             lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else somebody sweeps it: the next one
             if made.exists():  # else it was swept before it had its lock
                 if not _held:
                     atexit.register(remove_folders)

@@ -1,15 +1,16 @@
 """Child processes as seen from this one: started once, asked over pipes, started again when they die."""
 
-import contextlib
 import os
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Mapping
 
 from ksflow.processes import scratch
 from ksflow.processes.child_environment import child_environment
 from ksflow.processes.core_pinning import CORES
+from ksflow.processes.deadline import end_process
 from ksflow.processes.wire import Closed, Message, receive, send
 
 _ALL_CORES = " ".join(map(str, sorted(os.sched_getaffinity(0))))
@@ -45,16 +46,19 @@ class ServerProcess:
         self._end = weakref.finalize(self, _end, self._process, self._words)
 
     def post(self, message: Message) -> None:
-        """Send what needs no answer. A dead process does not mind."""
-        with contextlib.suppress(Closed):
+        """Send what needs no answer. A dead process does not mind; one that takes no messages is ended."""
+        try:
             send(self._input, message)
+        except Closed:
+            self.close()
 
     def ask(self, message: Message, timeout_s: float) -> Message:
         """Send, and wait for the answer. Raises Closed; the process is then dead, `restart` starts another."""
         self._ids += 1
+        until = time.monotonic() + timeout_s
         try:
             send(self._input, {**message, "id": self._ids})
-            while (answer := receive(self._output, timeout_s)).get("id") != self._ids:
+            while (answer := receive(self._output, until - time.monotonic())).get("id") != self._ids:
                 pass
         except Closed as error:
             start = max(os.fstat(self._words).st_size - _TAIL, 0)
@@ -98,10 +102,6 @@ def _end(process: "subprocess.Popen[bytes]", words: int) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
-    try:
-        process.wait(_TIMELY_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_process(process, _TIMELY_END_S)
     os.close(words)
     scratch.remove_abandoned()

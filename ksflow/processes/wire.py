@@ -12,14 +12,20 @@ Message = dict[str, Any]
 
 _HEAD = struct.Struct(">I")
 _LARGEST = 1 << 28
+LATE = "no answer in time"
+SEND_S = 60.0
+"""Who does not read for so long stands still."""
 
 
 class Closed(Exception):
     """The other side is gone, or did not answer in time, or talks nonsense."""
 
 
-def send(fd: int, message: Message) -> None:
-    """Write one message. Raises Closed; ValueError, with nothing written, for a number that JSON does not have."""
+def send(fd: int, message: Message, timeout_s: float = SEND_S) -> None:
+    """Write one message; a pipe that nobody reads is full some time. Raises Closed; ValueError, with nothing written,
+    for a number that JSON does not have.
+    """
+    deadline = time.monotonic() + timeout_s
     try:
         body = json.dumps(message, allow_nan=False).encode()
     except ValueError as error:
@@ -27,7 +33,8 @@ def send(fd: int, message: Message) -> None:
     data = memoryview(_HEAD.pack(len(body)) + body)
     try:
         while data:
-            data = data[os.write(fd, data) :]
+            _await(fd, select.POLLOUT, deadline, "takes no message in time")
+            data = data[os.write(fd, data[: select.PIPE_BUF]) :]  # so much never blocks now
     except OSError as error:
         raise Closed(str(error)) from error
 
@@ -58,10 +65,7 @@ def _odd_number(value: object, at: str = "") -> str:
 def _exactly(fd: int, count: int, deadline: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < count:
-        if deadline is not None:
-            left = max(deadline - time.monotonic(), 0)
-            if not select.select([fd], [], [], left)[0]:
-                raise Closed("no answer in time")
+        _await(fd, select.POLLIN, deadline, LATE)
         try:
             chunk = os.read(fd, min(count - len(parts), 1 << 16))
         except OSError as error:
@@ -70,3 +74,12 @@ def _exactly(fd: int, count: int, deadline: float | None) -> bytes:
             raise Closed("end of stream")
         parts += chunk
     return bytes(parts)
+
+
+def _await(fd: int, event: int, deadline: float | None, otherwise: str) -> None:
+    """Return once a descriptor is ready. Raises Closed at the deadline."""
+    poller = select.poll()
+    poller.register(fd, event)
+    left = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
+    if not poller.poll(left):
+        raise Closed(otherwise)

@@ -18,12 +18,15 @@ import structlog
 
 from ksflow.errors import ConfigError
 from ksflow.home import write
+from ksflow.processes.deadline import locked_within
 from ksflow.records import digest
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service
 from ksflow.remote.popcorn_results import Answer
 
 _LONGEST_PAUSE_S = 300.0
+_TURN_S = 7200.0
+"""For another process' submission."""
 _TRIES = 6
 """Of one question, while the service says neither yes nor when."""
 _STEPS = 12
@@ -61,7 +64,9 @@ class SubmissionLog:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 structlog.get_logger("ksflow.popcorn").warning("another process submits; waiting for its end")
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not locked_within(lock.fileno(), _TURN_S):
+                    words = f"another process has submitted for {_TURN_S:g} s without an end"
+                    raise ConfigError(f"{words}: end it (fuser -v {self.folder / 'lock'})") from None
             yield
 
     def pace(self) -> None:

@@ -22,7 +22,7 @@ from ksflow import home
 from ksflow.errors import ConfigError, need_package, one_line
 from ksflow.hardware.target import label, single_gpu_environment
 from ksflow.judge.client import EMULATED, gpus, platform
-from ksflow.judge.evaluator import LocalJudge
+from ksflow.judge.evaluator import LocalJudge, longest_s
 from ksflow.records import Evaluation, Json, Problem, Target, Verdict, parse, plain
 from ksflow.remote import ray_task, worker_payload
 from ksflow.remote.job_client import checked
@@ -108,11 +108,13 @@ class RayClient:
         body = json.dumps(plain(job), allow_nan=False)
         refused: dict[str, str] = {}
         lost: list[str] = []
+        minutes = self.settings.lease_minutes
+        limit_s = longest_s(problem, len(job.against)) if minutes is None else minutes * 60
         while len(lost) < _ATTEMPTS:
             if self._head and not self._head.alive:  # Ray itself would end this process, in a minute
                 raise ConfigError("Ray on this machine has ended; the same command starts it again, and goes on")
             try:
-                lease, answer = self._one(body, refused)
+                lease, answer = self._one(body, refused, limit_s)
             except _Lost as error:
                 lost.append(str(error))
                 self._tell("a worker was lost, its kernel is judged by another", why=str(error))
@@ -144,7 +146,7 @@ class RayClient:
 
     # -- a task ----------------------------------------------------------------------------------
 
-    def _one(self, body: str, refused: Mapping[str, str]) -> tuple[Json, Json]:
+    def _one(self, body: str, refused: Mapping[str, str], limit_s: float) -> tuple[Json, Json]:
         """The lease and the answer of one task. _Lost; ConfigError: no machine for it, or none can run it."""
         import ray
 
@@ -155,8 +157,7 @@ class RayClient:
             while not ray.wait([stream], timeout=_LOOK_S)[0]:
                 since = self._watch(since, refused)
             lease = json.loads(ray.get(next(stream)))
-            limit = None if self.settings.lease_minutes is None else self.settings.lease_minutes * 60
-            if ray.wait([stream], timeout=limit)[0]:
+            if ray.wait([stream], timeout=limit_s)[0]:
                 return lease, json.loads(ray.get(next(stream)))
             ray.cancel(stream, force=True)
         except StopIteration as error:
@@ -169,7 +170,7 @@ class RayClient:
         except ConfigError:
             ray.cancel(stream, force=True)
             raise
-        raise _Lost(f"{lease['host']} gave no verdict within {self.settings.lease_minutes:g} minutes of its lease")
+        raise _Lost(f"{lease['host']} gave no verdict within {limit_s / 60:.3g} minutes of its lease")
 
     def _watch(self, since: float, refused: Mapping[str, str]) -> float:
         """Since when there has been no machine for a task; now, where there is one. ConfigError: patience ends."""

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from ksflow.errors import ConfigError, one_line
 from ksflow.processes import scratch
 from ksflow.processes.child_environment import child_environment
+from ksflow.processes.deadline import end_process, killed_after
 from ksflow.records import Json
 
 _STORE_BYTES = 80 << 20
 """Jobs and verdicts are small. Ray would take a third of the machine's memory."""
 _SYSTEM = {"prestart_worker_first_driver": False, "enable_worker_prestart": False}
-_ENDS_S = 20.0
+_STARTS_S, _ENDS_S = 300.0, 20.0
 
 
 class RayHead:
@@ -38,10 +39,13 @@ class RayHead:
             )
             assert process.stdout
             self._process = process
-            self.address = process.stdout.readline().decode().strip()
             self.close = weakref.finalize(self, _end, process)
+            with killed_after(process, _STARTS_S) as watch:
+                self.address = process.stdout.readline().decode().strip()
             if not self.address:
                 self.close()
+                if watch.expired:
+                    raise ConfigError(f"Ray does not start on this machine: no word of it in {_STARTS_S:g} s")
                 words.seek(0)
                 why = words.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
                 raise ConfigError(f"Ray does not start on this machine: {one_line(why, 300)}")
@@ -56,11 +60,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe:
             pipe.close()
-    try:
-        process.wait(_ENDS_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_process(process, _ENDS_S)
 
 
 def main() -> None:

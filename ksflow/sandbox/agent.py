@@ -37,6 +37,7 @@ _PROCESSES = 512
 _DEEPEST = 3_000
 """Characters of a path."""
 _LOOK_S, _MEASURE_S = 0.05, 0.25
+_START_S, _END_S = 60.0, 20.0
 _NAMESPACES = 0x00020000 | 0x04000000 | 0x08000000 | 0x20000000 | linux.NEW_USERS
 """Mounts, host name, IPC, processes, users."""
 _USER = 1000
@@ -96,6 +97,7 @@ def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
     users = (os.getuid(), os.getgid())
     for namespaces in (_NAMESPACES, 0) if order["held"] else (0,):
         ours, theirs = socket.socketpair()
+        ours.settimeout(_START_S)
         try:
             child = linux.clone(namespaces)
         except OSError:
@@ -104,12 +106,14 @@ def _start(order: dict[str, Any], group: cgroup.Group | None) -> int:
             ours.close()
             _be_child(order, theirs, users if namespaces else None)
         theirs.close()
-        if ours.recv(1):
-            if group:
-                group.add(child)
-            ours.send(b"1")
-            ours.close()
-            return child
+        with contextlib.suppress(TimeoutError):  # a file system of which it makes its root may not answer
+            if ours.recv(1):
+                if group:
+                    group.add(child)
+                ours.send(b"1")
+                ours.close()
+                return child
+        os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     _end(127)
 
@@ -256,7 +260,8 @@ def _reap(child: int, wait: bool = False) -> int | None:
 
 def _end(status: int, group: cgroup.Group | None = None) -> NoReturn:
     """Kill whatever is left, orphans too, until there is nobody."""
-    while found := linux.descendants(os.getpid(), dead=False):
+    until = time.monotonic() + _END_S
+    while (found := linux.descendants(os.getpid(), dead=False)) and time.monotonic() < until:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

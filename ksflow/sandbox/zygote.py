@@ -18,6 +18,8 @@ from ksflow.sandbox.supervisor import supervise
 LARGEST_ORDER = 1 << 16
 MOST_FDS = 8
 _READY = b"ready"
+_STARTS_S, _FULL_S = 600.0, 60.0
+"""A zygote that imports for longer, or whose socket is full for so long, stands still."""
 
 
 def spawn(*modules: str) -> socket.socket:
@@ -36,8 +38,10 @@ def spawn(*modules: str) -> socket.socket:
 
 def wait(zygote: socket.socket) -> None:
     """Until it is ready: what it imports is nobody's time. Raises RuntimeError where it ends instead."""
+    zygote.settimeout(_STARTS_S)
     if not zygote.recv(len(_READY)):
         raise RuntimeError("the process that sandboxes are forked from has ended")
+    zygote.settimeout(_FULL_S)
 
 
 def _serve(control: int) -> NoReturn:

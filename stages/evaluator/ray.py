@@ -18,7 +18,7 @@ class RayEvaluator:
     address: of the cluster, as `10.0.0.1:6379`, or auto for the one on this machine; null starts one for this run, on
     this machine. devices: kernels that may be out at the same time. patience_minutes: give up after so long without a
     machine for them; null waits on. lease_minutes: a worker that judges for longer is given up, and another asked;
-    null waits on. environment: variables that workers see beside Ray's own.
+    null is the longest that the problem's limits allow. environment: variables that workers see beside Ray's own.
     """
 
     def __init__(

@@ -1,0 +1,86 @@
+"""Waits that end: a process that takes too long is killed, a file's lock is asked for until then.
+
+A read from a pipe has no deadline of its own, and needs none where the process at its other end has one: once that is
+killed, the read ends with what was there. Standard library only.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import threading
+import time
+
+END_S = 5.0
+"""How long a process has that was told to end, and how long the system has to end one that was killed."""
+_LOOK_S = 0.2
+_LOCK_LOOK_S = 0.02
+_lock = threading.Lock()
+_watched: set["killed_after"] = set()
+_watcher: threading.Thread | None = None
+
+
+class killed_after:
+    """Meanwhile a process is killed once it has taken so long, with its group where it leads one."""
+
+    expired = False
+    """Whether it was killed for its time."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
+        self.process, self.seconds = process, seconds
+
+    def __enter__(self) -> "killed_after":
+        global _watcher
+        self.until = time.monotonic() + self.seconds
+        with _lock:
+            _watched.add(self)
+            if _watcher is None or not _watcher.is_alive():
+                _watcher = threading.Thread(target=_look, daemon=True)
+                _watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            _watched.discard(self)
+
+
+def end_process(process: "subprocess.Popen[bytes]", patience_s: float = END_S) -> None:
+    """Wait for the end of a process that was told to end; killed where it takes longer, and then left to the system."""
+    for wait_s in (patience_s, END_S):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(wait_s)
+            return
+        process.kill()
+
+
+def locked_within(file: int, seconds: float) -> bool:
+    """Lock a file for this process alone; false where somebody else held its lock all the time."""
+    until = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOCK_LOOK_S)
+
+
+def _look() -> None:
+    """Kill whoever's time is over, until nobody is watched."""
+    while True:
+        time.sleep(_LOOK_S)
+        with _lock:
+            for watch in _watched:
+                if not watch.expired and time.monotonic() > watch.until:
+                    watch.expired = True
+                    _kill(watch.process)
+            if not _watched:
+                return
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(OSError):
+        if process.poll() is None and os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
