@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from ksflow.judge.cases import Tensors
-from ksflow.judge.tolerance import Expected, parts, plain, rms, strips
+from ksflow.judge.tolerance import Expected, parts, plain, rms, same_bits, strips
 from ksflow.sandbox.runners.pytree import like
 
 _SCALE = 1.02
@@ -164,6 +164,26 @@ def _cut(tensor: torch.Tensor) -> torch.Tensor:
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
     pairs = strips(one, other)
     return all(torch.equal(mine.double().nan_to_num(), theirs.double().nan_to_num()) for mine, theirs in pairs)
+
+
+def unread(right: Right, index: int) -> list[torch.Tensor]:
+    """What a kernel may take in place of an input that it never reads: its first call's, zeros, the mean; of whole
+    numbers, which may be indices, on a GPU (where a wrong one is the end of the judge) nothing but those it has."""
+    given = right.data[index]
+    if parts(given).is_floating_point() or given.dtype.itemsize == 1:
+        found = [right.other[index], torch.zeros_like(given)]
+        found += [_mean(given)] if given.dtype.itemsize > 1 else []
+    else:
+        first = given.reshape(-1)[:1].expand(given.numel()).view(given.shape)
+        found = [first] if given.is_cuda else [right.other[index], first]
+    return [one for one in found if one.shape == given.shape and not same_bits(one, given)]
+
+
+def answered(right: Right, index: int, instead: torch.Tensor) -> Tensors:
+    """The reference's answer with another tensor in place of an input. It may raise whatever the reference does."""
+    tensors = [tensor.clone() for tensor in right.data]
+    tensors[index].copy_(instead)
+    return right.run(like(right.data, tensors))
 
 
 _TIGHTEN = "let the oracle's magnitude be what rounding can reach (see bounds), or draw inputs with a stronger signal"

@@ -15,7 +15,7 @@ import torch
 
 from ksflow.hardware.cost_model import extents
 from ksflow.judge.cases import Reference, Tensors
-from ksflow.judge.mutants import MUTANTS, Mutant, Right
+from ksflow.judge.mutants import MUTANTS, Mutant, Right, answered, unread
 from ksflow.judge.shortcuts import KINDS, Shortcut, found_on
 from ksflow.judge.tolerance import bits, first_error, same_bits, worst
 from ksflow.records import Scalar
@@ -55,11 +55,13 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
         rows.append((name, not faults, faults[0] if faults else passed))
         if faults:
             return {"rows": rows}
+    inputs = _Inputs(source)
     accepted: dict[str, dict[str, bool]] = {mutant.name: {} for mutant in MUTANTS}
     share = 0.0
     for case in cases:
         right = _right(source, case)
         share = max(share, *(worst(want, out) for want, out in zip(right.want, right.outputs, strict=False)), 0.0)
+        inputs.look(right)
         for mutant in MUTANTS:
             answers = mutant.answers(right)
             if answers:
@@ -69,7 +71,57 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
     rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
+    rows.append(inputs.row())
     return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
+
+
+class _Inputs:
+    """Which inputs have a bearing on what is accepted: in some case their contents must change from call to call, and
+    a kernel that takes others for them must be rejected."""
+
+    def __init__(self, source: Source) -> None:
+        self._reference = source.reference
+        self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
+        self._open: dict[int, str] = {}
+        """The inputs of which nothing was seen to depend yet, and why that may be."""
+        self._count = -1
+        self._foreign = False
+
+    def look(self, right: Right) -> None:
+        """Play those that are open on one case."""
+        if self._count < 0:
+            self._count = len(right.data) - len(right.outputs)
+            self._open = dict.fromkeys(range(self._count), "")
+            self._foreign = hasattr(right.data, "binding")
+        for index in [index for index in self._open if index < len(right.data) - len(right.outputs)]:
+            given, other = right.data[index], right.other[index]
+            if same_bits(given, other):
+                self._open[index] = self._open[index] or "is the same for every seed"
+            elif any(self._takes(right, index, instead) for instead in unread(right, index)):
+                self._open[index] = "may be any other within the bound"
+            else:
+                del self._open[index]
+
+    def row(self) -> Row:
+        """What was seen, once all cases were looked at. What another format keeps the same is only said."""
+        name = "rejects inputs that are never read"
+        said = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
+        if not said:
+            return name, True, f"each of {self._count} matters in some case"
+        fixed = self._foreign and all(why.startswith("is the same") for why in self._open.values())
+        if fixed:
+            return name, True, f"as the format has it, {said}: a kernel need not read it"
+        remedy = "draw contents from the seed that matter by more than the bound, or take the input out"
+        return name, False, f"in every case {said}: a kernel that never reads it would win; {remedy}"
+
+    def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
+        try:
+            return _accepts(self._reference, right, answered(right, index, instead))
+        except Exception:  # noqa: BLE001 - the reference, on contents that its author did not mean it for: it read them
+            return False
+
+    def _name(self, index: int) -> str:
+        return self._names[index] if len(self._names) == self._count else f"input {index}"
 
 
 def _shortcuts(source: Source) -> list[Row]:

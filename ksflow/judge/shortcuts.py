@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from ksflow.judge.cases import Tensors
-from ksflow.judge.mutants import Right
+from ksflow.judge.mutants import Right, answered, unread
 from ksflow.judge.tolerance import parts, rms
-from ksflow.sandbox.runners.pytree import like
 
 _INPUTS, _DIMENSIONS = 4, 3
 """The largest inputs and dimensions are played."""
@@ -47,6 +46,7 @@ class Shortcut:
 
 _NOTHING_LEFT = "no part of an input that could be left out has a bearing on the outputs (whole numbers are not played)"
 KINDS = {
+    "one input left unread": "no other contents of an input have a bearing on the outputs",
     "a part of an input": _NOTHING_LEFT,
     "a sample of an input": _NOTHING_LEFT,
     "one operand in lower precision": "no operand could be narrower, or it would not show in the outputs' own digits",
@@ -60,6 +60,10 @@ def found_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     """What could be left out on a case with such contents. names: of the inputs."""
     yield from _of_outputs(right)
     inputs = right.data[: len(right.data) - len(right.outputs)]
+    for index, tensor in enumerate(inputs if len(inputs) > 1 else ()):
+        name = names[index] if len(names) == len(inputs) else f"input {index}"
+        for number, _ in enumerate(unread(right, index) if tensor.numel() else ()):
+            yield Shortcut("one input left unread", f"never reads {name}", _without(index, number))
     # whole numbers of more than a byte may be indices, of which any other ones may be out of range
     whole = [
         n for n, t in enumerate(inputs) if t.numel() > 1 and (parts(t).is_floating_point() or t.dtype.itemsize == 1)
@@ -116,11 +120,17 @@ def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], 
     """The reference's answer when one input is another."""
 
     def answer(right: Right) -> Tensors:
-        tensors = [tensor.clone() for tensor in right.data]
-        tensors[place].copy_(change(right.data[place]))
-        return right.run(like(right.data, tensors))
+        return answered(right, place, change(right.data[place]))
 
     return Shortcut(kind, what, answer)
+
+
+def _without(index: int, number: int) -> Callable[[Right], Tensors]:
+    def answer(right: Right) -> Tensors:
+        instead = unread(right, index)
+        return answered(right, index, instead[number]) if number < len(instead) else right.outputs
+
+    return answer
 
 
 def _of_output(kind: str, what: str, place: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Shortcut:

@@ -259,6 +259,54 @@ def test_shortcuts_in_a_product_are_named(tmp_path: Path, looser: float, change:
     assert kinds or not found
 
 
+STEP = """
+import torch
+from ksflow.judge import bounds
+
+def generate_input(n, seed, device="cpu"):
+    generator = torch.Generator(device=device).manual_seed(seed)
+    weight, gradient = (torch.randn(n, generator=generator) for _ in range(2))
+    mask = torch.ones(n)
+    CHANGE
+    return weight, gradient, mask, torch.zeros(n)
+
+def ref_kernel(data):
+    weight, gradient, mask, out = data
+    return out.copy_(weight - RATE * gradient * mask)
+
+def oracle(data):
+    weight, gradient, mask = (one.double() for one in data[:3])
+    moved = RATE * gradient * mask
+    row = bounds.elementwise(weight - moved, weight, moved)
+    return {**row, "magnitude": row["magnitude"] * LOOSER}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rate", "looser", "change", "words"),
+    [
+        (0.5, 1, "mask[torch.rand(n, generator=generator) < 0.5] = 0", ""),
+        (0.5, 1, "", "in every case mask is the same for every seed: a kernel that never reads it would win"),
+        (1e-3, 1e5, "mask[::2] = seed % 5", "gradient may be any other within the bound; mask may be any other"),
+    ],
+    ids=["sound", "a mask that never masks", "a step that is within the bound"],
+)
+def test_an_input_that_need_not_be_read_is_named(
+    tmp_path: Path, rate: float, looser: float, change: str, words: str
+) -> None:
+    args = "".join(f"  - {{name: {name}, dtype: float32, role: in}}\n" for name in ("weight", "gradient", "mask"))
+    cases = "cases:\n  cpu: {tests: [{n: 16, seed: 1}], benchmarks: [{n: 64, seed: 2}]}\n"
+    (tmp_path / "problem.yaml").write_text(
+        f"title: a step\nargs:\n{args}  - {{name: out, dtype: float32, role: out}}\ndims: [n]\n{cases}"
+    )
+    (tmp_path / "statement.md").write_text("One step of an optimiser.")
+    text = STEP.replace("RATE", str(rate)).replace("LOOSER", str(looser)).replace("CHANGE", change)
+    (tmp_path / "reference.py").write_text(text)
+    found = failed(admit(str(tmp_path)))
+    assert bool(words) == ("rejects inputs that are never read" in found), found
+    assert words in found.get("rejects inputs that are never read", "")
+
+
 def test_a_property_alone_can_decide(trap: Admit, tmp_path: Path) -> None:
     trap()
     code = tmp_path / "reference.py"
