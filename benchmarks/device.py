@@ -3,12 +3,13 @@
     python benchmarks/device.py cheats|dangers|honest|all [--filter TEXT]
     python benchmarks/device.py describe fp8_gemm > problem.json       where ksflow's own packages are installed
     python benchmarks/device.py seeds  --problem problem.json KERNEL ...
-    python benchmarks/device.py agree  --problem problem.json KERNEL ...
+    python benchmarks/device.py agree  [--filter TEXT | --problem problem.json KERNEL ...]
     python benchmarks/device.py repeat --problem problem.json KERNEL [--times 10]
     python benchmarks/device.py discern [--times 20]
 
 All but `describe` need the standard library, torch and what the kernels are made with. The exit status is 1 where
-something is off: a verdict that the corpus does not expect, a kernel that is not accepted, a time that is too good.
+something is off: a verdict that the corpus does not expect, a kernel that is not accepted, a time that is too good or,
+for an honest kernel, not the one that a plain script measures.
 """
 
 import argparse
@@ -51,6 +52,9 @@ from ksflow.stages.evaluator.local import LocalEvaluator  # noqa: E402
 _SLACK = 0.97
 """A trick that is accepted may look this much faster than the plain kernel: two runs of one kernel differ."""
 _AGREES, _AGREES_SHORT, _SHORT_US = 0.03, 0.05, 10.0
+_TRUE, _TRUE_US, _LONG_US = 0.05, 5.0, 50.0
+"""An honest specimen's time is the script's within this share from so many us on, and within so many us below."""
+_SCRIPT_S = 400.0
 _HASTY_S = 8.0
 """How long a danger may take, of which some are made to hang."""
 _WIDTH = 110
@@ -64,6 +68,8 @@ class Court:
         self.evaluator = LocalEvaluator(default_target())
         self.problems = problems()
         self.plain: dict[tuple[str, str], Evaluation] = {}
+        self.honest: list[tuple[Specimen, Evaluation]] = []
+        """Those that were accepted."""
 
     def compile(self, chosen: list[Specimen]) -> None:
         """Compile all that are to be judged, on as many cores as there are."""
@@ -80,6 +86,8 @@ class Court:
             problem = replace(problem, limits=replace(problem.limits, check_s=_HASTY_S, time_s=_HASTY_S))
         result = self.evaluator(problem, specimen.kernel, rivals)
         why = self._objection(specimen, result)
+        if specimen.expect == "accept" and result.accepted:
+            self.honest.append((specimen, result))
         if not why and specimen.name.startswith("dangers/"):
             after = self._honest(specimen, fresh=True)
             why = "" if after.accepted else f"afterwards the plain kernel: {after.verdict}: {after.reason}"
@@ -129,7 +137,7 @@ def _broken(result: Evaluation) -> bool:
 
 
 def corpus(category: str, text: str) -> bool:
-    """All of a category whose names contain `text`. Whether all is as it should be."""
+    """All of a category whose names contain `text`. Whether all is as it should be, the times of honest ones too."""
     court = Court()
     wanted = CATEGORIES if category == "all" else (category,)
     chosen = [one for name in wanted for one in specimens(name) if text in one.name]
@@ -137,9 +145,29 @@ def corpus(category: str, text: str) -> bool:
     fine = [court.judge(specimen) for specimen in chosen]
     for (name, _), result in court.plain.items():
         print(f"plain {name}: {result.verdict} {result.score_us or result.reason} us")
-    print(f"{len(fine)} judged, {fine.count(False)} off")
+    print(f"{len(fine)} judged, {fine.count(False)} off", flush=True)
     court.evaluator.close()
-    return all(fine)
+    return all(fine) and true_times(court)
+
+
+def true_times(court: Court) -> bool:
+    """Every honest specimen's time of each case beside a plain script's. Whether all agree."""
+    if not (honest := court.honest):
+        return True
+    others = _measured([(court.problems[one.problem], one.kernel) for one, _ in honest])
+    print("judge us, script us, script us when all is cold, off, by the kernel's events, by the judge's clock, gated")
+    wrong = 0
+    for (specimen, result), other in zip(honest, others, strict=True):
+        for timing, row in zip(result.timings, result.evidence.timed, strict=True):
+            low, high = sorted(other[timing.case])
+            off = max(timing.us - high, low - timing.us, 0.0)
+            agrees = off <= (_TRUE * low if low > _LONG_US else _TRUE_US)
+            wrong += not agrees
+            figures = f"{timing.us:9.2f} {other[timing.case][0]:9.2f} {other[timing.case][1]:9.2f} {off:8.2f}"
+            figures += f" {row.events_us or 0:9.2f} {row.bracket_us or 0:9.2f} {row.gated!s:5}"
+            print(f"{specimen.name[7:]:28} {timing.case:20} {figures}{'' if agrees else '  OFF'}")
+    print(f"{len(honest)} honest kernels, {wrong} times off", flush=True)
+    return not wrong
 
 
 def seeds(problem: Problem, kernels: dict[str, Kernel]) -> bool:
@@ -181,7 +209,7 @@ def agree(problem: Problem, kernels: dict[str, Kernel]) -> bool:
             fine = False
             print(f"{name}: {result.verdict} {result.reason}", flush=True)
             continue
-        other = _measured(problem, kernel)
+        (other,) = _measured([(problem, kernel)])
         print(f"{name}: judge us, script us, script us when all is cold, ratio to each, off, added us")
         added = {row.case: row.added_us or 0.0 for row in result.evidence.timed}
         rows = [(timing.us, *other[timing.case]) for timing in result.timings]
@@ -281,26 +309,33 @@ def read_problem(file: Path) -> Problem:
     return Problem(**{**fields, **made})
 
 
-def _measured(problem: Problem, kernel: Kernel) -> dict[str, tuple[float, float]]:
-    """Case -> median times in us, usual and with cold code, by a script that knows nothing of the judge."""
+def _measured(kernels: list[tuple[Problem, Kernel]]) -> list[dict[str, list[float]]]:
+    """For each kernel: case -> median times in us, usual and with cold code, by a script that knows no judge."""
+    script = str(Path(__file__).with_name("device_clock.py"))
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder, next(iter(kernel.files)))
-        source.write_text(kernel.main)
-        order = {
-            "source": str(source),
-            "language": kernel.language,
-            "reference": f"{problem.root}/reference.py",
-            "args": [arg.name for arg in problem.args],
-            "outputs": sum(arg.role == "out" for arg in problem.args),
-            "dims": problem.dims,
-            "defines": dict(problem.defines),
-            "cases": {case.name: [dict(case.params), case.seed] for case in problem.benchmarks},
-        }
-        script = str(Path(__file__).with_name("device_clock.py"))
-        done = subprocess.run([sys.executable, script], input=json.dumps(order), capture_output=True, text=True)
+        orders = [_order(Path(folder, f"kernel{number}"), *pair) for number, pair in enumerate(kernels)]
+        command = [sys.executable, script]
+        done = subprocess.run(
+            command, input=json.dumps(orders), capture_output=True, text=True, timeout=_SCRIPT_S, check=False
+        )
     if done.returncode:
         sys.exit(f"{script}: {done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return list(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _order(place: Path, problem: Problem, kernel: Kernel) -> dict[str, Any]:
+    source = place.with_suffix(Path(next(iter(kernel.files))).suffix)
+    source.write_text(kernel.main)
+    return {
+        "source": str(source),
+        "language": kernel.language,
+        "reference": f"{problem.root}/reference.py",
+        "args": [arg.name for arg in problem.args],
+        "outputs": sum(arg.role == "out" for arg in problem.args),
+        "dims": problem.dims,
+        "defines": dict(problem.defines),
+        "cases": {case.name: [dict(case.params), case.seed] for case in problem.benchmarks},
+    }
 
 
 def _kernel(file: Path) -> Kernel:
@@ -319,6 +354,8 @@ def main() -> None:
     given = parser.parse_intermixed_args()
     if given.command in (*CATEGORIES, "all"):
         sys.exit(not corpus(given.command, given.filter))
+    if given.command == "agree" and not given.problem:
+        sys.exit(not corpus("honest", given.filter))
     if given.command == "discern":
         sys.exit(not discern(given.times))
     if given.command == "describe":

@@ -1,9 +1,9 @@
-"""Times one kernel with CUDA events, as a user would by hand: no judge, no box, no protection.
+"""Times kernels with CUDA events, as a user would by hand: no judge, no box, no protection.
 
-`benchmarks/device.py agree` starts it in a process of its own, with an order on stdin: see `_measured` there. Before
-each call 256 MB are written, which flushes the L2; the median of 30 calls counts. Every case is timed twice: so, and
-with a long kernel run and 32 GB touched before that, after which no instruction and no address translation of the timed
-one is at hand. Prints {case: [us, us]} as its last line.
+`benchmarks/device.py` starts it in a process of its own, with a list of orders on stdin: see `_orders` there. Before
+each call its inputs are replaced and 256 MB are written, which flushes the L2; the median of 30 calls counts. Every
+case is timed twice: so, and with a long kernel run and 32 GB touched before that, after which no instruction and no
+address translation of the timed one is at hand. Prints [{case: [us, us]}, ...] as its last line.
 """
 
 import ctypes
@@ -13,7 +13,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,30 +37,46 @@ _AHEAD = 1_000_000
 _DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 
+_CUBIN, _OBJECT = ("-cubin",), ("-shared", "-Xcompiler", "-fPIC")
+
 Call = Callable[[], object]
 Data = tuple[torch.Tensor, ...]
 
 
 def main() -> None:
-    """Read the order, time every case."""
-    order = json.load(sys.stdin)
+    """Read the orders, compile all, time every case of each."""
+    orders = json.load(sys.stdin)
+    torch.zeros(1, device="cuda")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(_compiled, orders))
+    cold = _chill()
+    print(json.dumps([_timed(order, cold) for order in orders]))
+
+
+def _timed(order: dict[str, Any], cold: Call) -> dict[str, list[float]]:
     reference = _module(order["reference"], "reference")
     bind = _binder(order)
-    cold = _chill()
     times = {}
     for name, (params, seed) in order["cases"].items():
-        data = reference.generate_input(**params, seed=seed, device="cuda")
+        data, *others = (reference.generate_input(**params, seed=seed + more, device="cuda") for more in range(3))
         call = bind(name, params, data)
-        times[name] = [_clock(call, lambda: None), _clock(call, cold)]
-    print(json.dumps(times))
+        times[name] = [_clock(call, partial(_renew, data, others, before)) for before in (lambda: None, cold)]
+    return times
 
 
-def _clock(call: Call, before: Call) -> float:
+def _renew(data: Data, others: Sequence[Data], before: Call, number: int) -> None:
+    """Other inputs in the same places, then what else comes before a call."""
+    for tensor, new in zip(data, others[number % len(others)], strict=True):
+        tensor.copy_(new)
+    before()
+
+
+def _clock(call: Call, before: Callable[[int], None]) -> float:
     scratch = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
     samples = []
-    for _ in range(_WARM + _CALLS):
+    for number in range(_WARM + _CALLS):
+        before(number)
         torch.cuda._sleep(_AHEAD)
-        before()
         scratch.zero_()
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
@@ -95,7 +113,6 @@ mov.u32 %r1, %tid.x; mov.u32 %r2, %clock;
 st.global.u32 [%rd1], %r1;
 ret;
 }}"""
-    torch.zeros(1, device="cuda")
     code, function = ctypes.c_void_p(), ctypes.c_void_p()
     _ok(_cuda.cuModuleLoadData(ctypes.byref(code), text.encode()))
     _ok(_cuda.cuModuleGetFunction(ctypes.byref(function), code, b"long"))
@@ -112,21 +129,36 @@ ret;
 
 def _binder(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call]:
     """What makes a call for a case."""
-    text = Path(order["source"]).read_text()
-    recipe = parse(text)
+    recipe, sources, made = _planned(order)
     if recipe is None:
         return _shared_object(order) if order["language"] == "cuda" else _python(order["source"])
-    cases = {name: params for name, (params, _) in order["cases"].items()}
-    variants, made = plan_cases(recipe, cases, order["args"])
-    sources = []
-    for number, values in enumerate(variants):
-        sources.append(Path(order["source"]).with_name(f"variant{number}{Path(order['source']).suffix}"))
-        sources[-1].write_text(with_constants(text, values))
     if order["language"] == "triton":
         modules = [_module(str(file), file.stem) for file in sources]
         return lambda name, _, data: _triton(modules[made[name].variant], made[name], data)
     codes = [_cubin(file, order["defines"]) for file in sources]
     return lambda name, _, data: _driver(codes[made[name].variant], made[name], data)
+
+
+def _planned(order: dict[str, Any]) -> tuple[Any, list[Path], Mapping[str, CasePlan]]:
+    """The recipe of a kernel in strong mode, or None; the source of each variant; how each case is launched."""
+    source = Path(order["source"])
+    recipe = parse(text := source.read_text())
+    if recipe is None:
+        return None, [source], {}
+    cases = {name: params for name, (params, _) in order["cases"].items()}
+    variants, made = plan_cases(recipe, cases, order["args"])
+    sources = []
+    for number, values in enumerate(variants):
+        sources.append(source.with_name(f"{source.stem}_variant{number}{source.suffix}"))
+        sources[-1].write_text(with_constants(text, values))
+    return recipe, sources, made
+
+
+def _compiled(order: dict[str, Any]) -> None:
+    """Compile what nvcc has to, as far as it is not there."""
+    recipe, sources, _ = _planned(order)
+    for source in sources if order["language"] == "cuda" else ():
+        _compile(source, order["defines"], _OBJECT if recipe is None else _CUBIN)
 
 
 def _python(source: str) -> Callable[[str, dict[str, Any], Data], Call]:
@@ -135,7 +167,7 @@ def _python(source: str) -> Callable[[str, dict[str, Any], Data], Call]:
 
 
 def _shared_object(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call]:
-    target = _compile(Path(order["source"]), order["defines"], ["-shared", "-Xcompiler", "-fPIC"], ".so")
+    target = _compile(Path(order["source"]), order["defines"], _OBJECT)
     function = ctypes.CDLL(str(target)).custom_kernel
     function.restype = None
 
@@ -204,7 +236,7 @@ def _packed(arguments: list[Any]) -> tuple[Any, list[Any]]:
         one if isinstance(one, ctypes.Array) else ctypes.c_int64(one if isinstance(one, int) else one.data_ptr())
         for one in arguments
     ]
-    return (ctypes.c_void_p * len(held))(*[ctypes.addressof(one) for one in held]), held
+    return (ctypes.c_void_p * len(held))(*[ctypes.addressof(one) for one in held]), [held, arguments]
 
 
 def _function(code: ctypes.c_void_p, step: CaseLaunch) -> ctypes.c_void_p:
@@ -215,21 +247,21 @@ def _function(code: ctypes.c_void_p, step: CaseLaunch) -> ctypes.c_void_p:
 
 
 def _cubin(source: Path, defines: dict[str, Any]) -> ctypes.c_void_p:
-    torch.cuda.init()
-    torch.empty(1, device="cuda")
-    target = _compile(source, defines, ["-cubin"], ".cubin")
+    target = _compile(source, defines, _CUBIN)
     code = ctypes.c_void_p()
     _ok(_cuda.cuModuleLoad(ctypes.byref(code), str(target).encode()))
     return code
 
 
-def _compile(source: Path, defines: dict[str, Any], mode: list[str], suffix: str) -> Path:
+def _compile(source: Path, defines: dict[str, Any], mode: Sequence[str]) -> Path:
+    """What nvcc makes of it, once."""
     major, minor = torch.cuda.get_device_capability()
     number = f"{major}{minor}" + ("a" if major >= 9 else "")
     words = ["-O3", "-std=c++20", f"-gencode=arch=compute_{number},code=sm_{number}"]
     flags = [f"-D{name}={value}" for name, value in defines.items()]
-    target = source.with_suffix(suffix)
-    subprocess.run(["nvcc", *mode, *words, *flags, "-o", str(target), str(source)], check=True)
+    target = source.with_suffix(".cubin" if mode == _CUBIN else ".so")
+    if not target.exists():
+        subprocess.run(["nvcc", *mode, *words, *flags, "-o", str(target), str(source)], check=True)
     return target
 
 

@@ -5,12 +5,16 @@ How a sandbox is timed on it is said in `device_sandbox`.
 
 import contextlib
 import ctypes
+import faulthandler
+import math
 import mmap
 import os
 import struct
+import threading
+import time
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -31,7 +35,17 @@ _ALONE = 9
 """How often the cache is emptied to learn how long that takes while nobody else is on the device."""
 _BUSY, _BUSY_US = 2.0, 200.0
 """So many times as long, and so much more, says that somebody is: contexts take turns of a millisecond or more."""
+_SETTLED_S = 20.0
+"""For the judge's own work on the device, which takes some milliseconds where nobody keeps the device from it."""
+_SPIN_S, _PAUSE_S = 0.002, 50e-6
+_STUCK_S = 120.0
+"""For calls of the driver's that can be given no time, on top of what their step may take."""
+_LOOK_S = 1.0
 WORD = struct.Struct("=I")
+
+
+class DeviceStuck(RuntimeError):
+    """The judge's own work on the device is not done, long after it should have been."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +86,6 @@ class Device:
         self._scratch = torch.empty(_FLUSH * self.gpu.cache_bytes // 8, dtype=torch.int64, device=self.where)
         self._small = torch.zeros(64, dtype=torch.int64, device=self.where)
         self._marks = 0
-        self._events: list[Any] = []
-        self._used = 0
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
         self._word = self.driver.map_host(ctypes.addressof(ctypes.c_char.from_buffer(self._page)), mmap.PAGESIZE)
         self._queues = 0
@@ -82,11 +94,12 @@ class Device:
         self._small.view(torch.uint8).fill_(1)
         self.flush()
         self.touch()
-        self.driver.synchronize()
         self._own = self.driver.event(), self.driver.event()
+        self.settle()
         self._alone_us = min(self._flush_us() for _ in range(_ALONE))
         self.state = Amdgpu(self.driver.address()) if platform == "hip" else Nvml(self.gpu.uuid)
         """Clocks, throttling, temperature and power, as far as they can be read."""
+        self.watchdog = Watchdog()
 
     def flush(self) -> None:
         """Leave nothing of use in the cache."""
@@ -97,13 +110,8 @@ class Device:
         """The least that makes the device turn to this process: no event after it is early."""
         self._small.add_(1)
 
-    def hold_queue(self, events: int) -> None:
-        """What follows on the stream waits for `start_queue`, so that no gap between two of its parts is the host's.
-
-        events: how many of them `events` may give out meanwhile.
-        """
-        self._events += [self.driver.event() for _ in range(events - len(self._events))]
-        self._used = 0
+    def hold_queue(self) -> None:
+        """What follows on the stream waits for `start_queue`, so that no gap between two of its parts is the host's."""
         self._queues += 1
         self.driver.wait(self._word, self._queues)
 
@@ -111,10 +119,20 @@ class Device:
         """Let the stream go on."""
         WORD.pack_into(self._page, 0, self._queues)
 
-    def events(self, count: int) -> list[Any]:
-        """Events that nobody else has had since the queue was last held."""
-        self._used += count
-        return self._events[self._used - count : self._used]
+    def settle(self, patience_s: float = _SETTLED_S) -> None:
+        """Wait until all that this process has put on the device is done. Raises DeviceStuck."""
+        _, after = self._own
+        self.driver.record(after)
+        started = time.monotonic()
+        while not self.driver.reached(after):
+            waited = time.monotonic() - started
+            if waited > patience_s:
+                raise DeviceStuck(
+                    f"the device did not do the judge's own work in {patience_s:g} s: end whatever else is at work on "
+                    "it, or reset it (nvidia-smi, rocm-smi)"
+                )
+            if waited > _SPIN_S:
+                time.sleep(_PAUSE_S)
 
     def release(self) -> None:
         """Give the memory of tensors that are gone back to the device."""
@@ -134,14 +152,15 @@ class Device:
         before, after = self._own
         self.driver.record(before)
         self.driver.submit(self.flush)
-        self.driver.record(after)
-        self.driver.synchronize()
+        self.settle()  # records `after`
         return self.driver.elapsed_us(before, after)
 
     def probe(self) -> None:
         """Raise RuntimeError unless the device still computes: asked after a sandbox that ended badly."""
-        side = torch.arange(1024, dtype=torch.float64, device=self.where)
-        found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
+        with self.watchdog.step():
+            self.settle()
+            side = torch.arange(1024, dtype=torch.float64, device=self.where)
+            found = float((side.view(32, 32) @ torch.ones(32, 32, dtype=torch.float64, device=self.where)).sum())
         if found != 32 * 1023 * 512:
             raise RuntimeError(f"the device computes wrongly after a kernel that failed: {found}")
 
@@ -165,11 +184,12 @@ class DeviceBuffers(Buffers):
 
     def clear(self) -> None:
         """Zero the memory, and make a new page: attributes of a file would outlast what is written in it."""
-        for region in (self.inputs, self.outputs):
-            region.zero_()
-        self.device.driver.synchronize()
-        self._gate.close()
-        self._gate = _GatePage(self.device.driver)
+        with self.device.watchdog.step():
+            for region in (self.inputs, self.outputs):
+                region.zero_()
+            self.device.settle()
+            self._gate.close()
+            self._gate = _GatePage(self.device.driver)
         self.gate, self.word = self._gate.page, self._gate.word
         self.fds = (*self.shared, self._gate.fd)
 
@@ -195,6 +215,33 @@ def _free(driver: Driver, pointer: int, size: int, fd: int) -> None:
     with contextlib.suppress(DriverError):
         driver.unmap_shared(pointer, size)
     os.close(fd)
+
+
+class Watchdog:
+    """Ends this process when a step takes too long: a driver's call that waits can be given no time.
+
+    Whoever asked the judge reads why, and starts another one.
+    """
+
+    def __init__(self) -> None:
+        self._end = math.inf
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextlib.contextmanager
+    def step(self, seconds: float = 0.0) -> Iterator[None]:
+        """What is done meanwhile takes so many seconds, besides what it takes the driver to answer."""
+        self._end = time.monotonic() + seconds + _STUCK_S
+        try:
+            yield
+        finally:
+            self._end = math.inf
+
+    def _watch(self) -> None:
+        while time.monotonic() < self._end:
+            time.sleep(_LOOK_S)
+        faulthandler.dump_traceback(all_threads=True)
+        os.write(2, b"the device's driver does not return from a call: reset the device (nvidia-smi, rocm-smi)\n")
+        os._exit(1)
 
 
 def copy(source: torch.Tensor, target: torch.Tensor) -> None:

@@ -11,7 +11,7 @@ from ksflow.judge import statistics
 from ksflow.judge.buffers import BufferSizes
 from ksflow.judge.cases import Entry, Reference
 from ksflow.judge.device import Device, DeviceBuffers
-from ksflow.judge.device_sandbox import Batch, DeviceSandbox
+from ksflow.judge.device_sandbox import DeviceCall, DeviceSandbox
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import CasePool, PoolLimits
 from ksflow.judge.samples import Samples
@@ -25,9 +25,19 @@ _SLACK, _SLACK_US = 0.01, 1.25
 _TRUSTED_SLACK, _TRUSTED_SLACK_US = 0.05, 10.0
 """The same where no code of the kernel's runs on the host: only device code that finds the driver's memory can lie."""
 _FORGED, _FORGED_US = 0.05, 6.0
-"""Events that say less than that by more are no events of this call: the judge's clock counts alone."""
+"""Events that say less than that by more are no events of these calls: the judge's clock counts alone."""
+_EARLY_US = 6.0
+"""What a kernel saves of the turning over that says that it is done before it is: added where it is not believed."""
+_LEAST_US = 0.01
+"""No call is said to take less."""
 _NULL = {"language": "null", "files": {}, "artefact": "", "mode": ""}
 _PATIENCE_S = 60.0
+_LEASE_S = 540.0
+"""How long another judge may hold the device: less than whoever asked waits for this one's answer."""
+_SLOTS = 20
+"""At most: more than the calls of a batch, few enough to warm up at the addresses of each."""
+_WARM_S = 8.0
+"""A kernel whose calls with all slots would take longer is warm without them."""
 _FEWEST_ROUNDS = 3
 _FEW = 10
 _HOARD = 4
@@ -35,12 +45,12 @@ _HOARD = 4
 
 
 @dataclass
-class NullBatches:
-    """What was found of calls of the null kernel, in us."""
+class NullCalls:
+    """What was found of calls of the null kernel, in µs."""
 
-    beside: list[float] = field(default_factory=list)
-    """What each call's bracket has beside the call."""
-    around: list[float] = field(default_factory=list)
+    overhead_us: list[float] = field(default_factory=list)
+    """What each call's bracket has beside the call: the device's turning from one process to the other and back."""
+    own_work_us: list[float] = field(default_factory=list)
     """The judge's own work around each call."""
 
 
@@ -55,7 +65,7 @@ class DeviceBackend(Backend):
         self.host = replace(host, device={"platform": platform, "files": gpu.files, "folders": gpu.folders})
         self.device_uuid = gpu.uuid
         slot_bytes, contents_bytes = min(4 << 30, gpu.memory_bytes // 32), min(48 << 30, gpu.memory_bytes // 3)
-        self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, 64, large_bytes=slot_bytes)
+        self.memory = PoolLimits(self.device.where, contents_bytes, slot_bytes, _SLOTS, large_bytes=slot_bytes)
         self.latest_null_us = 0.0
         self._null_sandboxes: dict[str, DeviceSandbox] = {}
         """By what their process has loaded: a device's context costs more to turn to where torch made it."""
@@ -87,7 +97,7 @@ class DeviceBackend(Backend):
         }
 
     def lease(self) -> AbstractContextManager[None]:
-        return lock_device(self.device_uuid)
+        return lock_device(self.device_uuid, _LEASE_S)
 
     def release(self) -> None:
         self.device.release()
@@ -101,24 +111,23 @@ class DeviceBackend(Backend):
     def probe(self) -> None:
         self.device.probe()
 
-    def null_batch(self, case: CasePool, entries: list[Entry], like: DeviceSandbox) -> NullBatches:
-        """Call the null kernel on these contents, in a sandbox like this. Raises Failure."""
+    def null_batch(self, case: CasePool, entries: list[Entry], loaded: str) -> NullCalls:
+        """Call the null kernel on these contents, in a process that has the same loaded. Raises Failure."""
         try:
-            sandbox = self._null_sandbox(case, like.loaded)
-            sandbox.gated = not like.waits
+            sandbox = self._null_sandbox(case, loaded)
             for slot, entry in enumerate(entries):
                 sandbox.fill(slot, entry.packed, 0)
-            batch = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
+            calls = sandbox.run_batch(bytes(range(len(entries))), _PATIENCE_S)
         except Failure as failure:  # the next batch has a new sandbox, which owes no answer
-            self._end_null(like.loaded)
+            self._end_null(loaded)
             if failure.kind == "exit":
                 raise Failure("harness", f"the null kernel's sandbox: {failure.text}") from failure
             raise
-        found = [whole - call for whole, call in zip(batch.brackets_us, batch.events_us, strict=True)]
-        self.latest_null_us = round(plain.median(found), 1)
+        overhead_us = [call.bracket_us - call.reported_us for call in calls]
+        self.latest_null_us = round(plain.median(overhead_us), 1)
         if case.large:
             sandbox.forget()
-        return NullBatches(found, list(batch.around_us))
+        return NullCalls(overhead_us, [call.own_work_us for call in calls])
 
     def _null_sandbox(self, case: CasePool, loaded: str) -> DeviceSandbox:
         """The null kernel's sandbox, staged for a case; a new one where it is too small."""
@@ -130,6 +139,7 @@ class DeviceBackend(Backend):
             start = self.host.start(_NULL | {"mode": loaded}, limits)
             sandbox = DeviceSandbox(start, DeviceBuffers(self.device, wanted))
             sandbox.ready(_PATIENCE_S)
+            sandbox.gated = True
             self._null_sandboxes[loaded] = sandbox
         if sandbox.layout is not case.layout:
             sandbox.stage("", case.layout, case.dims, case.slots)
@@ -146,68 +156,78 @@ class DeviceTimedKernel(TimedKernel):
     def __init__(self, name: str, sandbox: DeviceSandbox, reference: Reference, limit_s: float) -> None:
         super().__init__(name, sandbox, reference, limit_s)
         self.device_sandbox = sandbox
-        self.nulls: dict[tuple[str, bool], NullBatches] = {}
-        """By what the null kernel's process had loaded, and whether its calls were queued ahead."""
-        self._batches: list[Batch] = []
+        self.nulls: dict[str, NullCalls] = {}
+        """By what the null kernel's process had loaded."""
+        self._calls: list[DeviceCall] = []
 
     def begin(self, case: CasePool, null: Any) -> None:
         super().begin(case, null)
         self.device_sandbox.rest()
 
     def warm_up(self, entries: list[Entry], case: CasePool) -> None:
-        """Ungated, because a first call may compile, allocate and wait."""
+        """Ungated, because a first call may compile, allocate and wait; and once with every slot's addresses, for which
+        a kernel may have things to prepare, too. Contents that are shown again here are never timed."""
         self.device_sandbox.gated = False
         super().warm_up(entries, case)
+        if not case.large and self.once_s[case.name] * case.slots < _WARM_S:
+            self.begin(case, None)
+            self.run_batch([entries[slot % len(entries)] for slot in range(case.slots)])
+            self.once_s[case.name] = self.run_batch(entries)
+            self.end()
         self.device_sandbox.gated = True
 
     def run_batch(self, entries: list[Entry]) -> float:
         slots = self.caller.fill(entries)
         with self.budget.waiting() as left_s:
-            batch = self.device_sandbox.run_batch(slots, left_s)
+            calls = self.device_sandbox.run_batch(slots, left_s)
         self.caller.take(slots, entries)
-        if self._batches and self._batches[-1].gated != batch.gated:
-            self.forget()
-        self._batches.append(batch)
-        self.samples.us += batch.events_us
-        return max(plain.median(batch.events_us) * 1e-6, 1e-8)
+        self._calls += calls
+        reported_us = [call.reported_us for call in calls]
+        self.samples.us += reported_us
+        return max(plain.median(reported_us) * 1e-6, 1e-8)
 
     def forget(self) -> None:
-        self._batches = []
+        self._calls = []
         self.samples = Samples(window=statistics.MIDDLE)
 
     def end(self) -> None:
         """Hold what the sandbox says against the judge's clock; look at what is still held. Raises Rejected."""
-        if self.nulls and self._batches:
+        if self.nulls and self._calls:
             self._conclude()
         super().end()
 
     def _conclude(self) -> None:
-        """The sandbox's own times, and on top of them what the judge's clock saw beyond the slack.
+        """Which samples count: the reported times, if the measured ones bear them out, else those that were measured.
 
-        Both are compared by the figure that is ranked, so that false times of some calls gain no more than of all.
+        A call's measured time is its bracket less the overhead of a null call, plus how much longer than around null
+        calls the judge's own work took. The two kinds are compared by the figure that is ranked, so that false times
+        of some calls gain no more than of all. What was measured beyond the tolerance is added to reported times.
         """
-        gated = self._batches[-1].gated
-        null = self.nulls.get((self.device_sandbox.loaded, gated)) or next(iter(self.nulls.values()))
-        usual = statistics.low(null.beside, self.samples.window)
-        most_around = max(null.around) if len(null.around) < _FEW else plain.quantiles(null.around, n=10)[-1]
-        seen = [
-            max(bracket - usual + max(around - most_around, 0.0), 1e-2)
-            for batch in self._batches
-            for bracket, around in zip(batch.brackets_us, batch.around_us, strict=True)
+        null = self.nulls.get(self.device_sandbox.loaded) or next(iter(self.nulls.values()))
+        overhead_us = statistics.low(null.overhead_us, self.samples.window)
+        few = len(null.own_work_us) < _FEW
+        own_work_us = max(null.own_work_us) if few else plain.quantiles(null.own_work_us, n=10)[-1]
+        measured = [
+            max(call.bracket_us - overhead_us + max(call.own_work_us - own_work_us, 0.0), _LEAST_US)
+            for call in self._calls
         ]
         share, more = (_TRUSTED_SLACK, _TRUSTED_SLACK_US) if self.device_sandbox.trusted else (_SLACK, _SLACK_US)
-        least, claim = (statistics.low(samples, self.samples.window) for samples in (seen, self.samples.us))
-        believed = gated and least <= claim * (1 + _FORGED) + max(_FORGED_US, more)
-        excess = max(least - claim * (1 + share) - more, 0.0) if believed else max(least - claim, 0.0)
-        self.samples.wall = seen
-        self.samples.us = [us + excess for us in self.samples.us]
+        reported_us, measured_us = (statistics.low(each, self.samples.window) for each in (self.samples.us, measured))
+        believed = measured_us <= reported_us * (1 + _FORGED) + max(_FORGED_US, more)
+        excess_us = max(measured_us - reported_us * (1 + share) - more, 0.0)
+        self.samples.wall = measured
+        if believed:
+            self.samples.us = [us + excess_us for us in self.samples.us]
+        else:
+            self.samples.us = [us + _EARLY_US for us in measured]
+        clocks = "device events and what the judge's clock saw beyond them" if excess_us else "device events"
         self.samples.notes = {
-            "clock": "device events" if not excess else "device events and what the judge's clock saw beyond them",
+            "clock": clocks if believed else "the judge's clock: the device events do not agree with it",
             "trusted": self.device_sandbox.trusted,
-            "events_us": round(claim, 3),
-            "bracket_us": round(least, 3),
-            "added_us": round(excess, 3),
-            "gated": gated,
+            "events_us": round(reported_us, 3),
+            "bracket_us": round(measured_us, 3),
+            "added_us": round(statistics.low(self.samples.us, self.samples.window) - reported_us, 3),
+            "gated": all(call.gated for call in self._calls),
         }
 
 
@@ -229,7 +249,7 @@ class DeviceBenchmark(CaseBenchmark):
     ) -> None:
         super().__init__(case, kernels, feed, None, replicate)
         self._backend = backend
-        self._nulls: dict[tuple[str, bool], NullBatches] = {}
+        self._nulls: dict[str, NullCalls] = {}
 
     def run(self) -> None:
         for kernel in self.kernels:
@@ -250,11 +270,11 @@ class DeviceBenchmark(CaseBenchmark):
     def _null_batch(self, null: object, entries: list[Entry]) -> None:
         """One of each kind that is needed."""
         sandboxes = [kernel.sandbox for kernel in self.kernels if isinstance(kernel.sandbox, DeviceSandbox)]
-        for kind, sandbox in {(sandbox.loaded, not sandbox.waits): sandbox for sandbox in sandboxes}.items():
-            found = self._backend.null_batch(self.case, entries, sandbox)
-            nulls = self._nulls.setdefault(kind, NullBatches())
-            nulls.beside += found.beside
-            nulls.around += found.around
+        for loaded in {sandbox.loaded: None for sandbox in sandboxes}:
+            found = self._backend.null_batch(self.case, entries, loaded)
+            null = self._nulls.setdefault(loaded, NullCalls())
+            null.overhead_us += found.overhead_us
+            null.own_work_us += found.own_work_us
 
     def _calls_per_batch(self, fastest_s: float) -> int:
         calls = max(min(math.ceil(self.batch_us * 1e-6 / fastest_s), self.most_calls, self.case.slots - 1), 1)

@@ -1,16 +1,23 @@
 """A sandbox on a GPU: its calls wait behind gates, and the judge's own events say how long it had the device.
 
-A batch has several calls, queued by the sandbox before any of their inputs exist, each behind a gate of its own. The
-judge has queued its side of every call on its own stream: write the inputs, empty the cache, open the gate; wait for
-the sandbox's word, have the device again, copy the outputs; then the inputs of the next call. So no call finds the
-inputs of another one, and no time of a host is in any clock.
+The sandbox queues a call before its inputs exist, behind the gate. Then the judge queues its side on its own stream:
+write the inputs, empty the cache, open the gate; wait for the sandbox's word, have the device again, copy the outputs.
+So no call finds the inputs of another one, and no time of a host is in any clock, but for that of a kernel that waits
+for the device inside its calls: it gets some milliseconds to reach the place where it waits, then the gate opens.
 
 The two processes' contexts have the device by turns. The judge's own events say how long the sandbox had it, from the
 opening of a gate until the judge has it again; a null kernel's call on the same contents says how much of that is the
-turning over (about 0.3 ms on an H200, which moves by 2 us). Work done while the inputs appear, or after the word, makes
+turning over (about 0.3 ms on an H100, which moves by 2 us). Work done while the inputs appear, or after the word, makes
 the judge's own work around the call longer, and is added. What a sandbox's events say of a call counts as far as it
-agrees. All this costs a third of a millisecond a call, and every call is cold: cache, address translation and
-instructions.
+agrees. Every call is cold: cache, address translation and instructions.
+
+The next call is queued when the judge has the device back, not before: a context of which two streams wait keeps the
+device for the rest of its time slice, some 2 ms, and the judge would find the word of the call before it only then.
+As it is, that slice passes before the judge begins, where it is in no clock.
+
+Nothing of the judge's waits without an end: for what it reads there are deadlines, a sandbox that fails while the
+judge's stream waits for its word is killed before the judge lets itself through (the word is memory that the sandbox
+can write as long as it lives), and what it says of its times is data, held against the judge's clock call by call.
 """
 
 import contextlib
@@ -22,7 +29,7 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.device import WORD, DeviceBuffers, copy
+from ksflow.judge.device import WORD, DeviceBuffers, DeviceStuck, copy
 from ksflow.judge.failure import Failure
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
 from ksflow.sandbox.runners.cpu import DONE, GO, NONCE
@@ -32,26 +39,28 @@ _LOOK_S = 0.002
 _PAUSE_S = 50e-6
 _QUEUE_S = 0.5
 """A call that is not queued by then waits for the device itself."""
+_REACH_S = 0.003
+"""How long it then takes a call to get where it waits."""
 _QUIET_S = 1.0
 _MARKS = 4
 """The judge's events around one call: start, gate opened, device back, outputs copied."""
 _Staged = tuple[int, torch.Tensor, int]
-"""A slot, what goes into it once the calls are queued, and the poison for its outputs."""
+"""A slot, what goes into it once the call is queued, and the poison for its outputs."""
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What was found of each call of one batch, in the order of the calls."""
+class DeviceCall:
+    """What was found of one call."""
 
-    brackets_us: tuple[float, ...]
+    bracket_us: float
     """By the judge's own events: from the opening of the gate until the judge had the device again."""
-    around_us: tuple[float, ...]
+    own_work_us: float
     """The judge's own work before and after that: writing the inputs, emptying the cache, copying the outputs. Whatever
     anybody else does on the device meanwhile makes it longer."""
-    events_us: tuple[float, ...]
-    """What the sandbox says that the call took."""
+    reported_us: float
+    """What the sandbox says that the call took, by its own events: more than nothing, and within the bracket."""
     gated: bool
-    """Whether the calls were queued before any of their inputs existed."""
+    """Whether the call was queued before its inputs existed."""
 
 
 class DeviceSandbox(Sandbox):
@@ -67,8 +76,9 @@ class DeviceSandbox(Sandbox):
         """Whether no code of the kernel's runs on the host, so that its events can be believed."""
         self.gated = False
         """Whether calls are queued before their inputs exist."""
-        self.waits = False
-        """Whether the kernel waits for the device inside its calls, so that no gate can be put before them."""
+        self._waits = False
+        """Whether the kernel waits for the device inside its calls, so that they are never queued whole."""
+        self._marks = [self.device.driver.event() for _ in range(_MARKS)]
         self._numbered = 0
         """The number of the latest call that the sandbox was told of."""
         self._staged: list[_Staged] = []
@@ -88,30 +98,28 @@ class DeviceSandbox(Sandbox):
 
     def go(self, slots: bytes, timeout_s: float) -> float:
         """One batch's seconds; see `run_batch`."""
-        return sum(self.run_batch(slots, timeout_s).brackets_us) * 1e-6
+        return sum(call.bracket_us for call in self.run_batch(slots, timeout_s)) * 1e-6
 
-    def run_batch(self, slots: bytes, timeout_s: float) -> Batch:
-        """Have the kernel called on these slots. Raises Failure."""
+    def run_batch(self, slots: bytes, timeout_s: float) -> list[DeviceCall]:
+        """Have the kernel called on these slots, one after another. Raises Failure, DeviceStuck."""
         deadline = time.monotonic() + timeout_s
         try:
-            self._expect_silence()
-            if self.gated and not self.waits:
-                batch = self._run(slots, self._staged, deadline, ahead=True)
-            else:
-                pairs = zip(slots, self._staged, strict=True)
-                single = [self._run(bytes([slot]), [staged], deadline, ahead=False) for slot, staged in pairs]
-                rows = ((*one.brackets_us, *one.around_us, *one.events_us) for one in single)
-                brackets, around, events = zip(*rows, strict=True)
-                batch = Batch(brackets, around, events, gated=False)
-            self.rest()
-            if not self._quiet_soon():  # whoever comes next has the device alone
-                self.close()
-                if self._quiet_soon():
-                    raise Failure("cheat", "keeps the device at work after its calls have ended")
-                raise Failure("harness", "another program is at work on this device: end it (nvidia-smi, rocm-smi)")
-            return batch
+            with self.device.watchdog.step(timeout_s):
+                self._expect_silence()
+                calls = [self._call(*staged, deadline) for _, staged in zip(slots, self._staged, strict=True)]
+                self.rest()
+                if not self._quiet_soon():  # whoever comes next has the device alone
+                    self.close()
+                    if self._quiet_soon():
+                        raise Failure("cheat", "keeps the device at work after its calls have ended")
+                    raise Failure("harness", "another program is at work on this device: end it (nvidia-smi, rocm-smi)")
+                return calls
         except torch.OutOfMemoryError as error:
             raise Failure("error", "leaves too little of the device's memory for the judge") from error
+        except DeviceStuck as error:
+            self.close()
+            self.device.settle()  # it was not the sandbox, where even this is not done
+            raise Failure("timeout", "keeps the judge from the device") from error
         finally:
             self._staged = []
 
@@ -128,55 +136,47 @@ class DeviceSandbox(Sandbox):
             pass
         return quiet
 
-    def _run(self, slots: bytes, staged: list[_Staged], deadline: float, ahead: bool) -> Batch:
-        """Calls one after another, each on inputs that appear once the call before it is over.
-
-        ahead: wait until the sandbox has queued them all before the first inputs appear.
-        """
-        first = self._numbered + 1
-        self._numbered += len(slots)
-        driver = self.device.driver
-        for slot, _, poison in staged:
-            self.region(slot, out=True).fill_(poison)
-            self._kept(slot)
-        driver.synchronize()
-        nonce = self._say(GO, FIRST.pack(first) + slots)
+    def _call(self, slot: int, packed: torch.Tensor, poison: int, deadline: float) -> DeviceCall:
+        """One call, on inputs that appear once it is queued. Raises Failure, DeviceStuck."""
+        self._numbered += 1
+        self.region(slot, out=True).fill_(poison)
+        self._kept(slot)
+        self.device.settle()
+        nonce = self._say(GO, FIRST.pack(self._numbered) + bytes([slot]))
         self.thaw()
-        queued = ahead and self._queued(nonce, min(deadline, time.monotonic() + _QUEUE_S))
+        gated = self.gated and self._queued(nonce, deadline)
         try:  # nothing is held before: a sandbox that ends while it queues must not leave the judge's stream waiting
-            self.device.hold_queue(_MARKS * len(staged))
-            marks = [self._queue(*pair) for pair in enumerate(staged, first)]
+            self.device.hold_queue()
+            self._queue(slot, packed)
             self.device.start_queue()
-            if not queued:
-                self.waits |= ahead  # told ahead, it waits for what the gate holds back
+            if not gated:
                 self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
-            self._await(marks[-1][-1], deadline)
+            self._await(self._marks[-1], deadline)
         except BaseException:
-            self._let_all_through()
+            self._let_through()
             raise
-        driver.synchronize()
-        claims = self._answer(DONE, nonce, deadline, _LOOK_S)
-        if len(claims) != len(slots) * TIME.size:
-            raise Failure("cheat", "answered what it was not asked")
-        elapsed = driver.elapsed_us
-        brackets = tuple(elapsed(opened, back) for _, opened, back, _ in marks)
-        around = tuple(elapsed(start, opened) + elapsed(back, copied) for start, opened, back, copied in marks)
-        return Batch(brackets, around, tuple(value for (value,) in TIME.iter_unpack(claims)), gated=queued)
+        report = self._answer(DONE, nonce, deadline, _LOOK_S)
+        start, opened, back, copied = self._marks
+        elapsed = self.device.driver.elapsed_us
+        bracket_us, own_work_us = elapsed(opened, back), elapsed(start, opened) + elapsed(back, copied)
+        return DeviceCall(bracket_us, own_work_us, _reported_us(report, bracket_us), gated)
 
-    def _queued(self, nonce: bytes, until: float) -> bool:
+    def _queued(self, nonce: bytes, deadline: float) -> bool:
+        """Whether the sandbox has soon put the whole call on its stream: else it waits for what the gate holds back."""
+        until = time.monotonic() + (_REACH_S if self._waits else _QUEUE_S)
         try:
-            self._answer(QUEUED, nonce, until, spin_s=_LOOK_S)
+            self._answer(QUEUED, nonce, min(until, deadline), spin_s=_LOOK_S)
         except Failure as failure:
-            if failure.kind == "timeout":
-                return False
-            raise
+            if failure.kind != "timeout":
+                raise
+            self._waits = True
+            return False
         return True
 
-    def _queue(self, number: int, staged: _Staged) -> list[Any]:
+    def _queue(self, slot: int, packed: torch.Tensor) -> None:
         """Put the judge's side of a call on its own stream: inputs, cache, gate, the sandbox's word, outputs."""
-        driver = self.device.driver
-        slot, packed, _ = staged
-        start, opened, back, copied = marks = self.device.events(_MARKS)
+        driver, number = self.device.driver, self._numbered
+        start, opened, back, copied = self._marks
         inputs, outputs = (self.region(slot, out=out).view(torch.int64) for out in (False, True))
         kept = self._kept(slot).view(torch.int64)
         driver.record(start)
@@ -189,14 +189,14 @@ class DeviceSandbox(Sandbox):
         driver.record(back)
         driver.submit(partial(copy, outputs, kept))
         driver.record(copied)
-        return marks
 
-    def _let_all_through(self) -> None:
-        """Nothing of the judge's may wait for a sandbox that is done with."""
+    def _let_through(self) -> None:
+        """End the sandbox, which could take the word back, then let the judge's stream past it. Raises DeviceStuck."""
+        self.close()
         self.device.start_queue()
         for word in (0, FLAG):
             WORD.pack_into(self.buffers.gate, word, self._numbered)
-        self.device.driver.synchronize()
+        self.device.settle()
 
     def _await(self, last: Any, deadline: float) -> None:
         """Until the judge's stream has passed an event; no clock runs on this side meanwhile. Raises Failure."""
@@ -230,3 +230,13 @@ class DeviceSandbox(Sandbox):
         if kept is None or kept.numel() != region.numel():
             kept = self._outputs[slot] = torch.empty_like(region)
         return kept
+
+
+def _reported_us(report: bytes, bracket_us: float) -> float:
+    """What a sandbox says that its call took. Raises Failure where no honest one can say that."""
+    if len(report) != TIME.size:
+        raise Failure("cheat", "answered what it was not asked")
+    (reported_us,) = TIME.unpack(report)
+    if not 0 < reported_us <= bracket_us:  # also where it is not a number
+        raise Failure("cheat", f"says that a call took {reported_us:.6g} µs, which had {bracket_us:.6g} µs at most")
+    return float(reported_us)

@@ -3,8 +3,11 @@
 What a real chip does is judged on one: `benchmarks/device.py` with `tests/corpus/device`.
 """
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +19,7 @@ import pytest
 from evaluator import gpu_toy, toy
 from evaluator.conftest import in_the_end
 from ksflow.errors import ConfigError
+from ksflow.judge.device import Device, DeviceStuck
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.sandbox import linux
 from ksflow.sandbox.driver import DriverError, open_driver
@@ -61,6 +65,12 @@ def device() -> Iterator[LocalEvaluator]:
     made = LocalEvaluator(EMULATED)
     yield made
     made.close()
+
+
+@pytest.fixture
+def emulated() -> Device:
+    """The emulated GPU as the judge has it."""
+    return Device("emulated")
 
 
 @pytest.fixture
@@ -162,14 +172,6 @@ def instead(how):
         how(call, data[0]) if data else submit(call)
     driver.submit = queue
 """
-_BATCH = """
-queue = type(gate).queue
-staged = []
-def first_serves_all(self, first, calls):
-    queue(self, first, [lambda: [call() for call in calls], *[lambda: None] * (len(calls) - 1)])
-def last_serves_all(self, first, calls):
-    queue(self, first, [*[lambda: None] * (len(calls) - 1), lambda: [call() for call in calls]])
-"""
 _EARLY = """
 import ctypes
 def word(turn):
@@ -184,12 +186,22 @@ INCORRECT = {
         "out = last[-1] if last else data[0] + data[1]\nlast.append(data[0] + data[1])\nreturn out",
         "import torch\nlast = []",
     ),
+    "computed before the inputs are there": kernel(before=_AHEAD + "instead(early)"),
+}
+
+
+EARLY = {
     "word when queued": kernel(before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), word(turn))"),
     "word when the gate opens": kernel(
         before=_EARLY + "driver.wait = lambda at, turn: (wait(at, turn), submit(lambda: word(turn)))"
     ),
-    "computed before the inputs are there": kernel(before=_AHEAD + "instead(early)"),
 }
+
+
+@pytest.mark.parametrize("cheat", EARLY.values(), ids=EARLY.keys())
+def test_word_that_is_given_too_early_is_rejected(judge: Judge, cheat: Kernel) -> None:
+    """For its outputs, or since its events then say more than the judge saw."""
+    assert judge(cheat).verdict in (Verdict.INCORRECT, Verdict.CHEAT)
 
 
 @pytest.mark.parametrize("cheat", INCORRECT.values(), ids=INCORRECT.keys())
@@ -199,11 +211,29 @@ def test_wrong_answer_is_rejected(judge: Judge, cheat: Kernel) -> None:
     assert result.evidence.failed["case"] in result.reason
 
 
-@pytest.mark.parametrize("which", ["first", "last"])
-def test_call_that_serves_a_whole_turn_is_rejected(judge: Judge, which: str) -> None:
-    """Once a turn has more than one call, which it has not while the machine is so busy that one takes long."""
-    cheat = kernel(before=f"{_BATCH}type(gate).queue = {which}_serves_all", us=50)
-    in_the_end(lambda: judge(cheat), lambda result: result.verdict is Verdict.INCORRECT)
+CLAIMS = {
+    "not a number": "math.nan",
+    "infinite": "math.inf",
+    "nothing": "0.0",
+    "negative": "-1e300",
+    "more than it had the device": "1e9",
+    "cancelling": "-1e20 * (1 + len(claimed) % 2)",
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
+@pytest.mark.parametrize("at", ["candidate", "rival"])
+def test_time_that_no_call_can_take_is_a_cheat(judge: Judge, claim: str, at: str) -> None:
+    """Whoever says it; to the caller it is a verdict, or a rival that was skipped."""
+    liar = kernel(before=f"import math\nclaimed = []\ndriver.elapsed_us = lambda *_: (claimed.append(1), {claim})[1]")
+    if at == "rival":
+        result = judge(HONEST, liar)
+        assert result.accepted, result.reason
+        assert "says that a call took" in result.evidence.skipped["00000"]
+        return
+    result = judge(liar)
+    assert result.verdict is Verdict.CHEAT, (result.verdict, result.reason)
+    assert "says that a call took" in result.reason
 
 
 def test_forged_times_do_not_count(danger: Judge) -> None:
@@ -254,6 +284,20 @@ CONTAINED = {
 }
 
 
+def test_word_that_is_taken_back_holds_nobody_up(device: LocalEvaluator, problem: Problem) -> None:
+    """Its judge does not wait for a word that the kernel's thread keeps from it."""
+    takes_back = """
+def taken_back():
+    while True:
+        word(0)
+"""
+    start = "threading.Thread(target=taken_back, daemon=True).start()\nwhile True: time.sleep(0.01)"
+    stuck = kernel(start, _EARLY + takes_back)
+    result = device(replace(problem, limits=toy.HASTY), stuck, ())
+    assert result.verdict is Verdict.TIMEOUT, (result.verdict, result.reason)
+    honest_time(device(problem, HONEST, ()))
+
+
 @pytest.mark.parametrize(("body", "verdict", "word"), CONTAINED.values(), ids=CONTAINED.keys())
 @pytest.mark.usefixtures("danger")
 def test_bad_end_is_contained(device: LocalEvaluator, problem: Problem, body: str, verdict: Verdict, word: str) -> None:
@@ -279,6 +323,43 @@ def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
 
 
 # -- the device ------------------------------------------------------------------------------------
+
+
+def test_device_that_does_not_come_back_is_told(emulated: Device) -> None:
+    word = ctypes.c_uint32(0)
+    emulated.driver.wait(ctypes.addressof(word), 1)
+    with pytest.raises(DeviceStuck, match="end whatever else is at work"):
+        emulated.settle(0.2)
+    word.value = 1
+    emulated.settle()
+    assert emulated.quiet()
+
+
+def test_driver_that_does_not_return_ends_the_judge_with_the_cause() -> None:
+    code = """
+import time
+from ksflow.judge import device
+device._STUCK_S = device._LOOK_S = 0.1
+with device.Watchdog().step():
+    time.sleep(600)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("the device's driver does not return from a call")
+
+
+def test_steps_that_end_in_time_end_nothing() -> None:
+    code = """
+import time
+from ksflow.judge import device
+device._STUCK_S = device._LOOK_S = 0.05
+watchdog = device.Watchdog()
+for _ in range(3):
+    with watchdog.step(60.0):
+        time.sleep(0.2)
+    time.sleep(0.2)
+"""
+    assert not subprocess.run([sys.executable, "-c", code], check=False).returncode
 
 
 @pytest.mark.slow
