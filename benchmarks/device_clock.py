@@ -163,7 +163,17 @@ def _compiled(order: dict[str, Any]) -> None:
 
 def _python(source: str) -> Callable[[str, dict[str, Any], Data], Call]:
     function = _module(source, "kernel").custom_kernel
-    return lambda _, __, data: lambda: function(data)
+
+    def bind(_: str, __: dict[str, Any], data: Data) -> Call:
+        def call() -> None:
+            result = function(data)
+            only = result[0] if isinstance(result, list | tuple) and len(result) == 1 else result
+            if isinstance(only, torch.Tensor) and only is not data[-1]:
+                data[-1].copy_(only)  # where the caller wants it
+
+        return call
+
+    return bind
 
 
 def _shared_object(order: dict[str, Any]) -> Callable[[str, dict[str, Any], Data], Call]:

@@ -6,6 +6,8 @@
             harmless      accepted or not, and the next kernel is judged as ever
             accept        right and honest, however it looks
     problem: norm or gemm
+    time: host, where what the host does between launches is a part of it, or own, where the kernel chooses by a clock:
+          such a time is shown beside a plain script's, and not held against it
     rival: plain, where the trick needs another kernel to be timed beside it: the problem's plain one
 
 All other lines of the comment say what it tries. `work.cuh` in a problem's folder is the honest computation, the same

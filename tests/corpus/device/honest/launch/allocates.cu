@@ -1,5 +1,6 @@
 // expect: accept
 // problem: norm
+// time: host
 // Takes device memory in every call and frees it, which waits for the device.
 #include "work.cuh"
 

@@ -1,5 +1,6 @@
 // expect: accept
 // problem: norm
+// time: host
 // Waits for the device inside of the call.
 #include "work.cuh"
 

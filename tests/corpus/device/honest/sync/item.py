@@ -1,5 +1,6 @@
 # expect: accept
 # problem: norm
+# time: host
 # Reads a number back to the host in every call.
 import torch
 

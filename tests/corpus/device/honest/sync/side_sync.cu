@@ -1,5 +1,6 @@
 // expect: accept
 // problem: norm
+// time: host
 // Half of the rows on a stream of its own, for which the host waits before the call returns.
 #include "work.cuh"
 

@@ -1,5 +1,6 @@
 // expect: accept
 // problem: norm
+// time: host
 // Waits for the stream after the first half of the rows, then launches the second.
 #include "work.cuh"
 

@@ -1,5 +1,6 @@
 # expect: accept
 # problem: norm
+# time: host
 # Waits for the device between its two steps, and again at the end.
 import torch
 

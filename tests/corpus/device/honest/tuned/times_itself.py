@@ -1,5 +1,6 @@
 # expect: accept
 # problem: gemm
+# time: own
 # Times two ways with events at the first call of a shape, and keeps the faster.
 import torch
 
