@@ -20,8 +20,13 @@ Converter = Callable[[Any, str], Any]
 """(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
 T = TypeVar("T")
 _SCALARS = frozenset({type(None), bool, int, float, str})
-_LATER = frozenset({"untold"})
-"""Fields that were added since runs were recorded: left out where they are empty, so that these replay to the byte."""
+_LATER = frozenset(
+    {
+        *(("Cost", "untold"), ("Trial", "baseline"), ("Ratio", "ranked"), ("Comparison", "ranked")),
+        *((kind, "moment") for kind in ("Ratio", "Comparison", "Claim")),
+    }
+)
+"""Fields that were added since runs were recorded: left out where they say nothing, as in records of then."""
 
 
 def parse(kind: type[T], value: object) -> T:
@@ -44,22 +49,25 @@ def plain(value: Any) -> Any:
         raise TypeError(f"{type(value).__name__} is no JSON")
     left_out = _left_out(cast(Hashable, type(value)))
     items = {name: getattr(value, name) for name in left_out}
-    items = {name: item for name, item in items.items() if item or name not in _LATER}
     if "more" in items:
         more = items.pop("more")
         items = {name: item for name, item in items.items() if item != left_out[name]} | more
+    elif later := [name for kind, name in _LATER if kind == type(value).__name__ and items[name] == left_out[name]]:
+        items = {name: item for name, item in items.items() if name not in later}
     return {name: plain(item) for name, item in items.items()}
 
 
 @cache
 def _left_out(kind: Any) -> dict[str, Any]:
-    """Field -> its default where that is None, an empty text or an empty collection; MISSING for any other field."""
+    """Field -> its default where that is None, an empty text or an empty collection, or the field came later; MISSING
+    for any other field."""
     defaults = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
         for field in fields(kind)
     }
     empty: tuple[Any, ...] = (None, "", (), {})
-    return {name: default if default in empty else MISSING for name, default in defaults.items()}
+    known = {name for of, name in _LATER if of == kind.__name__}
+    return {name: default if default in empty or name in known else MISSING for name, default in defaults.items()}
 
 
 @cache
