@@ -37,6 +37,7 @@ _SMALLER = {
 }
 """Format -> what asks for smaller cases."""
 CUT = "sizes are cut to"
+UNCOMPILED = "torch.compile as a second baseline: problem.compile=true has it"
 _HINTS = {
     "Invalid scaling configuration": "torch multiplies NVFP4 only on GPUs that have it (Blackwell): read and judge it "
     "on a machine with one",

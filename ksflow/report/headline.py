@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from ksflow.records import Origin, Population, Ratio, Seed, Speedup, Trial, base_of, measured, relative, speedup
+from ksflow.records import Origin, Population, Ratio, Seed, Speedup, Trial, base_of, measured, relative
 from ksflow.report.words import us
 
 _SPELLED = {
@@ -94,12 +94,10 @@ class Headline:
         """A second, smaller fact: how far it came from the seed that it was made from. Empty where that is the first
         one, or not known."""
         start = _start(self.best, self.known)
-        found = speedup(self.best, start) if start and start is not self.over else None
-        return (
-            f"x{found.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
-            if start and found and found.paired
-            else ""
-        )
+        found = self.ratios.get(start.id) if start and start is not self.over else None
+        if not (start and found and self.speedup):
+            return ""
+        return f"x{self.speedup / found.ratio:.3g} over its start, {start.id} {start.name}".rstrip()
 
     @cached_property
     def ratios(self) -> dict[str, Speedup]:

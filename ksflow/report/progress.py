@@ -162,24 +162,25 @@ def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
     }
 
 
-_HEADING = ("trial", "verdict", "µs/call", "beside the best", "from")
+_HEADING = ("trial", "verdict", "beside the best", "from")
 
 
-def _columns(name: str, verdict: str, score: str, beside: str, base: str, wide: bool) -> str:
+def _columns(name: str, verdict: str, beside: str, base: str, wide: bool) -> str:
     """The cells of a line in front of what was tried; in a narrow window without the base."""
     more = f"{base:5}  " if wide else ""
-    return f"{name:5}  {verdict:17.17}  {score:>8}  {beside:16}  {more}{'tried' if name == 'trial' else ''}"
+    return f"{name:5}  {verdict:17.17}  {beside:16}  {more}{'tried' if name == 'trial' else ''}"
 
 
 def _line(trial: Trial, wide: bool) -> Text:
-    score = words.us(trial.score_us) if trial.score_us else ""
     base = trial.parents[0] if trial.parents else "seed"
-    text = Text(_columns(trial.id, trial.verdict, score, _beside(trial), base, wide))
+    text = Text(_columns(trial.id, trial.verdict, _beside(trial), base, wide))
     text.stylize(STYLE.get(trial.verdict, "red"), 7, 7 + len(trial.verdict))
     return text
 
 
 def _beside(trial: Trial) -> str:
-    """How it did beside the kernel that was the best when it was judged."""
+    """How it did beside the kernel that was the best when it was judged; its time where there was none. Never both: two
+    times are of two moments, and their ratio would be another one."""
     row = next(iter(trial.evaluation.evidence.against), None) if trial.evaluation else None
-    return f"x{row.speedup:.2f} over {row.id}" if row else ""
+    time = f"{words.us(trial.score_us)} µs" if trial.score_us else ""
+    return f"x{row.speedup:.2f} over {row.id}" if row else time

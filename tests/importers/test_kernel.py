@@ -60,9 +60,9 @@ def test_a_kernel_is_judged_by_the_reference_beside_it(tmp_path: Path, evaluator
         'extern "C" void custom_kernel(const float *x, const float *s, float *out0, int64_t m, int64_t n, '
         "const int64_t *strides)"
     )
-    assert [(seed.name, seed.baseline) for seed in problem.seeds] == [("mine.cpp", True)]
+    assert [(seed.name, seed.baseline) for seed in problem.seeds] == [("00_torch.py", True), ("mine.cpp", False)]
     assert problem.statement == "Scale every row of x."
-    assert evaluator(problem, problem.seeds[0].kernel, ()).accepted
+    assert all(evaluator(problem, seed.kernel, ()).accepted for seed in problem.seeds)
     off = Kernel("cpp", {"mine.cpp": MINE.replace("FACTOR", "1.001f *")})
     assert evaluator(problem, off, ()).verdict is Verdict.INCORRECT
     python = Kernel("python", {"k.py": "def custom_kernel(data):\n    return data[0].mul(data[1][:, None])\n"})

@@ -3,7 +3,8 @@
     problem=kernel problem.kernel=my.cpp problem.reference=my_ref.py problem.cases='[{m: 64}, {m: 512}]'
 
 The reference has `generate_input(**case, seed)` and `ref_kernel(data)`; it may have `check_implementation(data,
-output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel is the seed and the baseline.
+output)` or `oracle(data)`, which then decide, and `CASES = [...]`. The kernel is the seed to start from; the baseline
+is the reference itself, as PyTorch runs it and where it is compiled as `torch.compile` makes it.
 """
 
 import ast
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ksflow.errors import ConfigError
-from ksflow.formats.assembly import CaseBudget, ParsedProblem, assemble
+from ksflow.formats.assembly import UNCOMPILED, CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import SeededParams, parameters
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.formats.sizes import constants
 from ksflow.problem.loader import for_gpus, kernel_file, read_text
-from ksflow.records import DEVICE_LANGUAGES, Json, Problem, Seed, Target
+from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Seed, Target
 from ksflow.source.contract import device_signature
 
 _CHECKS = ("check_implementation", "oracle")
@@ -35,13 +36,15 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
     tests: Sequence[Mapping[str, Any]] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    compile: bool | None = None,
     target: Target | None = None,
 ) -> Problem:
     """The problem of making a kernel faster. Raises ConfigError.
 
     cases: what is timed, and checked where `tests` names no others; what they leave out is as `generate_input` has it.
     rtol, atol: how far an element may be off, where the reference has no check of its own; without them, what its
-    number format allows.
+    number format allows. compile: have the reference through `torch.compile` as a second baseline; None on a GPU only,
+    as every process of it compiles anew, which takes a CPU some ten seconds.
     """
     if not kernel or not reference:
         raise ConfigError("problem=kernel needs problem.kernel=FILE and problem.reference=FILE.py")
@@ -55,7 +58,10 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
         raise ConfigError(f"{beside}: no cases; give problem.cases='[{{...}}]'")
     parsed = _parse(file, beside, body, timed, {"rtol": rtol, "atol": atol})
     made = assemble(replace(parsed, tests=[_case(case, usual) for case in tests or ()]), target, None, _BUDGET)
-    kernel_text, kind = made.seeds[0].kernel.main, made.seeds[0].kernel.language
+    made = _with_baselines(
+        made, module, body, compile or (compile is None and target is not None and target.kind == "gpu")
+    )
+    kernel_text, kind = made.seeds[-1].kernel.main, made.seeds[-1].kernel.language
     pointers = {"cpp", *DEVICE_LANGUAGES} - {"triton"}
     if kind not in made.languages:
         said = f", {for_gpus(kind)}" if kind != "cpp" else ", for a CPU: target=cpu"
@@ -68,6 +74,28 @@ def load(  # noqa: PLR0913 - what a user may say of a kernel
         if declared != signature.count(",") + 1:
             raise ConfigError(f"{file}: custom_kernel takes {declared} arguments; for {beside} it is {signature}")
     return made
+
+
+def _with_baselines(made: Problem, module: ast.Module, body: str, compiled: bool) -> Problem:
+    """With the reference as candidates in front of the kernel to start from: what speed-ups are claimed against."""
+    imported = {
+        alias.name.partition(".")[0]
+        for node in ast.walk(module)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    imported |= {str(node.module).partition(".")[0] for node in ast.walk(module) if isinstance(node, ast.ImportFrom)}
+    if "torch" not in imported:
+        return replace(made, seeds=(_baseline("00_reference.py", body, "ref_kernel"), *made.seeds))
+    seeds = [_baseline("00_torch.py", body, "ref_kernel")]
+    if compiled:
+        seeds.append(_baseline("01_compile.py", body, "__import__('torch').compile(ref_kernel)"))
+    dropped = [*made.origin["dropped"], *([] if compiled else [UNCOMPILED])]
+    return replace(made, seeds=(*seeds, *made.seeds), origin={**made.origin, "dropped": dropped})
+
+
+def _baseline(name: str, body: str, value: str) -> Seed:
+    return Seed(name, Kernel("python", {name: f"{body.rstrip()}\n\n\ncustom_kernel = {value}\n"}), baseline=True)
 
 
 def _functions(module: ast.Module) -> dict[str, ast.FunctionDef]:
@@ -136,7 +164,7 @@ def _parse(file: Path, beside: Path, body: str, timed: Sequence[SeededParams], b
         called="`custom_kernel(data)`: `data` is what `generate_input` returns; it returns what `ref_kernel` does.",
         origin={"format": "kernel", "path": str(file), "reference": str(beside), **provenance(file.parent),
                 "inferred": inferred, "dropped": []},
-        seeds=(Seed(file.name, kernel_file(str(file)), baseline=True),),
+        seeds=(Seed(file.name, kernel_file(str(file))),),
         arg_names=_returned(generate),
     )  # fmt: skip
 

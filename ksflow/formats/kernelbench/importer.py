@@ -17,7 +17,7 @@ from typing import Any
 
 from ksflow.errors import ConfigError, suggest
 from ksflow.formats import sizes
-from ksflow.formats.assembly import CUT, CaseBudget, ParsedProblem, assemble
+from ksflow.formats.assembly import CUT, UNCOMPILED, CaseBudget, ParsedProblem, assemble
 from ksflow.formats.cases import case_name
 from ksflow.formats.checkout import parse_python, provenance, slug
 from ksflow.problem.loader import read_text
@@ -46,7 +46,6 @@ _BASELINES = (
     ("01_compile.py", "the model as torch.compile makes it", _COMPILED),
 )
 """Upstream's two: name, what it is, how it is made."""
-_UNCOMPILED = "torch.compile as a second baseline: problem.compile=true has it"
 
 
 def load(  # noqa: PLR0913 - what a user may say of a file
@@ -171,7 +170,7 @@ def _resized(made: Problem, source: str, edits: list[sizes.Edit], compiled: bool
     """With what is read and what is run as it was sized: the listing, the case's name, the model as baselines."""
     cap = int(made.origin.get("cap") or 0)
     sized = sizes.resized(source, edits, cap)
-    origin = {**made.origin, "dropped": [*made.origin["dropped"], *([] if compiled else [_UNCOMPILED])]}
+    origin = {**made.origin, "dropped": [*made.origin["dropped"], *([] if compiled else [UNCOMPILED])]}
     if whole := sized == sizes.resized(source, edits, 0):  # the cap is above every size
         said = [line for line in origin["inferred"] if not line.startswith(CUT)]
         origin |= {"cap": None, "inferred": said}
