@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _HOME_PATH = re.compile(r"(?:(?<=^)|(?<=[\[,]))~(?:/[^,\]]*|(?=[,\]]|$))")
-_PLAIN_VALUE = re.compile(r"[\w/.+@%*:-]+")
+PLAIN_VALUE = re.compile(r"[\w/.+@%*:-]+", re.ASCII)
+"""What Hydra's grammar takes as it is."""
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -37,8 +38,13 @@ def expanded(argument: str) -> str:
 
 def plain_or_quoted(value: str) -> str:
     """A value as Hydra's grammar takes it; one that is quoted already stays as it is."""
-    if _PLAIN_VALUE.fullmatch(value) or value[:1] in ("'", '"'):
+    if PLAIN_VALUE.fullmatch(value) or value[:1] in ("'", '"'):
         return value
+    return quoted(value)
+
+
+def quoted(value: str) -> str:
+    """A value as one text, whatever is in it."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 

@@ -110,5 +110,7 @@ def test_a_lineage_of_another_user_ends_with_gits_own_remedy(tmp_path: Path) -> 
 def test_a_folder_is_named_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("$HOME", "~nobody", "50%PATH%"):
-        Lineage(Path(name) / "lineage.git", "softmax", "main").close()
+        lineage = Lineage(Path(name) / "lineage.git", "softmax", "main")
+        lineage.learn((), 0)
+        lineage.close()
         assert (tmp_path / name / "lineage.git/HEAD").is_file()

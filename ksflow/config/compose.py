@@ -19,6 +19,7 @@ from typing import Any
 import hydra
 from hydra._internal.hydra import Hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -29,7 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ksflow import __version__, report
 from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
-from ksflow.home import plain_or_quoted, shipped
+from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
 from ksflow.lineage.shared.remote import check_url
 from ksflow.records import Problem
 from ksflow.redaction import passwords
@@ -42,7 +43,6 @@ _CHECKS = "UNSAFE_DISABLE_EXECUTION_CHECKS"
 _TRUST: Any = {} if _OLD else {"execution_whitelist": getattr(hydra.utils, _CHECKS)}
 _interrupted = threading.Event()
 _going_on = threading.Event()
-_RUNS = ("run", "recorded.run", "inherit")
 _EXTRAS = {"optuna": "sweep", "joblib": "launchers", "submitit": "launchers", "ray": "ray-launcher"}
 """Sweepers and launchers of Hydra's -> the extra that brings them."""
 _SHOWING = ("--cfg", "-c", "--info", "-i")
@@ -204,7 +204,7 @@ def run_name(cfg: DictConfig) -> str:
 
 def _swept() -> list[str]:
     """The words of this variant of a sweep that are not on the command line as they are."""
-    same = os.environ[sweep.ARGUMENTS].split("\n")
+    same = [_free_key(word).lstrip("+") for word in os.environ[sweep.ARGUMENTS].split("\n")]
     overrides = [item.lstrip("+") for item in HydraConfig.get().overrides.task]
     return [item for item in overrides if item not in same]
 
@@ -294,10 +294,20 @@ def _free_key(argument: str) -> str:
         raise ConfigError(f"no option {argument}; valid: {', '.join(keys.options(name))}")
     if name == "problem" and value not in keys.options(name) and _is_folder(value):
         argument = f"problem.path={plain_or_quoted(value)}"
-    if name in _RUNS and "=" in value and value[0] not in "'\"":
-        argument = f"{name}='{value}'"  # a sweep's run is named after its words, designer=tune
     known = _PART_KEY.match(argument) and argument.partition(".")[0] in {*keys.roots(), "optimize"}
-    return f"++{argument}" if known else argument
+    return _parsable(f"++{argument}" if known else argument)
+
+
+def _parsable(argument: str) -> str:
+    """The word, or where Hydra's grammar has no place for its value (letters, brackets, signs), with that quoted."""
+    name, equals, value = argument.partition("=")
+    if not equals or PLAIN_VALUE.fullmatch(value):
+        return argument
+    try:
+        OverridesParser.create().parse_override(argument)
+    except HydraException:
+        return f"{name}={quoted(value)}"
+    return argument
 
 
 def _is_folder(value: str) -> bool:

@@ -58,6 +58,10 @@ class Git(git.Git):
     patience_s = 600.0
     """For a command, and for each answer of those that are kept alive; upkeep has two hours."""
 
+    def __init__(self, working_dir: Any = None) -> None:
+        super().__init__(working_dir)
+        self._working_dir = working_dir  # a name that has a dollar sign is one
+
     def execute(self, command: Any, *arguments: Any, **options: Any) -> Any:
         """Run a command as `git.Git.execute` does."""
         options["env"] = {"GIT_DIR": str(self.working_dir), **(options.get("env") or {})}
