@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from ksflow import home
+
 T = TypeVar("T")
 _OURS = (Path(__file__).parent, Path(__file__).resolve().parent, (Path(__file__).parent / "stages").resolve())
 _NOT_OWN = tuple(f"{folder}/" for folder in (*_OURS, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
@@ -109,10 +111,10 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def suggest(word: str, valid: Iterable[str]) -> str:
+def suggest(word: object, valid: Iterable[str]) -> str:
     """The tail of an error about a mistyped word: what was meant, what is valid."""
     names = sorted(valid)
-    close = difflib.get_close_matches(word, names, 1)
+    close = difflib.get_close_matches(str(word), names, 1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"{hint}valid: {', '.join(names) or 'none'}"
 
@@ -150,11 +152,19 @@ def of_system(error: OSError) -> ConfigError:
         if isinstance(error, kind):
             return ConfigError(f"{error}; {meaning}")
     number = error.errno if type(error).__module__ == "builtins" else None  # a library's numbers are its own
+    if number in _NOT_WRITABLE | {errno.ENOENT} and isinstance(error.filename, str | Path) and _no_cache(error):
+        return ConfigError(f"cannot keep files below {home.cache()}: {error}; set KSFLOW_CACHE to a folder of yours")
     if number in _NOT_WRITABLE and error.filename is not None:
         if os.path.isfile(error.filename) and not os.access(error.filename, os.R_OK):
             return ConfigError(f"cannot read {os.fsdecode(error.filename)}: {error.strerror}; see who may read it")
         return ConfigError(f"cannot write here: {error}; go to a folder you can write to")
     return ConfigError(f"{str(error) or type(error).__name__}; {_OF_NUMBER.get(number or 0, 'the system refuses it')}")
+
+
+def _no_cache(error: OSError) -> bool:
+    """Whether the cache folder cannot be made, or cannot be written to."""
+    at, root = Path(error.filename), home.cache()
+    return root.is_relative_to(at) or (error.errno != errno.ENOENT and at.is_relative_to(root))
 
 
 def keep_traceback(error: BaseException, what: str) -> None:

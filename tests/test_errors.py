@@ -1,5 +1,6 @@
 """What the system refuses is told by what it was: never a network as a folder, never a helper's pipe as our own."""
 
+import os
 import re
 import resource
 import socket
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ksflow.errors import of_system
+from ksflow.errors import ConfigError, of_system
+from ksflow.formats.kernelbench import importer
 
 _HELPER_DIES = """
 import sys
@@ -95,3 +97,64 @@ def test_a_command_that_the_system_refuses_something_says_so(error: str) -> None
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("ksflow: [Errno ")
+
+
+def _ksflow(folder: Path, *words: str, **environment: str) -> str:
+    """What a command that fails says."""
+    command = [sys.executable, "-m", "ksflow", *words]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_cache_that_cannot_be_made_is_named_with_its_variable(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("no folder")
+    found = _ksflow(
+        tmp_path, "problem", "check", "problem=softmax", KSFLOW_CACHE="", XDG_CACHE_HOME="", HOME=f"{tmp_path}/home"
+    )
+    assert "cannot keep files below" in found
+    assert "KSFLOW_CACHE" in found
+
+
+def test_prompts_without_docstrings_are_refused(tmp_path: Path) -> None:
+    found = _ksflow(tmp_path, "problem=softmax", "recipe=dry_run", "llm=dummy", "writer=rewrite", PYTHONOPTIMIZE="2")
+    assert "PYTHONOPTIMIZE=2" in found
+
+
+def test_a_null_in_place_of_a_name_is_told_with_the_valid_ones(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("")
+    with pytest.raises(ConfigError, match=r"problem\.precision=None; valid: bf16"):
+        importer.load(str(tmp_path / "model.py"), precision=None)  # type: ignore[arg-type]
+
+
+def test_a_config_folder_that_is_not_there_ends_a_run(tmp_path: Path) -> None:
+    assert "--config-dir" in _ksflow(tmp_path, f"--config-dir={tmp_path}/absent", "problem=softmax", "recipe=dry_run")
+
+
+@pytest.mark.parametrize("closing", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_errors(closing: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m ksflow --version {closing}', sys.executable], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_an_address_space_that_is_bounded_already_stays_bounded(tmp_path: Path) -> None:
+    """Describing a problem once tried to raise that, and what the system said to it was blamed on the reference."""
+    (tmp_path / "model.py").write_text(
+        "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x * 2\n\n\n"
+        "def get_inputs():\n    return [torch.rand(8, 8)]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    words = "problem show problem=kernelbench problem.path=model.py"
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -v 6000000; "$0" -m ksflow {words}', sys.executable],
+        cwd=tmp_path,
+        env={**os.environ, "KSFLOW_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

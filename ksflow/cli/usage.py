@@ -71,8 +71,8 @@ overwritten. KIND is selector, designer, writer, evaluator or digester.
   ksflow problem check [problem=NAME]   verify its reference, seeds and probes
 ---
 `show` prints the contract that models get: what a kernel must define, shapes,
-rooflines. `check` asks whether the judge can tell right from wrong: the reference
-passes, lazy and wrong answers are rejected, every seed is judged.
+rooflines. `check` asks whether the judge can tell right from wrong: the
+reference passes, lazy and wrong answers are rejected, every seed is judged.
 
   problem=NAME|FOLDER       a shipped problem, or your own
   problem.cases=cpu         which set: tests, cpu, leaderboard

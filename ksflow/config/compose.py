@@ -55,6 +55,7 @@ _PART_KEY = re.compile(r"[A-Za-z_][\w.]*\.\w+=", re.ASCII)
 def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> float | None:
     """Run `job` on the composed configuration, once or as a sweep; its value when run once."""
     _check_flags(arguments)
+    config_dir(arguments)  # Hydra takes one that is not there for an empty one
     for word in arguments:  # before Hydra keeps them in a file
         key, _, value = word.partition("=")
         if key.lstrip("+") == "lineage.remote":

@@ -41,6 +41,8 @@ UNCOMPILED = "torch.compile as a second baseline: problem.compile=true has it"
 _HINTS = {
     "Invalid scaling configuration": "torch multiplies NVFP4 only on GPUs that have it (Blackwell): read and judge it "
     "on a machine with one",
+    "huggingface.co": "its weights are not on this machine and cannot be fetched now: have them once where there is a "
+    "network, or let HF_HOME name the folder that has them",
     "No module named": "install that package where the problem is read and judged",
 }
 """What a failure says -> what would help."""

@@ -38,7 +38,8 @@ class Unfit(Exception):
 def describe(order: Json) -> Json:
     """The largest set that runs within the limits."""
     if order["device"] == "cpu" and order["memory"]:
-        resource.setrlimit(resource.RLIMIT_AS, (order["memory"] + (8 << 30), resource.RLIM_INFINITY))
+        most, hard = order["memory"] + (8 << 30), resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
     module = loaded("ksflow_described", Path(order["reference"]))
     found: Json = {"step": None, "cases": [], "tried": []}
     for step, cases in enumerate(order["ladder"]):

@@ -114,7 +114,8 @@ class Lineage:
             check_url(remote)
         for kind, name in (("problem", problem), ("run", run)):
             if not _NAME.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
-                raise ConfigError(f"{kind}={name!r} cannot name a git branch; use letters, digits, - and _")
+                what = "; rename the problem's folder" if kind == "problem" else ""
+                raise ConfigError(f"{kind}={name!r} cannot name a git branch; use letters, digits, - and _{what}")
         self.problem, self.run = problem, run
         self._remote = remote
         self._blocks: Blocks | None = None

@@ -1,6 +1,7 @@
 """A stage's question to a model as a `dspy.Module`, and how a stage asks it until an answer holds."""
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,8 @@ class Program(dspy.Module):  # type: ignore[misc]
         stage = label.partition("=")[0]
         if not isinstance(lm, Model):
             raise ConfigError(f"{label} needs a model: choose one with llm=... or model=...")
+        if sys.flags.optimize > 1:
+            raise ConfigError(f"{label}: prompts are docstrings, which PYTHONOPTIMIZE=2 (-OO) removes: unset it")
         if attempts < 1:
             raise ConfigError(f"{stage}.attempts must be at least 1, not {attempts}")
         self.stage = stage
