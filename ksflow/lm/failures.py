@@ -16,6 +16,7 @@ from ksflow.records import Evaluation, Trial, Verdict
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
 _ROWS = 12  # of a table in the evidence
+_FORMER = {"contents"}  # in evidence of earlier versions: a name of secret inputs, for nobody who writes kernels
 _HIDDEN = ("expected", "seed")  # of the first wrong element, from whoever could be after them
 _EXPECTED = re.compile(r", expected \S+ within \S+")
 
@@ -34,7 +35,8 @@ def failure(failed: Trial | None) -> str:
         lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found)]
     evidence = found.evidence
     placeless = {"upstream": evidence.upstream, "made": evidence.made, "unranked": evidence.unranked}
-    if rest := {**{key: value for key, value in placeless.items() if value}, **evidence.more}:
+    unknown = {key: value for key, value in evidence.more.items() if key not in _FORMER}
+    if rest := {**{key: value for key, value in placeless.items() if value}, **unknown}:
         lines.append(f"Besides: {_cut(json.dumps(rest, default=str, ensure_ascii=False), _REST)}")
     return "\n".join(lines)
 
