@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ksflow.judge.tolerance import bits, same_bits, strips
+from ksflow.judge.tolerance import bits, is_constant, same_bits
 from ksflow.sandbox.runners.pytree import Leaf, Tree, pack, returned
 
 _POISON = (0x00, 0x5A)
@@ -97,12 +97,6 @@ class CallLayout:
             if any(not same_bits(one, other) for one, other in zip(results, again, strict=True)):
                 return True
         return False
-
-
-def is_constant(tensor: torch.Tensor) -> bool:
-    """Whether all its elements are the same."""
-    each = bits(tensor).view(-1, tensor.element_size())
-    return all(bool((part.view(-1, each.shape[1]) == each[0]).all()) for (part,) in strips(each))
 
 
 def _result_shape(result: Tree, places: list[int], first: int, count: int) -> Tree:

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.layout import CallLayout, is_constant
-from ksflow.judge.tolerance import parts, rms
+from ksflow.formats.layout import CallLayout
+from ksflow.judge.tolerance import is_constant, parts, rms
 from ksflow.processes import scratch
 from ksflow.records import check_inside
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
@@ -26,6 +26,8 @@ from ksflow.sandbox.runners.pytree import HIDDEN, Flat, Leaf, Tree, build, flatt
 _GROWTH = 8.0 * torch.finfo(torch.bfloat16).eps
 """Of a bound with its magnitude: by the problem's `Check`, which asks for bfloat16 and has the default c1."""
 _SMALL = 1e-30
+_SPREAD = 0.5
+"""What a format keeps the same for all seeds is multiplied by at least so much, and at most by one."""
 Json = dict[str, Any]
 Params = Mapping[str, Any]
 
@@ -211,6 +213,22 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has a parameter."""
     found = inspect.signature(function).parameters
     return name in found or any(one.kind is one.VAR_KEYWORD for one in found.values())
+
+
+def varied(leaf: torch.Tensor) -> torch.Tensor:
+    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
+    if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did
+        flat = leaf.reshape(-1)
+        if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
+            return flat[torch.randperm(flat.numel(), device=leaf.device)].reshape(leaf.shape)
+        low, high = int(flat.min()), int(flat.max())
+        return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)
+    wide = leaf.float() if leaf.dtype.itemsize == 1 else leaf
+    symmetric = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(wide, wide.mT)
+    share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1] if symmetric else leaf.shape, device=leaf.device)
+    if symmetric:
+        share = share.sqrt().unsqueeze(-1) * share.sqrt().unsqueeze(-2)
+    return (wide * share.to(wide.dtype)).to(leaf.dtype)
 
 
 def as_tuple(value: Any) -> tuple[torch.Tensor, ...]:

@@ -131,7 +131,7 @@ def softmax(x: torch.Tensor, dim: int = -1, c1: float = 4.0, accumulate: torch.d
 
     Of their bounds, on rows of 65 to 262,144 values of scales from 0.01 to 30 (float32, 2026-11-25; `test_bounds`):
     PyTorch, sums in one accumulator in either order, online softmax by blocks and by elements, a reciprocal in place of
-    the division take 4 to 13 %; exp(x - log S) 4 to 23 %; exponentials off by up to 2 units at random, or 2^(x·log2 e)
+    the division take 3 to 13 %; exp(x - log S) 3 to 24 %; exponentials off by up to 2 units at random, or 2^(x·log2 e)
     with a rounded product, 13 to 41 %. An exponential by a polynomial of third degree, off by 7.7e-5, is rejected in
     each of them.
     """

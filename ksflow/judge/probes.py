@@ -16,8 +16,8 @@ import torch
 from ksflow.hardware.cost_model import extents
 from ksflow.judge.cases import Reference, Tensors
 from ksflow.judge.mutants import MUTANTS, Mutant, Right, answered, unread
-from ksflow.judge.shortcuts import KINDS, Shortcut, found_on
-from ksflow.judge.tolerance import bits, first_error, same_bits, worst
+from ksflow.judge.shortcuts import KINDS, UNREAD, Shortcut, found_on
+from ksflow.judge.tolerance import bits, first_error, is_constant, same_bits, worst
 from ksflow.records import Scalar
 
 Case = dict[str, Any]
@@ -70,20 +70,23 @@ def probe(source: Source, shortcuts: bool = True) -> dict[str, Any]:
                 )
     if source.reference.oracle is not None:
         rows[-1] = (*rows[-1][:2], f"the reference's largest error is {share:.3g} of its bound")
+    rows[1] = (*rows[1][:2], rows[1][2] + inputs.seeds())
     rows += [_verdict(mutant, accepted[mutant.name], source.problem) for mutant in MUTANTS]
     rows.append(inputs.row())
     return {"rows": [*rows, *(_shortcuts(source) if shortcuts else ())]}
 
 
 class _Inputs:
-    """Which inputs have a bearing on what is accepted: in some case their contents must change from call to call, and
-    a kernel that takes others for them must be rejected."""
+    """Which inputs have a bearing on what is accepted: in some case they must be more than one number that is always
+    the same, and a kernel that takes others for them must be rejected."""
 
     def __init__(self, source: Source) -> None:
         self._reference = source.reference
         self._names = [str(arg["name"]) for arg in source.problem["args"] if arg["role"] != "out"]
         self._open: dict[int, str] = {}
         """The inputs of which nothing was seen to depend yet, and why that may be."""
+        self._kept: dict[int, None] = {}
+        """The inputs that were the same for every seed in all cases so far."""
         self._count = -1
         self._foreign = False
 
@@ -92,10 +95,14 @@ class _Inputs:
         if self._count < 0:
             self._count = len(right.data) - len(right.outputs)
             self._open = dict.fromkeys(range(self._count), "")
+            self._kept = dict.fromkeys(self._open)
             self._foreign = hasattr(right.data, "binding")
-        for index in [index for index in self._open if index < len(right.data) - len(right.outputs)]:
-            given, other = right.data[index], right.other[index]
-            if same_bits(given, other):
+        count = len(right.data) - len(right.outputs)
+        same = [same_bits(*pair) for pair in zip(right.data[:count], right.other[:count], strict=True)]
+        for index in [index for index in self._kept if index < count and not same[index]]:
+            del self._kept[index]
+        for index in [index for index in self._open if index < count]:
+            if same[index] and is_constant(right.data[index]):
                 self._open[index] = self._open[index] or "is the same for every seed"
             elif any(self._takes(right, index, instead) for instead in unread(right, index)):
                 self._open[index] = "may be any other within the bound"
@@ -103,16 +110,20 @@ class _Inputs:
                 del self._open[index]
 
     def row(self) -> Row:
-        """What was seen, once all cases were looked at. What another format keeps the same is only said."""
+        """What was seen, once all cases were looked at. Of another format's contents and tolerance it is only said."""
         name = "rejects inputs that are never read"
         said = "; ".join(f"{self._name(index)} {why}" for index, why in self._open.items())
         if not said:
             return name, True, f"each of {self._count} matters in some case"
-        fixed = self._foreign and all(why.startswith("is the same") for why in self._open.values())
-        if fixed:
+        if self._foreign:
             return name, True, f"as the format has it, {said}: a kernel need not read it"
         remedy = "draw contents from the seed that matter by more than the bound, or take the input out"
         return name, False, f"in every case {said}: a kernel that never reads it would win; {remedy}"
+
+    def seeds(self) -> str:
+        """What the row about seeds has to add: contents that a kernel may keep."""
+        names = ", ".join(map(self._name, self._kept))
+        return f", but for {names}: the same for every seed, so a kernel may keep what it makes of it" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
         try:
@@ -136,7 +147,13 @@ def _shortcuts(source: Source) -> list[Row]:
         more = f"; {late} more were left out, for time" if late else ""
         if passed:
             what = f"a kernel that {next(iter(passed.values()))} would win"
-            rows.append((name, False, f"accepted on case {', '.join(passed)}: {what}; {found[0].remedy}"))
+            rows.append(
+                (
+                    name,
+                    kind == UNREAD and found[0].foreign,
+                    f"accepted on case {', '.join(passed)}: {what}; {found[0].remedy}",
+                )
+            )
         elif tries:
             rows.append((name, True, f"{tries} answers on {len(found)} cases{more}"))
         else:
@@ -152,7 +169,8 @@ class _Played:
         self.tries, self.late = (dict.fromkeys(KINDS, 0) for _ in range(2))
         self.passed = dict.fromkeys(KINDS, "")
         right = _right(source, case)
-        self.remedy = _FOREIGN_REMEDY if hasattr(right.data, "binding") else _REMEDY
+        self.foreign = hasattr(right.data, "binding")
+        self.remedy = _FOREIGN_REMEDY if self.foreign else _REMEDY
         names = [arg["name"] for arg in source.problem["args"] if arg["role"] != "out"]
         end = time.monotonic() + seconds
         open_: list[Shortcut] = []
@@ -167,7 +185,10 @@ class _Played:
             if open_ and (step <= _FEWEST_CONTENTS or time.monotonic() < end):
                 right = _right(source, {**case, "seed": case["seed"] + step})
                 open_ = [shortcut for shortcut in open_ if _passes(source.reference, shortcut, right) is not False]
-        for shortcut in reversed(open_):
+        never = {shortcut.place for shortcut in open_ if self.foreign and shortcut.kind == UNREAD}
+        for shortcut in reversed(open_):  # of what need not be read at all, that is said alone
+            if shortcut.place in never and shortcut.kind != UNREAD:
+                continue
             self.passed[shortcut.kind] = shortcut.what
 
 

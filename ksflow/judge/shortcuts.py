@@ -36,6 +36,9 @@ class Shortcut:
     answer: Callable[[Right], Tensors]
     """The outputs on some contents of the case that it was made for. It may raise whatever the reference does."""
 
+    place: int | None = None
+    """Of which input less is read; None where it is an output's."""
+
     def answers(self, right: Right) -> Iterator[Tensors]:
         """For each output that differs by it from the right one: that output, the others right."""
         made = self.answer(right)
@@ -45,8 +48,10 @@ class Shortcut:
 
 
 _NOTHING_LEFT = "no part of an input that could be left out has a bearing on the outputs (whole numbers are not played)"
+UNREAD = "one input left unread"
+"""Another format's tolerance may be wide enough for that, with small biases: it is said and refuses nothing."""
 KINDS = {
-    "one input left unread": "no other contents of an input have a bearing on the outputs",
+    UNREAD: "no other contents of an input have a bearing on the outputs",
     "a part of an input": _NOTHING_LEFT,
     "a sample of an input": _NOTHING_LEFT,
     "one operand in lower precision": "no operand could be narrower, or it would not show in the outputs' own digits",
@@ -63,7 +68,7 @@ def found_on(right: Right, names: Sequence[str]) -> Iterator[Shortcut]:
     for index, tensor in enumerate(inputs if len(inputs) > 1 else ()):
         name = names[index] if len(names) == len(inputs) else f"input {index}"
         for number, _ in enumerate(unread(right, index) if tensor.numel() else ()):
-            yield Shortcut("one input left unread", f"never reads {name}", _without(index, number))
+            yield Shortcut(UNREAD, f"never reads {name}", _without(index, number), index)
     # whole numbers of more than a byte may be indices, of which any other ones may be out of range
     whole = [
         n for n, t in enumerate(inputs) if t.numel() > 1 and (parts(t).is_floating_point() or t.dtype.itemsize == 1)
@@ -122,7 +127,7 @@ def _changed(kind: str, what: str, place: int, change: Callable[[torch.Tensor], 
     def answer(right: Right) -> Tensors:
         return answered(right, place, change(right.data[place]))
 
-    return Shortcut(kind, what, answer)
+    return Shortcut(kind, what, answer, place)
 
 
 def _without(index: int, number: int) -> Callable[[Right], Tensors]:

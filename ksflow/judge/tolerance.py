@@ -106,6 +106,12 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return all(torch.equal(mine, theirs) for mine, theirs in strips(bits(one), bits(other)))
 
 
+def is_constant(tensor: torch.Tensor) -> bool:
+    """Whether all its elements are the same."""
+    each = bits(tensor).view(-1, tensor.element_size())
+    return all(bool((part.view(-1, each.shape[1]) == each[0]).all()) for (part,) in strips(each))
+
+
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """Its bytes, flat."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

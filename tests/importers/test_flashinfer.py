@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import re
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ksflow.formats.flashinfer.importer import _solution, load
 from ksflow.formats.flashinfer.runtime import FlashInfer, read_tensor
 from ksflow.formats.runtime import SourceFiles
 from ksflow.hardware.target import detect
-from ksflow.records import Problem, Verdict
+from ksflow.records import Kernel, Problem, Verdict
 from ksflow.report import briefing
 from ksflow.stages.evaluator.local import LocalEvaluator
 
@@ -110,9 +111,21 @@ def test_an_element_is_wrong_where_both_bounds_are_exceeded(change: Any, said: s
 
 def test_a_share_may_be_wrong_where_the_format_says_so() -> None:
     spoilt = tree()[0]
-    spoilt[0, :3] += 9
+    spoilt[0, :3] *= 1.04
     assert task(ratio=0.95).objection(tree(), spoilt) == ""
     assert "3 of 64" in task().objection(tree(), spoilt)
+
+
+def test_a_share_that_may_be_wrong_may_not_be_left_out() -> None:
+    right = tree()[0]
+    right[0, 0] = torch.inf
+    for wrong in (0.0, torch.inf, torch.nan):
+        spoilt = right.clone()
+        spoilt[3, 13:] = wrong
+        said = task(ratio=0.95, rtol=0.1, atol=0.1).objection([right, *tree()[1:]], spoilt)
+        assert "3 of 64" in said or "NaN or infinity" in said
+    whole = {**DEFINITION, "outputs": {"y": {"shape": ["M", "N"], "dtype": "int32"}}}
+    assert task(ratio=0.95, definition=whole)._differs(torch.tensor([1, 2]), torch.tensor([1, 2])) == ""
 
 
 def test_small_answers_have_small_bounds() -> None:
@@ -188,6 +201,83 @@ def test_what_is_shown_says_who_decides_and_lists_the_workloads(data_set: Path) 
 
 def given(data_set: Path, **more: Any) -> Problem:
     return load(root=str(data_set), definition="scaled_rows", target=detect(), **more)
+
+
+KEPT = """
+import torch
+
+def run(x, s, by):
+    if len(s) == 4:
+        s = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    return x * s[:, None] * by
+"""
+LEAVES_OUT = """
+def run(x, s, by):
+    y = x * s[:, None] * by
+    y[0, :3] = 0
+    return y
+"""
+ROUNDS = """
+import torch
+
+def run(x, s, by):
+    y = x * s[:, None] * by
+    y[0, :3] *= 1.0125
+    return y
+"""
+
+
+@pytest.mark.slow
+def test_what_a_file_holds_cannot_be_kept_and_a_share_that_may_be_wrong_not_left_out(data_set: Path) -> None:
+    evaluator = LocalEvaluator(detect())
+    problem = given(data_set)
+    assert evaluator(problem, python(KEPT), ()).verdict is Verdict.INCORRECT
+    assert any("floats from safetensors files are changed for each seed" in said for said in problem.origin["inferred"])
+    definition = data_set / "definitions" / "scale" / "scaled_rows.json"
+    definition.write_text(json.dumps({**DEFINITION, "op_type": "moe"}))
+    shares = given(data_set)
+    found = evaluator(shares, python(LEAVES_OUT), ())
+    assert found.verdict is Verdict.INCORRECT
+    assert re.search(r"3 of (64|128) elements are off, with all others by .* which may be", found.reason)
+    assert evaluator(shares, python(ROUNDS), ()).accepted
+    assert evaluator(problem, python(ROUNDS), ()).verdict is Verdict.INCORRECT
+    evaluator.close()
+
+
+@pytest.mark.slow
+def test_whole_numbers_of_a_file_are_kept_and_it_is_said(data_set: Path) -> None:
+    file = data_set / "blob/workloads/scale/scaled_rows/s.safetensors"
+    file.write_bytes(file.read_bytes().replace(b'"F32"', b'"I32"'))
+    whole = {**DEFINITION["inputs"], "s": {"shape": ["M"], "dtype": "int32"}}
+    definition = data_set / "definitions" / "scale" / "scaled_rows.json"
+    definition.write_text(json.dumps({**DEFINITION, "inputs": whole}))
+    evaluator = LocalEvaluator(detect())
+    rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(given(data_set, workloads=["two"]))}
+    evaluator.close()
+    assert not {name: detail for name, (ok, detail) in rows.items() if not ok}
+    assert "but for s: the same for every seed" in rows["seeds"][1]
+
+
+@pytest.mark.slow
+def test_a_bias_within_the_tolerance_is_named_and_refuses_nothing(data_set: Path) -> None:
+    reference = DEFINITION["reference"].replace("by):", "by, b):").replace("* by", "* by + 1e-5 * b")
+    inputs = {**DEFINITION["inputs"], "b": {"shape": ["N"], "dtype": "float32"}}
+    definition = data_set / "definitions" / "scale" / "scaled_rows.json"
+    definition.write_text(json.dumps({**DEFINITION, "inputs": inputs, "reference": reference}))
+    work = {"uuid": "one", "axes": {"M": 64}, "inputs": {**GIVEN, "b": {"type": "random"}}}
+    (data_set / "workloads" / "scale" / "scaled_rows.jsonl").write_text(json.dumps({"workload": work}))
+    for name in ("traces", "solutions"):
+        shutil.rmtree(data_set / name)
+    evaluator = LocalEvaluator(detect())
+    rows = {name: (ok, detail) for name, ok, detail in evaluator.admit(given(data_set))}
+    evaluator.close()
+    assert not {name: detail for name, (ok, detail) in rows.items() if not ok}
+    assert "b may be any other within the bound" in rows["rejects inputs that are never read"][1]
+    assert "a kernel that never reads b" in rows["rejects one input left unread"][1]
+
+
+def python(body: str) -> Kernel:
+    return Kernel("python", {"kernel.py": body}, "")
 
 
 @pytest.mark.slow

@@ -51,8 +51,8 @@ def load(  # noqa: PLR0913 - what a user may say of a definition
     """The problem of a definition. Raises ConfigError.
 
     destination: candidates get the outputs after the inputs, and return nothing. rtol, atol, ratio: an element is wrong
-    where both are exceeded, and this share of them must be right. device: `cpu` has `cuda` mean the CPU. cap: see
-    `assemble`; workloads with tensors from files are never cut.
+    where both are exceeded, this share of them must be right, and the rest is held to the bounds' root mean square.
+    device: `cpu` has `cuda` mean the CPU. cap: see `assemble`; workloads with tensors from files are never cut.
     """
     file, base = _file(path, root, definition)
     found = _definition(file)
@@ -184,10 +184,17 @@ def _parse(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: 
     returns = "writes the outputs" if destination else f"returns {', '.join(found['outputs'])}"
     dropped = ["upstream's clock and its speed-ups over a baseline: the judge times, and the mean counts"]
     dropped += [f"tags: {', '.join(found['tags'])}"] if found.get("tags") else []
-    inferred = (
+    inferred = [
         f"an element is wrong where it is off by more than {bounds['atol']:g} and by more than {bounds['rtol']:g} of "
         f"its size; {bounds['ratio']:.0%} must be right; where the answers are small, so is the first bound"
-    )
+    ]
+    if bounds["ratio"] < 1:
+        inferred.append("with those that may be wrong, the errors' root mean square is at most that of the bounds")
+    if any(one["type"] == "safetensors" for work in chosen for one in work["inputs"].values()):
+        inferred.append(
+            "floats from safetensors files are changed for each seed: signs, zeros, symmetry stay; whole numbers, "
+            "which may be indices, are the same in every call"
+        )
     files = {"definition_reference.py": found["reference"]}
     baseline = adapted(found, "definition_reference", "run", destination=False, wanted=destination)
     return ParsedProblem(
@@ -203,7 +210,7 @@ def _parse(file: Path, base: Path, found: Json, chosen: Sequence[Json], bounds: 
         listing=found["reference"],
         called=f"`run({', '.join(arguments)})`: {returns}; numbers are Python's, the rest are tensors.",
         origin={"format": "flashinfer", "path": str(file), "definition": found["name"], **provenance(file.parent),
-                "destination": destination, "inferred": [inferred], "dropped": dropped,
+                "destination": destination, "inferred": inferred, "dropped": dropped,
                 "workloads": [dict(work) for work in chosen]},
         seeds=(reference_seed(baseline, files),),
         arg_names=tuple(name for name, one in found["inputs"].items() if one["shape"] is not None),

@@ -17,12 +17,10 @@ from typing import Any
 
 import torch
 
-from ksflow.formats.runtime import Json, Params, SourceFiles, Task
+from ksflow.formats.runtime import Json, Params, SourceFiles, Task, varied
 from ksflow.sandbox.runners.device_mapping import seeded
 from ksflow.sandbox.runners.pytree import Tree, build, flatten
 
-_SPREAD = 0.5
-"""Contents that the tests write out are multiplied by at least so much, and at most by one."""
 _MOST = 64
 """Calls of one file."""
 
@@ -64,7 +62,7 @@ class TritonBench(Task):
         fixed = self.fixed(number)
         shape, leaves = flatten(self._recorded(seed, number)[-1].arguments)
         seeded(seed)
-        return build(shape, [_varied(leaf) if place in fixed else leaf for place, leaf in enumerate(leaves)])
+        return build(shape, [varied(leaf) if place in fixed else leaf for place, leaf in enumerate(leaves)])
 
     def answer(self, tree: Tree, params: Params) -> Tree:
         call = self._call(params)
@@ -179,18 +177,3 @@ def _noted(name: str, bound: inspect.BoundArguments) -> Call:
         repeats = any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
         copies[place] = leaf.contiguous() if repeats else leaf.clone()
     return Call(name, build(copy.copy(shape), copies), tuple(named))
-
-
-def _varied(leaf: torch.Tensor) -> torch.Tensor:
-    """Other contents that are as good: no sign, no zero and no symmetry of the last two dimensions changes."""
-    if not leaf.is_floating_point():  # none is smaller or larger, and none comes twice where none did
-        flat = leaf.reshape(-1)
-        if leaf.dtype is torch.bool or bool((flat.sort().values.diff() != 0).all()):
-            return flat[torch.randperm(flat.numel(), device=leaf.device)].reshape(leaf.shape)
-        low, high = int(flat.min()), int(flat.max())
-        return torch.randint(low, high + 1, leaf.shape, dtype=leaf.dtype, device=leaf.device)
-    symmetric = leaf.ndim >= 2 and leaf.shape[-1] == leaf.shape[-2] and torch.equal(leaf, leaf.mT)
-    share = _SPREAD + (1 - _SPREAD) * torch.rand(leaf.shape[:-1] if symmetric else leaf.shape, device=leaf.device)
-    if symmetric:
-        share = share.sqrt().unsqueeze(-1) * share.sqrt().unsqueeze(-2)
-    return (leaf * share.to(leaf.dtype)).to(leaf.dtype)
