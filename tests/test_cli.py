@@ -61,7 +61,7 @@ def test_help_is_useful_and_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_a_dry_run_ends_with_table_commit_and_commands(tmp_path: Path) -> None:
     done = ksflow(tmp_path, *DRY, "loop.evaluations=6")
     assert done.returncode == 0, done.stderr
-    assert "x NumPy" in done.stderr
+    assert "x PyTorch" in done.stderr
     assert "git -C runs/lineage.git log --graph --oneline softmax/dry/" in done.stderr
     best = tmp_path / "runs/best/softmax/dry"
     assert (best / "best.py").is_file()

@@ -74,3 +74,17 @@ def test_children_of_a_pushed_branch_stand_below_it() -> None:
     depth = {line.split()[-1]: len(line) - len(line.lstrip("│├└─ ")) for line in lines}
     assert depth["00001"] < depth["by-hand"] < depth["00002"]
     assert depth["00003"] == depth["00005"] == depth["00001"] < depth["turned"]
+
+
+def test_a_sweep_sets_ratios_over_one_baseline_side_by_side() -> None:
+    common = {"problem": "p", "trials": 3, "trials_to_best": 1, "correct": 1.0, "usd": 0.0, "wall_s": 1.0}
+    rows = [
+        {**common, "run": "one", "score_us": 426.0, "speedups": {"NumPy": 9.0, "PyTorch": 2.03}},
+        {**common, "run": "two", "score_us": 277.8, "speedups": {"NumPy": 13.8}},
+    ]
+    out = io.StringIO()
+    report.show_sweep(Console(file=out, width=120), rows)
+    one, two = (next(line for line in out.getvalue().splitlines() if f"p/{run}" in line) for run in ("one", "two"))
+    assert "x9.00 over NumPy" in one
+    assert "x13.80 over NumPy" in two
+    assert out.getvalue().index("p/two") < out.getvalue().index("p/one")

@@ -100,8 +100,8 @@ def cache_sizes() -> tuple[int, ...]:
     found = set()
     for folder in Path("/sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*"):
         with suppress(OSError, ValueError, KeyError, IndexError):
-            size = (folder / "size").read_text().strip()
-            if (folder / "type").read_text().strip() != "Instruction":
+            size = (folder / "size").read_text(encoding="utf-8").strip()
+            if (folder / "type").read_text(encoding="utf-8").strip() != "Instruction":
                 found.add(int(size[:-1]) * _UNITS[size[-1]])
     return tuple(sorted(found)) or _USUAL_CACHES
 

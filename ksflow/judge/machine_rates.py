@@ -115,13 +115,13 @@ def _shots(able: "dict[str, probes.Probe]") -> dict[str, Json]:
 def _run(shots: dict[str, Json], libraries: dict[str, str]) -> Json:
     """Key -> µs, out of a box."""
     script = Path(__file__).with_name("rates_box.py")
-    files = {script.name: script.read_text(), ".order.json": json.dumps(shots)}
+    files = {script.name: script.read_text(encoding="utf-8"), ".order.json": json.dumps(shots)}
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder, "made.json")
         command = [sys.executable, "-I", "-S", script.name]
         request = box_request(command, files, made, _LIMIT_S, _MEMORY_MB, copies=libraries, kind="json")
         answer = SHARED_SERVER.ask(request, _LIMIT_S)
-        found = json.loads(made.read_text()) if answer["words"].get("exit") == "0" else {}
+        found = json.loads(made.read_text(encoding="utf-8")) if answer["words"].get("exit") == "0" else {}
     return {key: us for key, us in found.items() if key in shots and isinstance(us, int | float) and us > 0}
 
 

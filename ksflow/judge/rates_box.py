@@ -13,10 +13,10 @@ _FEWEST, _LONGEST_S = 3, 0.12
 
 def main() -> None:
     """Ask each of the probes in turn."""
-    with open(".order.json") as file:
+    with open(".order.json", encoding="utf-8") as file:
         shots = json.load(file)
     found = {key: _fastest_us(shot) for key, shot in shots.items()}
-    with open("made.json", "w") as file:
+    with open("made.json", "w", encoding="utf-8") as file:
         json.dump({key: us for key, us in found.items() if us}, file)
 
 

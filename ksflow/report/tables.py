@@ -182,16 +182,19 @@ def _calibrated(row: calibration.Calibration) -> dict[str, str]:
 
 
 def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
-    """One row per variant, best first."""
+    """One row per variant, best first, each problem's over one baseline."""
     table = Table(title="sweep", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("run", "best µs", "x baseline", "trials", "to best", "correct", "cost", "wall"):
+    for name in ("run", "best µs", "speed-up", "trials", "to best", "correct", "cost", "wall"):
         left = name == "run"
         table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    for row in sorted(summaries, key=lambda row: row["score_us"]):
+    over = {row["problem"]: _common_baseline(summaries, row["problem"]) for row in summaries}
+    ratios = [row.get("speedups", {}).get(over[row["problem"]]) for row in summaries]
+    order = sorted(zip(summaries, ratios, strict=True), key=lambda pair: (-(pair[1] or 0.0), pair[0]["score_us"]))
+    for row, ratio in order:
         table.add_row(
             Text("\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)])),
             us(row["score_us"]),
-            f"{row['speedup']:.2f}" if row["speedup"] else "",
+            f"x{ratio:.2f} over {over[row['problem']]}" if ratio else "",
             str(row["trials"]),
             str(row["trials_to_best"]),
             f"{row['correct']:.0%}" if row["correct"] is not None else "",
@@ -199,6 +202,14 @@ def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
             f"{row['wall_s']:.0f} s",
         )
     console.print(table)
+
+
+def _common_baseline(summaries: list[dict[str, Any]], problem: str) -> str:
+    """Of the baselines that every variant of a problem was timed beside, the one that is beaten by least; empty where
+    there is none, because ratios over different kernels say nothing of each other."""
+    known = [row.get("speedups", {}) for row in summaries if row["problem"] == problem]
+    common = set.intersection(*(set(speedups) for speedups in known))
+    return min(sorted(common), key=lambda name: float(known[0][name]), default="")
 
 
 def read_summaries(folder: Path) -> list[dict[str, Any]]:
