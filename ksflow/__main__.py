@@ -109,7 +109,8 @@ def _open_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115 - to the end
-        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):  # a caller may have put another one there
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a caller may have put another one there
             stream.reconfigure(errors="backslashreplace")
 
 
