@@ -30,6 +30,8 @@ def serve(line, fds):
     for fd, given in enumerate(fds):
         os.dup2(given, fd)
         os.close(given)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", 1, closefd=False)
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["environment"])
