@@ -261,11 +261,11 @@ def test_a_dry_run_needs_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_refused_answer_is_not_asked_for_again_unless_told_so(tmp_path: Path, provider: Provider) -> None:
+def test_a_refused_answer_is_kept_from_no_later_command(tmp_path: Path, provider: Provider) -> None:
     (tmp_path / "isa.md").write_text("# Unit\n\nThe softmax unit reduces row 3 in 9 cycles.\n")
     provider.reply = lambda prompt: Reply("I would rather not.")
-    for more, asked in (([], 3), ([], 3), (["model.cache=false"], 6)):
-        done = ksflow(tmp_path, "digest", "isa.md", *TASK, *more, LLM_URL=provider.url)
+    for asked in (3, 6):
+        done = ksflow(tmp_path, "digest", "isa.md", *TASK, LLM_URL=provider.url)
         assert done.returncode == 1, done.stderr
-        assert "answers are kept: model.cache=false asks anew" in done.stdout
+        assert "malformed answer" in done.stdout
         assert len(provider.requests) == asked

@@ -55,7 +55,7 @@ def digest(words: list[str], overrides: list[str]) -> int:
         except BudgetError as error:
             display(Unread((), f"{error}; raise it and give the same command again"))
         except StageError as error:
-            display(Unread((), _with_remedy(str(error))))
+            display(Unread((), str(error)))
         display.end()
     return 1 if display.missing else 0
 
@@ -153,7 +153,7 @@ class _Display:
         elif not what.skipped:
             self._store.keep(what.key, what.found)
             self.notes |= {note.title: note for note in what.found}
-        done = _with_remedy(what.failed) or ("read before" if what.skipped else counted(len(what.found), "note"))
+        done = what.failed or ("read before" if what.skipped else counted(len(what.found), "note"))
         place = f"{what.sources[0]} to {what.sources[-1]}" if len(what.sources) > 1 else "".join(what.sources)
         self._say(f"piece {what.piece} of {what.pieces}, {place}: {done}; {self._cost()}", bool(what.failed))
 
@@ -175,8 +175,3 @@ class _Display:
 
     def _say(self, text: str, doubtful: bool = False) -> None:
         self._console.print(text, style="yellow" if doubtful else None, markup=False, soft_wrap=True)
-
-
-def _with_remedy(why: str) -> str:
-    """With the way out where the same command would only be given the same answers."""
-    return f"{why}; answers are kept: model.cache=false asks anew" if "malformed answer" in why else why
