@@ -376,7 +376,7 @@ def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser
         "US dollars": f"{run.spent().usd:.2f}",
         "minutes": f"{(max(dates) - min(dates)) / 60:.1f}".removesuffix(".0"),
     }
-    assert page["headline"].startswith(f"winner {best.id}: ")
+    assert page["headline"].startswith((f"winner {best.id}: ", f"{best.id} and "))
     assert page["best"] == [one.score_us for one in known.best_so_far if one]
     assert page["points"] == [trial.id for trial in known.trials]
     assert page["story"][-1] == best.id
