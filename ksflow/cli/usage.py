@@ -330,11 +330,9 @@ what to install for more. Ends with 0 when the main job can run here, else with
 """,
     "worker": """
   ksflow worker FOLDER                  judge what evaluator=spool puts there
-  ksflow worker s3://bucket/path        the same through an object store
 ---
 Needs Python 3.11 and torch; in FOLDER/worker nothing has to be installed:
 python -m ksflow worker ..
-To read a URL: pip install fsspec s3fs
 
   once=true                 end when the folder is empty
   devices=0,1               GPUs to judge on

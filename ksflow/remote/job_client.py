@@ -15,8 +15,6 @@ from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Problem, Target
 from ksflow.remote import job_store, worker_payload
 from ksflow.remote.job_store import InvalidFile, JobStore
-from ksflow.remote.object_store import StoreError
-from ksflow.remote.store_link import StoreLink
 
 _SHORTEST_S, _LONGEST_S = 0.02, 2.0
 _LOOK_S = 1.0
@@ -25,16 +23,10 @@ _QUIET_S = 15.0
 
 
 class JobClient:
-    """Waits for results in a job store. patience_minutes: without any sign of a worker; None waits on.
+    """Waits for results in a job store. patience_minutes: without any sign of a worker; None waits on."""
 
-    url: an object store, for which that folder stands.
-    """
-
-    def __init__(
-        self, store: JobStore, target: Target, judge: str, patience_minutes: float | None, url: str = ""
-    ) -> None:
+    def __init__(self, store: JobStore, target: Target, judge: str, patience_minutes: float | None) -> None:
         self.store, self.target, self.judge, self.patience_minutes = store, target, judge, patience_minutes
-        self._link = StoreLink(url, store, self._tell_unanswered) if url else None
         self._lock = threading.Lock()
         self._made = False
         self._told: set[str] = set()
@@ -47,21 +39,15 @@ class JobClient:
             try:
                 self.store.make()
                 self.store.tidy()
-                if self._link:
-                    self._link.open()
-                else:
-                    worker_payload.refresh(self.store.root)
+                worker_payload.refresh(self.store.root)
             except OSError as error:
-                where = self._link.url if isinstance(error, StoreError) and self._link else self.store.root
-                raise ConfigError(f"cannot write {where}: {error}; set evaluator.folder") from error
+                raise ConfigError(f"cannot write {self.store.root}: {error}; set evaluator.folder") from error
             self._made = True
 
     def wait(self, name: str, problem: Problem) -> Evaluation:
         """The result of a job, once it is there. ConfigError: patience at its end."""
         pause, watch = _SHORTEST_S, _WorkerWatch(self.store, name)
         while (found := self._result(name, problem)) is None:
-            if self._link:
-                self._link.exchange()
             watch.look()
             if watch.alone_s > _QUIET_S:
                 self._tell("waiting for a worker", job=name, run=self._remedy(watch))
@@ -74,8 +60,6 @@ class JobClient:
     def take(self, name: str) -> None:
         """The result is used: the next who asks the same is asking anew."""
         self.store.take(name)
-        if self._link:
-            self._link.forget(name)
 
     def _result(self, name: str, problem: Problem) -> Evaluation | None:
         """What came back; None until it is there whole. What is damaged is removed, so that it is judged again."""
@@ -93,13 +77,8 @@ class JobClient:
         target = self.target
         words = "any machine" if target.kind == "cpu" else f"a machine with {target.chip} ({target.march})"
         command = f"cd {self.store.root / worker_payload.FOLDER} && python -m ksflow worker .."
-        if self._link:
-            command = f"python -m ksflow worker {self._link.url}"
         refused = "".join(f"; a worker says: {why}" for why in sorted(watch.refusals))
         return f"on {words}, run: {command}{refused}"
-
-    def _tell_unanswered(self, why: str) -> None:
-        self._tell("the object store does not answer, and is asked again", why=why)
 
     def _tell(self, event: str, **words: str) -> None:
         """Once for each thing that can be told."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ksflow import home
+from ksflow.errors import ConfigError
 from ksflow.records import Evaluation, Json, Kernel, Origin, Problem, Target, Trial, parse, plain
 
 VERSION = 1
@@ -73,6 +74,16 @@ def job(judge: str, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]
     bare = replace(bare, root="", seeds=(), good=(), bad=())
     rivals = tuple(Opponent(trial.id, replace(trial.kernel, report="") if trial.kernel else None) for trial in against)
     return Job(judge, bare, replace(kernel, report=""), rivals, target)
+
+
+def folder_path(folder: str) -> Path:
+    """The folder that a person named. ConfigError: a URL."""
+    if "://" in folder:
+        raise ConfigError(
+            f"{folder} is a URL, and the spool is a folder: share one, have rclone or the store's own tool keep one in "
+            "step on both sides (docs/gpu_elsewhere.md), or use evaluator=ray"
+        )
+    return Path(folder).expanduser()
 
 
 class JobStore:

@@ -1,7 +1,5 @@
 """`python -m ksflow worker FOLDER`: judges the jobs in a folder. Needs Python, torch and the folder; no network.
 
-For the URL of an object store, `store_worker` brings such a folder here.
-
 The command and its processes; what one of them does is in `worker_loop`. Standard library only: the
 judge's processes import torch.
 """
@@ -18,13 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 from ksflow.errors import ConfigError
-from ksflow.remote import store_worker
-from ksflow.remote.job_store import JobStore
-from ksflow.remote.object_store import is_url
+from ksflow.remote.job_store import JobStore, folder_path
 from ksflow.remote.worker_loop import RESTART, Options, Worker, say
 
 _USAGE = (
-    "python -m ksflow worker FOLDER|URL [target=NAME] [once=true] [devices=0,1] [idle_minutes=N] [profile=true] "
+    "python -m ksflow worker FOLDER [target=NAME] [once=true] [devices=0,1] [idle_minutes=N] [profile=true] "
     "[sanitize=false]"
 )
 
@@ -34,8 +30,6 @@ def main(words: list[str]) -> int:
     folder, options = _arguments(words)
     environment = dict(os.environ)
     try:
-        if isinstance(folder, str):
-            return store_worker.serve(folder, options)
         spool = JobStore(folder)
         spool.make()
         alone = len(options.devices) == 1
@@ -109,11 +103,11 @@ def _signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, old)
 
 
-def _arguments(words: list[str]) -> tuple[Path | str, Options]:
+def _arguments(words: list[str]) -> tuple[Path, Options]:
     if not words or "=" in words[0].rpartition("/")[2]:
         raise ConfigError(f"which folder? {_USAGE}")
-    folder = words[0] if is_url(words[0]) else Path(words[0]).expanduser().resolve()
-    if isinstance(folder, Path) and not folder.is_dir():
+    folder = folder_path(words[0]).resolve()
+    if not folder.is_dir():
         raise ConfigError(f"no folder {folder}: make it, or name the one of evaluator.folder; {_USAGE}")
     given = dict(word.partition("=")[::2] for word in words[1:])
     switches = [

@@ -6,7 +6,6 @@ has the folder's format, and what it does not cover.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 from ksflow import compilers
 from ksflow.errors import ConfigError, StageError
@@ -15,18 +14,15 @@ from ksflow.records import DEVICE_LANGUAGES, Evaluation, Evidence, Kernel, Probl
 from ksflow.remote import job_store
 from ksflow.remote.job_client import JobClient
 from ksflow.remote.job_store import JobStore
-from ksflow.remote.object_store import is_url
-from ksflow.remote.store_link import local_folder
 from ksflow.sandbox.levels import probe
 
 
 class SpoolEvaluator:
     """Judges kernels on a machine that shares a folder with this one, or to and from which it is copied.
 
-    folder: relative to where the program was started; or the URL of an object store, s3://bucket/path, with what
-    `pip install 'ksflow[object-store]'` brings. patience_minutes: give up after so long without any sign of a
-    worker; null waits on. devices: kernels that may be out at the same time, for several workers. compile_first: a GPU
-    kernel that the compiler of this machine refuses is a compile error at once, and never sent.
+    folder: relative to where the program was started; no URL. patience_minutes: give up after so long without any sign
+    of a worker; null waits on. devices: kernels that may be out at the same time, for several workers. compile_first: a
+    GPU kernel that the compiler of this machine refuses is a compile error at once, and never sent.
     """
 
     def __init__(
@@ -41,11 +37,10 @@ class SpoolEvaluator:
             raise ConfigError("evaluator.devices must be at least 1, evaluator.patience_minutes positive or null")
         self.target, self.devices, self.patience_minutes = target, devices, patience_minutes
         self.compile_first = compile_first
-        url = folder if is_url(folder) else ""
-        self.spool = JobStore((local_folder(url) if url else Path(folder).expanduser()).absolute())
+        self.spool = JobStore(job_store.folder_path(folder).absolute())
         self.judge = f"local-{VERSION}"
         self.fingerprint = target.fingerprint
-        self._client = JobClient(self.spool, target, self.judge, patience_minutes, url)
+        self._client = JobClient(self.spool, target, self.judge, patience_minutes)
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """A worker's verdict, however long it takes; or that the kernel does not compile, without asking any.

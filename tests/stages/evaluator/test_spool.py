@@ -462,6 +462,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
     [
         ([], "which folder"),
         (["nowhere"], "no folder .*nowhere: make it"),
+        (["s3://bucket/path"], "s3://bucket/path is a URL, .*rclone.*evaluator=ray"),
         ([".", "onc=true"], "cannot read onc=true"),
         ([".", "profile=yes"], "cannot read profile=yes"),
         ([".", "devices=a"], "cannot read devices=a"),
@@ -474,6 +475,11 @@ def test_a_mistyped_worker_is_answered_in_one_line(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
         worker.main(words)
+
+
+def test_a_url_is_no_folder_for_the_search_either() -> None:
+    with pytest.raises(ConfigError, match=r"s3://bucket/path is a URL, .*rclone"):
+        SpoolEvaluator(target.detect(), "s3://bucket/path")
 
 
 def test_a_worker_for_a_gpu_that_is_not_there_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
