@@ -111,6 +111,13 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def boolean(name: str, value: str) -> bool:
+    """What a command's own `name=true` or `name=false` says. ConfigError."""
+    if (plain := value.lower()) not in ("true", "false"):
+        raise ConfigError(f"{name}={value}; valid: true, false")
+    return plain == "true"
+
+
 def suggest(word: object, valid: Iterable[str]) -> str:
     """The tail of an error about a mistyped word: what was meant, what is valid."""
     names = sorted(valid)

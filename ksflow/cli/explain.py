@@ -10,7 +10,7 @@ from dataclasses import replace
 from ksflow import report
 from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
-from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boundary, expect_type
+from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary, expect_type
 from ksflow.lineage import Lineage
 from ksflow.lineage.locate import locate
 from ksflow.protocols import Explainer, calling
@@ -24,8 +24,7 @@ def explain(words: list[str], overrides: list[str]) -> int:
     if len(words) > 1:
         raise ConfigError(f"the command is: explain [ID] [problem=NAME] [run=NAME], for one kernel, not {len(words)}")
     own, rest = keys.own_options(overrides, "again")
-    if (again := own.get("again", "false").lower()) not in ("true", "false"):
-        raise ConfigError(f"again={own['again']}; valid: again=true, again=false")
+    again = boolean("again", own.get("again", "false"))
     cfg = compose.compose(rest)
     problem: Problem = compose.build(cfg.problem)
     explainer: Explainer = compose.build(cfg.explainer)
@@ -41,11 +40,11 @@ def explain(words: list[str], overrides: list[str]) -> int:
         failed: KsflowError | None = None
         if kept and kept.kernel == facts.kernel:  # a model's words on this source last, whatever else is found out
             found = replace(facts, by=kept.by, summary=kept.summary, statements=kept.statements)
-        if explainer.by and (again == "true" or kept != found or kept.by != explainer.by):
+        if explainer.by and (again or kept != found or kept.by != explainer.by):
             try:
                 with (
                     recorded_task(cfg, problem, f"explain {trial.id}") as transcript,
-                    calling(sample_index=_explained(lineage, trial) if again == "true" else 0),
+                    calling(sample_index=_explained(lineage, trial) if again else 0),
                     boundary("explainer"),
                 ):
                     found = expect_type(Explanation, explainer(problem, trial, lineage.known.step(trial), facts))

@@ -73,7 +73,7 @@ def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[L
             found.append(compose.build(cfg.lineage)(problem=problem.name, run=name, create=False))
             if not found[-1].all_trials():
                 where = f"problem={problem.name} run={name} in {cfg.lineage.path}"
-                raise ConfigError(f"no trial of {where}; runs: {found[-1].runs() or 'none'}")
+                raise ConfigError(f"no trial of {where}; runs: {found[-1].runs()}")
         yield found, problem
     finally:
         for lineage in found:

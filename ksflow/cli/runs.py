@@ -52,10 +52,9 @@ def _names(opened: Callable[..., Lineage]) -> list[tuple[str, str]]:
     """(problem, run) of each."""
     lineage = opened(problem="any", run="main", create=False)
     try:
-        branches = [name.removeprefix("refs/heads/").split("/") for name in lineage.store.refs("refs/heads/")]
+        return lineage.store.runs()
     finally:
         lineage.close()
-    return sorted({(parts[0], parts[1]) for parts in branches if len(parts) == 3})
 
 
 def _row(opened: Callable[..., Lineage], problem: str, run: str) -> _Row:

@@ -15,7 +15,7 @@ from ksflow.cli import usage
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
-from ksflow.errors import ConfigError, NothingTried
+from ksflow.errors import ConfigError, NothingTried, boolean
 from ksflow.export import export_winner
 from ksflow.export.package import write_best
 from ksflow.lineage import Lineage
@@ -213,11 +213,9 @@ def problem(words: list[str], overrides: list[str]) -> int:
 
 def lineage(words: list[str], overrides: list[str]) -> int:
     """`lineage`, `lineage show ID`, `lineage diff A B`. Verdicts are told as recorded, whatever machine this is."""
-    from ksflow.cli import verify
-
     usage.expect_word("lineage", words, ("show", "diff"))
     options, rest = keys.own_options(overrides, "details")
-    details = verify.boolean("details", options.get("details", "false"))
+    details = boolean("details", options.get("details", "false"))
     cfg = compose.compose(rest)
     found: Problem = compose.build(cfg.problem)
     tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)

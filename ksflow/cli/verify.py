@@ -14,7 +14,7 @@ from rich.text import Text
 from ksflow import evaluation as judging
 from ksflow import report
 from ksflow.config import compose, keys
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, boolean
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approve as approve_trial
 from ksflow.lineage.cache import Cache, evaluation_cache
@@ -26,7 +26,6 @@ from ksflow.report import comparison, evidence
 
 _ATTEMPTS = 3
 """A busy machine makes kernels slower and never faster, so a time on record has so many chances to be reached."""
-_BOOLEANS = {"true": True, "false": False}
 
 
 def evaluate(words: list[str], overrides: list[str]) -> int:
@@ -130,12 +129,6 @@ def _words(words: list[str], usage: str) -> list[str]:
     if len(words) != 1:
         raise ConfigError(f"it is one word: python -m ksflow {usage}, then key=value")
     return words
-
-
-def boolean(name: str, value: str) -> bool:
-    if value.lower() not in _BOOLEANS:
-        raise ConfigError(f"{name}={value}; valid: true, false")
-    return _BOOLEANS[value.lower()]
 
 
 def _writable(name: str) -> Path:

@@ -30,7 +30,6 @@ from ksflow.dataset.record import IndexReader
 from ksflow.dataset.rows import FORMATS, STAGES, Row, Seen, Source, chat, prompts, rl
 from ksflow.errors import ConfigError, counted
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import runs
 from ksflow.lineage.store import Store
 from ksflow.records import Problem, family
 from ksflow.redaction import redact
@@ -61,7 +60,7 @@ def export(words: list[str], overrides: list[str]) -> int:
     problem: Problem | None = compose.build(cfg.problem) if chosen else None
     lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name if problem else "any", run="any", create=False)
     try:
-        everything = runs(lineage.store)
+        everything = lineage.store.runs()
         found = [(p, r) for p, r in everything if (not problem or problem.name == p) and given["run"] in ("", r)]
         if not found:
             known = ", ".join("/".join(place) for place in everything) or "none"

@@ -246,19 +246,13 @@ def refs_by_trial(store: Store, prefix: str) -> dict[str, str]:
     return dict(sorted((ref.rpartition("/")[2], commit) for ref, commit in store.refs(prefix).items()))
 
 
-def runs(store: Store, problem: str = "") -> list[tuple[str, str]]:
-    """(problem, run) of everything in a repository, or of one problem, sorted."""
-    parts = (name.split("/") for name in store.refs("refs/heads/"))
-    return sorted({(part[2], part[3]) for part in parts if len(part) == 5 and problem in ("", part[2])})
-
-
 def read_histories(
     open_lineage: Callable[..., Lineage], problem: Problem, names: Sequence[str] = ()
 ) -> tuple[RunHistory, ...]:
     """The runs of a problem, all or some. LineageError where there is no lineage, ConfigError for a run it lacks."""
     lineage = open_lineage(problem=problem.name, run="main", create=False)
     try:
-        known = [run for _, run in runs(lineage.store, problem.name)]
+        known = [run for name, run in lineage.store.runs() if name == problem.name]
         if missing := [name for name in names if name not in known]:
             raise ConfigError(f"{problem.name} has no run {missing[0]}; runs: {', '.join(known) or 'none'}")
         readers = [RunReader(lineage.store, problem.name, run).read() for run in names or known]

@@ -264,8 +264,7 @@ class Lineage:
     @_locked
     def runs(self) -> str:
         """The runs of every problem in this repository, as text."""
-        names = {name.rpartition("/")[0][len("refs/heads/") :] for name in self.store.refs("refs/heads/")}
-        return ", ".join(sorted(names)) or "none"
+        return ", ".join(map("/".join, self.store.runs())) or "none"
 
     @_locked
     def notes(self) -> tuple[Note, ...]:

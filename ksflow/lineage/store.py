@@ -192,6 +192,11 @@ class Store:
         pairs = (line.split(" ", 1) for line in out.splitlines())
         return {name: commit for commit, name in pairs}
 
+    def runs(self) -> list[tuple[str, str]]:
+        """(problem, run) of everything that is here, sorted."""
+        parts = (name.split("/") for name in self.refs("refs/heads/"))
+        return sorted({(part[2], part[3]) for part in parts if len(part) == 5})
+
     def newest(self, prefix: str) -> int:
         """When the newest commit of the refs below a prefix was made, in seconds since 1970; 0 where there is none."""
         when = self._git("for-each-ref", "--sort=-committerdate", "--count=1", "--format=%(committerdate:unix)", prefix)

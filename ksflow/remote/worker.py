@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from ksflow.errors import ConfigError
+from ksflow.errors import ConfigError, boolean
 from ksflow.remote.job_store import JobStore, folder_path
 from ksflow.remote.worker_loop import RESTART, Options, Worker, say
 
@@ -110,15 +110,15 @@ def _arguments(words: list[str]) -> tuple[Path, Options]:
     if not folder.is_dir():
         raise ConfigError(f"no folder {folder}: make it, or name the one of evaluator.folder; {_USAGE}")
     given = dict(word.partition("=")[::2] for word in words[1:])
-    switches = [
-        given.pop(name, usual) for name, usual in (("once", "false"), ("profile", "false"), ("sanitize", "true"))
-    ]
+    once, profile, sanitize = (
+        boolean(name, given.pop(name, usual))
+        for name, usual in (("once", "false"), ("profile", "false"), ("sanitize", "true"))
+    )
     target, devices, idle = given.pop("target", ""), given.pop("devices", ""), given.pop("idle_minutes", "")
-    if given or not {*switches} <= {"true", "false"} or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
+    if given or not re.fullmatch(r"(\d+(,\d+)*)?", devices):
         raise ConfigError(f"cannot read {' '.join(words[1:])}; {_USAGE}")
     try:
         idle_s = float(idle) * 60 if idle else None
     except ValueError as error:
         raise ConfigError(f"idle_minutes={idle} is not a number; {_USAGE}") from error
-    once, profile, sanitize = (word == "true" for word in switches)
     return folder, Options(target, once, tuple(devices.split(",")), idle_s, profile, sanitize)

@@ -464,7 +464,7 @@ def test_a_job_that_cannot_be_judged_now_is_judged_later(
         (["nowhere"], "no folder .*nowhere: make it"),
         (["s3://bucket/path"], "s3://bucket/path is a URL, .*rclone.*evaluator=ray"),
         ([".", "onc=true"], "cannot read onc=true"),
-        ([".", "profile=yes"], "cannot read profile=yes"),
+        ([".", "profile=yes"], "profile=yes; valid: true, false"),
         ([".", "devices=a"], "cannot read devices=a"),
         ([".", "idle_minutes=soon"], "idle_minutes=soon is not a number"),
     ],
