@@ -411,6 +411,12 @@ def test_every_command_has_a_page_of_its_own_without_loading_anything(tmp_path: 
     assert set(usage.COMMANDS) == {*verbs.COMMANDS, "worker"}
 
 
+def test_a_command_is_found_by_its_former_name(tmp_path: Path) -> None:
+    done = ksflow(tmp_path, "export", "--help")
+    assert done.stdout == ksflow(tmp_path, "dataset", "--help").stdout
+    assert done.stderr == "ksflow: the command export is called dataset now\n"
+
+
 def test_each_example_of_a_page_fits_the_configuration() -> None:
     for name in usage.COMMANDS:
         for line in usage.examples(name):

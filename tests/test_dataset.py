@@ -16,7 +16,7 @@ from conftest import accepted, draft, kernel
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
 
-from ksflow.dataset import export
+from ksflow.dataset import dataset
 from ksflow.dataset.card import features
 from ksflow.dataset.reward import better, ratio, worth
 from ksflow.dataset.rows import COLUMNS
@@ -77,7 +77,7 @@ def out(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
         patch.setenv("SOME_API_KEY", SECRET)
-        assert export([], [f"out={out}", "licence=Apache-2.0", "test_problems=fp8_gemm"]) == 0
+        assert dataset([], [f"out={out}", "licence=Apache-2.0", "test_problems=fp8_gemm"]) == 0
     return out
 
 
@@ -221,7 +221,7 @@ def test_secrets_and_paths_stay_here(out: Path, made: Path) -> None:
 @pytest.mark.slow
 def test_the_same_lineage_makes_the_same_files_without_doubles(folder: Path, tmp_path: Path) -> None:
     for out in ("one", "two"):
-        export([], [f"out={tmp_path / out}"])
+        dataset([], [f"out={tmp_path / out}"])
     names = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
     assert names == sorted(path.relative_to(tmp_path / "two") for path in (tmp_path / "two").rglob("*.*"))
     for name in names:
@@ -234,9 +234,9 @@ def test_the_same_lineage_makes_the_same_files_without_doubles(folder: Path, tmp
 
 @pytest.mark.slow
 def test_formats_and_stages_are_chosen(folder: Path, tmp_path: Path) -> None:
-    export([], [f"out={tmp_path / 'some'}", "format=rl", "stages=selector,writer", "run=dry", "problem=softmax"])
+    dataset([], [f"out={tmp_path / 'some'}", "format=rl", "stages=selector,writer", "run=dry", "problem=softmax"])
     assert {path.parent.name for path in (tmp_path / "some").glob("*/*")} == {"rl", "prompts"}
-    export([], [f"out={tmp_path / 'asked'}", "format=prompts"])
+    dataset([], [f"out={tmp_path / 'asked'}", "format=prompts"])
     assert {path.parent.name for path in (tmp_path / "asked").glob("*/*")} == {"prompts"}
     assert {row["stage"] for row in rows(tmp_path / "some", "rl")} == {"selector", "writer"}
     for row in rows(tmp_path / "some", "prompts"):
@@ -254,12 +254,12 @@ def test_formats_and_stages_are_chosen(folder: Path, tmp_path: Path) -> None:
         (["test_problems=gemm"], "test_problems: gemm; valid: fp8_gemm, softmax"),
         (["licence=mine: all"], "is not an SPDX name"),
         (["run=nowhere"], "its runs: fp8_gemm/dry, softmax/dry"),
-        (["out=."], "exists and is no export"),
+        (["out=."], "exists and is no data set"),
     ],
 )
 def test_what_cannot_be_is_said(folder: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        export([], arguments)
+        dataset([], arguments)
     assert not list(folder.glob(".*-*"))
 
 
@@ -270,19 +270,19 @@ def test_a_folder_that_cannot_be_replaced_is_named(
     lineage = (folder / "runs" / "lineage.git").resolve()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"out=\. cannot be replaced: .*; name another folder"):
-        export([], [f"lineage.path={lineage}", "out=.", "format=chat"])
+        dataset([], [f"lineage.path={lineage}", "out=.", "format=chat"])
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_an_export_takes_the_place_of_an_older_one_only_when_complete(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "all"
-    export([], [f"out={out}", "format=chat"])
+    dataset([], [f"out={out}", "format=chat"])
     before = (out / "README.md").read_bytes()
     with pytest.raises(ConfigError, match="makes no row"):
-        export([], [f"out={out}", "format=chat", "stages="])
+        dataset([], [f"out={out}", "format=chat", "stages="])
     assert (out / "README.md").read_bytes() == before
-    export([], [f"out={out}", "format=rl"])
+    dataset([], [f"out={out}", "format=rl"])
     assert not (out / "chat").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["all"]
 
@@ -380,7 +380,7 @@ def test_a_cheat_is_never_chosen_and_a_repeat_is_written_once(by_hand: Lineage, 
     grow(by_hand, base, "wrong", Evaluation(Verdict.INCORRECT, "off", target="t"), "the wrong one")
     grow(by_hand, base, "good", faster(50, base.id), "the good one in other words")
     by_hand.close()
-    assert export([], [f"out={tmp_path / 'out'}", "stages=writer"]) == 0
+    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer"]) == 0
     found = rows(tmp_path / "out", "rl")
     assert {row["completion"][0]["content"]: (row["reward"], row["label"]) for row in found} == {
         "the good one": (1.5, True),
@@ -407,4 +407,4 @@ def test_an_answer_that_the_record_does_not_hold_is_left_out(by_hand: Lineage, t
     by_hand.record(Call("writer=rewrite", "some/model", late, "nobody took this", about=trial.id))
     by_hand.close()
     with pytest.raises(ConfigError, match="makes no row"):
-        export([], [f"out={tmp_path / 'out'}", "stages=writer", "format=chat"])
+        dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "format=chat"])

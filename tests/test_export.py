@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from ksflow.export.package import write_best
+from ksflow.handover.package import write_best
 from ksflow.home import shipped
 from ksflow.problem.loader import kernel_file, load
 from ksflow.records import Arg, Case, Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
@@ -111,7 +111,7 @@ def test_what_came_in_another_format_is_called_by_its_own_file_alone(tmp_path: P
 
 
 EXPORTED = """import sys
-from ksflow.export.export import export_winner
+from ksflow.handover.winner import hand_over
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Origin, Target, Timing, Trial, Verdict
 from pathlib import Path
@@ -120,7 +120,7 @@ kernel = Kernel("cpp", {"k.cpp": "int x;"})
 accepted = Evaluation(Verdict.ACCEPT, "", 75.0, (Timing("a", 75.0),))
 trial = Trial("00007", Origin.SEED, kernel=kernel, evaluation=accepted)
 print("now", flush=True)
-export_winner(Path(sys.argv[1]), load("fp8_gemm", target=target), target, trial)
+hand_over(Path(sys.argv[1]), load("fp8_gemm", target=target), target, trial)
 """
 
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 import toy_driver
 
-from ksflow.export import export_winner
-from ksflow.export.export import mark_modules
-from ksflow.export.loader import Facts, loader
+from ksflow.handover import hand_over
+from ksflow.handover.loader import Facts, loader
+from ksflow.handover.winner import mark_modules
 from ksflow.hardware.target import detect
 from ksflow.records import Arg, Case, Evaluation, Json, Kernel, Origin, Problem, Target, Timing, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
@@ -154,7 +154,7 @@ def test_a_submission_has_its_header_and_is_looked_through(judge: LocalEvaluator
     first = "from __future__ import (\n    annotations,\n)\nfrom beside0 import by\n\n"
     body = f"{first}def custom_kernel(data):\n    return data[0].T * by  # no Stream\n"
     problem = given(tmp_path, format="gpumode", leaderboard="turn_v2")
-    found = export_winner(tmp_path / "out", problem, detect(), won(body, "by = 3\n"), judge)
+    found = hand_over(tmp_path / "out", problem, detect(), won(body, "by = 3\n"), judge)
     assert [file.name for file in found.files] == ["submission.py"]
     text = found.files[0].read_text()
     assert text.startswith("#!POPCORN leaderboard turn_v2\n# turn: kernel 00007")
@@ -166,17 +166,17 @@ def test_a_submission_has_its_header_and_is_looked_through(judge: LocalEvaluator
 @pytest.mark.slow
 def test_a_wrong_answer_and_one_that_does_not_load_are_told(judge: LocalEvaluator, tmp_path: Path) -> None:
     problem = given(tmp_path)
-    wrong = export_winner(
+    wrong = hand_over(
         tmp_path / "wrong", problem, detect(), won("def custom_kernel(data):\n    return data[1]\n"), judge
     )
     assert wrong.said[0].startswith("module.py does not do what the kernel did: reject-incorrect: ")
-    lost = export_winner(tmp_path / "lost", problem, detect(), won("import no_such_module\n"), judge)
+    lost = hand_over(tmp_path / "lost", problem, detect(), won("import no_such_module\n"), judge)
     assert "No module named 'no_such_module'" in lost.said[0]
 
 
 @pytest.mark.slow
 def test_cpp_is_a_module_that_compiles_itself(judge: LocalEvaluator, tmp_path: Path) -> None:
-    found = export_winner(
+    found = hand_over(
         tmp_path / "out", given(tmp_path), detect(), won(CPP.replace("FACTOR", "3"), language="cpp"), judge
     )
     assert found.said == (f"module.py: {WORTHY}",)
@@ -196,7 +196,7 @@ SPEC = {"reference": "r.py", "rtol": None, "atol": None, "accumulate": "bfloat16
 install(globals(), "kernel", FILES, SPEC)
 """
     problem = given(tmp_path, text, format="kernel")
-    found = export_winner(tmp_path / "out", problem, detect(), won(CPP.replace("FACTOR", "3"), language="cpp"), judge)
+    found = hand_over(tmp_path / "out", problem, detect(), won(CPP.replace("FACTOR", "3"), language="cpp"), judge)
     assert found.said == (f"module.py: {WORTHY}",)
     x = torch.randn(3, 6)
     assert torch.equal(module(found.files[0]).custom_kernel(x), x.T * 3)
@@ -208,7 +208,7 @@ def test_cpp_writes_into_the_outputs_that_a_solution_is_given(judge: LocalEvalua
     reference = DEFINITION.replace('"destination": False', '"destination": True')
     problem = given(tmp_path, reference, format="flashinfer", definition="turn", workloads=works, destination=True)
     text = CPP.replace("2 * n", "4").replace("j * n + i", "j * strides[2] + i * strides[3]").replace("FACTOR", "3")
-    found = export_winner(tmp_path / "out", problem, detect(), won(text, language="cpp"), judge)
+    found = hand_over(tmp_path / "out", problem, detect(), won(text, language="cpp"), judge)
     assert found.said == (f"run.py: {WORTHY}",)
     solution = json.loads(found.files[0].read_text())
     assert solution["spec"]["destination_passing_style"]
@@ -219,7 +219,7 @@ def test_a_solution_and_its_traces(judge: LocalEvaluator, tmp_path: Path) -> Non
     works: list[Json] = [{"uuid": f"u{n}", "axes": {"n": n}, "inputs": {"x": {"type": "random"}}} for n in (3, 5)]
     problem = given(tmp_path, DEFINITION, format="flashinfer", definition="turn", workloads=works, destination=False)
     trial = won("def run(x):\n    return (x * 3).T\n")
-    found = export_winner(tmp_path / "out", problem, detect(), trial, judge, won("", us=8.0))
+    found = hand_over(tmp_path / "out", problem, detect(), trial, judge, won("", us=8.0))
     assert [file.name for file in found.files] == ["solution.json", "traces.jsonl"], found.said
     solution = json.loads(found.files[0].read_text())
     assert (solution["definition"], solution["spec"]["entry_point"]) == ("turn", "run.py::run")
@@ -243,7 +243,7 @@ def test_solutions_of_two_definitions_have_names_and_modules_of_their_own(
             "import beside0, os\nfrom beside0 import by as times\n\n\ndef run(x):\n    import beside0\n\n"
             "    return beside0.by, times, os.sep\n"
         )
-        (file,) = export_winner(tmp_path / name, problem, H200, won(text, f"by = {number}\n")).files
+        (file,) = hand_over(tmp_path / name, problem, H200, won(text, f"by = {number}\n")).files
         made.append(json.loads(file.read_text()))
     assert made[0]["name"] != made[1]["name"]
     found = []
@@ -276,7 +276,7 @@ def test_cases_that_differ_in_nothing_a_tensor_shows_are_handed_over(
     cases = tuple(Case(f"n=3 spread={spread}", {"n": 3, "spread": spread}, 1) for spread in (5, 90, 7))
     problem = replace(given(tmp_path, reference), dims=("n", "spread"), tests=cases[2:], benchmarks=cases[:2])
     text = CPP.replace("int64_t n,", "int64_t n, int64_t spread,").replace("FACTOR", f"({by})")
-    found = export_winner(tmp_path / "out", problem, detect(), won(text, language="cpp"), judge)
+    found = hand_over(tmp_path / "out", problem, detect(), won(text, language="cpp"), judge)
     right, guessed = found.said
     assert guessed == "module.py: calls the kernel with spread=90 where cases differ in nothing that tensors show"
     assert right.startswith("module.py does not do what the kernel did") if uses else right == f"module.py: {WORTHY}"
@@ -285,16 +285,16 @@ def test_cases_that_differ_in_nothing_a_tensor_shows_are_handed_over(
 @pytest.mark.slow
 def test_a_file_for_sizes_that_were_cut_says_so(tmp_path: Path) -> None:
     problem = given(tmp_path, format="kernel", cap=64)
-    said = export_winner(tmp_path / "out", problem, detect(), won(CPP, language="cpp")).said
+    said = hand_over(tmp_path / "out", problem, detect(), won(CPP, language="cpp")).said
     assert any("no others, here none above 64 (problem.cap)" in line for line in said)
-    said = export_winner(tmp_path / "python", problem, detect(), won("def custom_kernel(data): pass\n")).said
+    said = hand_over(tmp_path / "python", problem, detect(), won("def custom_kernel(data): pass\n")).said
     assert not any("problem.cap" in line for line in said)
 
 
 def test_what_cannot_be_one_file_is_said(tmp_path: Path) -> None:
     device = won(CUDA, language="cuda")
     command = given(tmp_path, format="command", file="src/a.cpp", path="/mine")
-    assert "put it in its place in /mine" in export_winner(tmp_path, command, detect(), device).said[0]
+    assert "put it in its place in /mine" in hand_over(tmp_path, command, detect(), device).said[0]
 
 
 # -- launch lines ----------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_launches_are_written_out_for_every_case(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_submission_compiles_its_variants_and_launches_them(tmp_path: Path) -> None:
     problem = replace(given(tmp_path, format="gpumode"), languages=("hip",))
-    found = export_winner(tmp_path / "out", problem, MI300X, won(CUDA, language="hip"))
+    found = hand_over(tmp_path / "out", problem, MI300X, won(CUDA, language="hip"))
     assert found.said == ("submission.py: not tried: this evaluator runs no file here",)
     code = """
 print(right(5), right(3), right(5))
@@ -363,7 +363,7 @@ def test_a_model_launches_where_torch_works(tmp_path: Path) -> None:
     reference = DEFINITION.replace("x.T * 3", "(x.T * 3).contiguous()")
     problem = replace(given(tmp_path, reference, format="kernelbench"), languages=("cuda",))
     early = CUDA.replace("[2 * n, n] [1]", "[2 * n, n] [1] pdl")
-    found = export_winner(tmp_path / "out", problem, H200, won(early.replace("2 * n", "4"), language="cuda"))
+    found = hand_over(tmp_path / "out", problem, H200, won(early.replace("2 * n", "4"), language="cuda"))
     assert [file.name for file in found.files] == ["model_new.py"], found.said
     code = """
 from types import SimpleNamespace
@@ -379,7 +379,7 @@ def test_a_module_makes_the_tensor_maps_of_its_launches(tmp_path: Path) -> None:
     problem = replace(given(tmp_path), languages=("cuda",))
     text = CUDA.replace("(x, half", "(x_map, half")
     text = f"// tensormap: x_map x float32 [2 * n * n] box [BLOCK]\n{text}"
-    found = export_winner(tmp_path / "out", problem, H200, won(text, language="cuda"))
+    found = hand_over(tmp_path / "out", problem, H200, won(text, language="cuda"))
     assert [file.name for file in found.files] == ["module.py"], found.said
     code = """
 from types import SimpleNamespace
@@ -393,7 +393,7 @@ print(right(3), right(5))
 @pytest.mark.slow
 def test_triton_functions_are_launched(tmp_path: Path) -> None:
     problem = replace(given(tmp_path), languages=("triton",))
-    found = export_winner(tmp_path / "out", problem, H200, won(TRITON, language="triton"))
+    found = hand_over(tmp_path / "out", problem, H200, won(TRITON, language="triton"))
     assert found.said == ("module.py: not tried: this evaluator runs no file here",)
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     assert ran(found.files[0], "print(right(5), right(3), right(5))", environment) == "True True True\n"

@@ -8,7 +8,7 @@ import pytest
 from conftest import accepted, draft, kernel, plant
 from test_dataset import card, faster, grow, rows
 
-from ksflow.dataset import export
+from ksflow.dataset import dataset
 from ksflow.dataset.licences import joined, named, of_problem, on_the_hub
 from ksflow.dataset.verb import _splits
 from ksflow.formats.checkout import path_in_checkout, provenance
@@ -64,7 +64,7 @@ def test_the_card_of_a_mixed_set_does_not_claim_one_licence(by_hand: Lineage, tm
         base = licensed(by_hand, licence)
         grow(by_hand, base, f"fast {name}", faster(50, base.id), f"answer {name}")
     by_hand.close()
-    assert export([], [f"out={tmp_path / 'out'}", "stages=writer", "licence=Apache-2.0"]) == 0
+    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "licence=Apache-2.0"]) == 0
     found = {row["completion"][0]["content"]: row["licence"] for row in rows(tmp_path / "out", "rl")}
     assert found == {
         "answer one": "Apache-2.0 AND GPL-3.0-only",
@@ -87,7 +87,7 @@ def test_the_reference_that_a_writer_read_has_its_say(by_hand: Lineage, tmp_path
     by_hand.evaluate(replace(trial, evaluation=replace(faster(50, base.id), judge="j", problem="p")))
     grow(by_hand, trial, "faster still", faster(40, trial.id), "its child")
     by_hand.close()
-    assert export([], [f"out={tmp_path / 'out'}", "stages=writer", "format=rl"]) == 0
+    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "format=rl"]) == 0
     found = {row["completion"][0]["content"]: row["licence"] for row in rows(tmp_path / "out", "rl")}
     assert found == dict.fromkeys(("the answer", "its child"), "GPL-3.0-only AND MIT AND see card")
 
@@ -98,7 +98,7 @@ def test_a_pair_holds_both_of_its_kernels(by_hand: Lineage, tmp_path: Path) -> N
     wrong = Evaluation(Verdict.INCORRECT, "off", target="t")
     grow(by_hand, base, f"// SPDX-License-Identifier: {GPL}\n", wrong, "bad")
     by_hand.close()
-    assert export([], [f"out={tmp_path / 'out'}", "stages=writer", "format=preference", "licence=MIT"]) == 0
+    assert dataset([], [f"out={tmp_path / 'out'}", "stages=writer", "format=preference", "licence=MIT"]) == 0
     assert {row["licence"] for row in rows(tmp_path / "out", "preference")} == {"GPL-3.0-only AND MIT"}
 
 

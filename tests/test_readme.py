@@ -171,7 +171,7 @@ _LINES = {
     "python -m ksflow optimize": Expected(
         ".", more="model.api_base=ROOT optimizer=bootstrap optimize.rollouts=4 optimize.examples=9"
     ),
-    "python -m ksflow export": Expected("runs/export"),
+    "python -m ksflow dataset": Expected("runs/dataset"),
     "python -m ksflow doctor": Expected("isolation"),
     "python -m ksflow --config-dir": Expected(_ENDS, more=_CUT),
     "python -m ksflow problem=gpumode": Expected(_ENDS, more=_ASKED),

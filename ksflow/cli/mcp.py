@@ -24,7 +24,7 @@ from ksflow import home
 from ksflow.cli.inbox import Inbox
 from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
-from ksflow.export.package import write_best
+from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.lm import render

@@ -305,18 +305,18 @@ uses it.
   ksflow optimize stage=designer llm=gemini loop.usd=5
   ksflow optimize stage=writer optimizer=bootstrap llm=gemini
 """,
-    "export": """
-  ksflow export [format=chat]           the lineage as training data
+    "dataset": """
+  ksflow dataset [format=chat]          the lineage as training data
 ---
   format=all                chat, preference, rl, prompts
-  out=runs/export           the folder
+  out=runs/dataset          the folder
   stages=designer,writer    whose calls
   run=NAME                  one run alone
   test_problems=NAME        problems for the test split
   licence=Apache-2.0        SPDX name, for the card
 ---
-  ksflow export format=all
-  ksflow export problem=softmax run=main out=dataset
+  ksflow dataset format=all
+  ksflow dataset problem=softmax run=main out=softmax_data
 """,
     "doctor": """
   ksflow doctor                         what this machine can do
@@ -380,6 +380,8 @@ evaluator.isolation_floor=rlimits. Hydra's own flags work: --cfg job,
 """
 
 COMMANDS = tuple(_PAGES)
+RENAMED = {"export": "dataset"}
+"""Former names of commands."""
 
 
 def whole(version: str) -> str:

@@ -16,8 +16,8 @@ from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
 from ksflow.errors import ConfigError, NothingTried, boolean
-from ksflow.export import export_winner
-from ksflow.export.package import write_best
+from ksflow.handover import hand_over
+from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.approval import approvals
 from ksflow.lineage.recorded_run import RecordedRun
@@ -183,10 +183,10 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
     module = write_best(folder, problem, target, outcome.best, commit, said.claim if said else "")
     console.print(f"written to {module}")
     reference = next(iter(outcome.baselines), None)
-    exported = export_winner(
+    handed_over = hand_over(
         folder / "handover", problem, target, outcome.best, lab.evaluate, reference, said.claim if said else ""
     )
-    for line in (*map(str, exported.files), *exported.said):
+    for line in (*map(str, handed_over.files), *handed_over.said):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -305,6 +305,6 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "digest": _of("ksflow.cli.digest", "digest"),
     "probe": _of("ksflow.cli.probe", "probe"),
     "knowledge": _of("ksflow.cli.knowledge", "show_knowledge"),
-    "export": _of("ksflow.dataset", "export"),
+    "dataset": _of("ksflow.dataset", "dataset"),
     "doctor": examine,
 }

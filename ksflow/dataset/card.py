@@ -18,7 +18,7 @@ from ksflow.dataset.licences import on_the_hub
 from ksflow.dataset.rows import COLUMNS, Row
 
 MARK = "ksflow-lineage"
-"""In the card's tags: a folder with it may be replaced by another export."""
+"""In the card's tags: a folder with it may be replaced by another data set."""
 SPLITS = ("train", "test")
 _TEMPLATE = Path(__file__).with_name("card.md")
 SEE_CARD = "see card"
@@ -26,7 +26,7 @@ SEE_CARD = "see card"
 _UNNAMED = """
 `see card` means that of some of it nobody said, so these rows may not be published as they are. To settle it, write a
 line `SPDX-License-Identifier: NAME` into the seeds that the kernels come from before a run, name the problem where the
-export does not know its reference (`problem=...`), or export again with `licence=NAME` (an SPDX name such as
+command does not know its reference (`problem=...`), or write it again with `licence=NAME` (an SPDX name such as
 Apache-2.0), which stands for every kernel and every reference that names none. You need the right to give it: that of
 the seeds, the problems' references and the kernels inherited from elsewhere.
 """
@@ -39,7 +39,7 @@ _TRAINERS = {
 
 
 class Files:
-    """The files of an export, being written. Use it as a context manager."""
+    """The files of a data set, being written. Use it as a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""A run on record as the export of training data sees it: who was asked what, and what became of it.
+"""A run on record as the data set sees it: who was asked what, and what became of it.
 
 An index without texts: prompts, answers and kernels are read again when a row is made of them, so the memory that a
 long lineage takes is some hundred bytes for each call and trial. What it does not do: say what an outcome is worth.

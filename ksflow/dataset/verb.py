@@ -1,7 +1,7 @@
-"""`export`: the lineage as training data in the layouts that TRL and Hugging Face's readers take.
+"""`dataset`: the lineage as training data in the layouts that TRL and Hugging Face's readers take.
 
-    runs/export/README.md                        the card: licences, models, problems, splits, how rewards are made
-    runs/export/<configuration>/<split>.jsonl    chat, preference, rl, prompts (see `rows`)
+    runs/dataset/README.md                       the card: licences, models, problems, splits, how rewards are made
+    runs/dataset/<configuration>/<split>.jsonl   chat, preference, rl, prompts (see `rows`)
 
 What it does not do: judge, train, publish, or settle whose words these are. Secrets of the environment and paths of
 this machine are struck out; read what you publish all the same.
@@ -37,7 +37,7 @@ from ksflow.redaction import redact
 _MAKERS = {"chat": chat, "preference": preference, "rl": rl, "prompts": prompts}
 _OPTIONS = {
     "format": "all",
-    "out": "runs/export",
+    "out": "runs/dataset",
     "stages": ",".join(STAGES),
     "test_problems": "",
     "licence": "",
@@ -50,8 +50,8 @@ _ANY_ROOT = r"(?:tmp|root|mnt|media|private|scratch|var/(?:tmp|folders))"
 _REST = r"""(?:/[^\s"'`<>|:;,)\]}]*)?(?!\w)"""
 
 
-def export(words: list[str], overrides: list[str]) -> int:
-    """`export`: the rows of one format or all, of one problem or all, of one run or all. ConfigError, LineageError."""
+def dataset(words: list[str], overrides: list[str]) -> int:
+    """`dataset`: the rows of one format or all, of one problem or all, of one run or all. ConfigError, LineageError."""
     given, rest = _options(words, overrides)
     kinds = [kind for kind in FORMATS if given["format"] in ("all", kind)]
     stages = _listed("stages", given["stages"], STAGES)
@@ -94,7 +94,7 @@ def export(words: list[str], overrides: list[str]) -> int:
 def _options(words: list[str], overrides: list[str]) -> tuple[dict[str, str], list[str]]:
     """The command's own key=value arguments with their defaults, and the configuration's. ConfigError."""
     if words:
-        raise ConfigError(f"export takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
+        raise ConfigError(f"dataset takes key=value arguments, not {words[0]!r}: {', '.join(_OPTIONS)}, problem")
     mine, rest = keys.own_options(overrides, *_OPTIONS)
     given = _OPTIONS | mine
     if given["format"] != "all" and given["format"] not in FORMATS:
@@ -177,7 +177,7 @@ def _cleaner(lineage: Path) -> Callable[[str], str]:
 def _replacing(out: Path) -> Iterator[Path]:
     """A new folder that takes the place of `out` once it is complete; until then `out` stays as it is."""
     if out.exists() and not _ours(out):
-        raise ConfigError(f"out={out} exists and is no export; name another folder")
+        raise ConfigError(f"out={out} exists and is no data set; name another folder")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))

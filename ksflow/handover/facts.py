@@ -1,6 +1,6 @@
 """What a file that compiles and launches a kernel must know of its cases, found by making them.
 
-    python -m ksflow.export.facts < order.json
+    python -m ksflow.handover.facts < order.json
 
 The order: `root` (the problem's folder), `device`, `outputs` (how many), `args`, `dims`, `cases`, `source`. Prints one
 line of JSON: `rows`, of each case [tensors that are given (sizes, strides, type), [places, outputs, places that are

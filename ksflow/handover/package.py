@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from ksflow import home
-from ksflow.export import templates
-from ksflow.export.loader import compile_command, host_code
+from ksflow.handover import templates
+from ksflow.handover.loader import compile_command, host_code
 from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, schema
 from ksflow.source.contract import device_signature
 from ksflow.source.tunables import launch_lines

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePath
 
 from ksflow import home
-from ksflow.export.loader import WORDLESS, Facts, indistinguishable, loader
-from ksflow.export.templates import BESIDE
 from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
+from ksflow.handover.loader import WORDLESS, Facts, indistinguishable, loader
+from ksflow.handover.templates import BESIDE
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.source.tunables import has_launches
@@ -35,14 +35,14 @@ _MARK = 8
 
 
 @dataclass(frozen=True)
-class Exported:
+class HandedOver:
     """What was written, and what there is to know of it."""
 
     files: tuple[Path, ...]
     said: tuple[str, ...]
 
 
-def export_winner(  # noqa: PLR0913 - what is written, and what is said of it
+def hand_over(  # noqa: PLR0913 - what is written, and what is said of it
     folder: Path,
     problem: Problem,
     target: Target,
@@ -50,7 +50,7 @@ def export_winner(  # noqa: PLR0913 - what is written, and what is said of it
     evaluate: Evaluator | None = None,
     baseline: Trial | None = None,
     claim: str = "",
-) -> Exported:
+) -> HandedOver:
     """Write the winner in its problem's format below `folder`. Never raises for a kernel that cannot be handed over.
 
     evaluate: asked whether the file is right, if it has `measure`. baseline: what a FlashInfer trace names as the
@@ -59,7 +59,7 @@ def export_winner(  # noqa: PLR0913 - what is written, and what is said of it
     kernel, kind = trial.kernel, str(problem.origin.get("format", ""))
     assert kernel is not None
     if kind == "command":
-        return Exported((), (f"{problem.origin['file']}: put it in its place in {problem.origin['path']}",))
+        return HandedOver((), (f"{problem.origin['file']}: put it in its place in {problem.origin['path']}",))
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / _NAMES.get(kind, _MODULE)
     needs_facts = kernel.language in _COMPILED or _launched(kernel)
@@ -72,7 +72,7 @@ def export_winner(  # noqa: PLR0913 - what is written, and what is said of it
     for name in (*_NAMES.values(), _MODULE, _SOLUTION, _TRACES):  # of the winner before
         (folder / name).unlink(missing_ok=True)
     if refused:
-        return Exported((), (refused,))
+        return HandedOver((), (refused,))
     words = {word: problem.origin.get(word) for word in ("leaderboard", "gpu")} if kind in WORDLESS else {}
     head = "".join(f"#!POPCORN {word} {value}\n" for word, value in words.items() if value)
     score = f", {trial.score_us:.4g} us on {target.chip}" if trial.score_us else ""
@@ -90,7 +90,7 @@ def export_winner(  # noqa: PLR0913 - what is written, and what is said of it
         given = ", ".join(f"{dim}={value}" for dim, value in rows.items())
         said.append(f"{file.name}: calls the kernel with {given} where cases differ in nothing that tensors show")
     files = (file,) if kind != "flashinfer" else _flashinfer(file, problem, target, trial, baseline, errors)
-    return Exported(files, tuple(said))
+    return HandedOver(files, tuple(said))
 
 
 def _launched(kernel: Kernel) -> bool:
@@ -184,7 +184,7 @@ def _facts(problem: Problem, target: Target, kernel: Kernel) -> Facts:
         return Facts(found["rows"], found["sources"])
     with tempfile.TemporaryDirectory(prefix="ksflow-") as folder:
         try:
-            found = run_isolated("ksflow.export.facts", order, _TIMEOUT_S, home=folder)
+            found = run_isolated("ksflow.handover.facts", order, _TIMEOUT_S, home=folder)
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"took longer than {_TIMEOUT_S:g} s") from error
         except IsolatedFailure as error:

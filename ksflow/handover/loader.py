@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ksflow.export import templates
+from ksflow.handover import templates
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.sandbox.driver import tensor_map_numbers
 from ksflow.source.contract import ENDINGS, defines
