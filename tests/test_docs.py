@@ -82,6 +82,14 @@ def test_links_between_documents_lead_to_files(pages: dict[str, str]) -> None:
             assert goal.exists() or goal in made, f"{page.relative_to(ROOT)}: {target}"
 
 
+def test_what_agents_are_told_of_is_there() -> None:
+    text = (ROOT / "AGENTS.md").read_text()
+    assert (ROOT / "CLAUDE.md").read_text() == "@AGENTS.md\n"
+    assert len(text.splitlines()) <= 40
+    for path in re.findall(r"[`( ]((?:\w+/)+[\w.]*|\w+\.md)[` )]", text):
+        assert (ROOT / path).exists() or path.startswith("runs/"), path
+
+
 def test_every_page_begins_with_a_title_and_a_paragraph() -> None:
     for page in (ROOT / "docs").glob("**/*.md"):
         assert re.match(r"# .+\n\n[A-Z`][^\n]{40,}", page.read_text()), page.name
