@@ -22,7 +22,8 @@ from ksflow.judge.buffers import Buffers, BufferSizes
 from ksflow.judge.gpu_state import Amdgpu, Nvml
 from ksflow.processes.device_lock import device_files, runtime_folders
 from ksflow.sandbox import linux
-from ksflow.sandbox.driver import Driver, DriverError, open_driver, torch_device
+from ksflow.sandbox.driver import Driver, DriverError
+from ksflow.sandbox.platforms import open_driver, torch_device
 from ksflow.sandbox.runners.device import GATE_BYTES
 from ksflow.sandbox.runners.torch_kernel import device_bytes
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.driver import open_driver
+from ksflow.sandbox.platforms import open_driver
 from ksflow.sandbox.runners.cpu import Native
 from ksflow.sandbox.runners.device import Launcher
 from ksflow.sandbox.runners.torch_kernel import TorchRunner

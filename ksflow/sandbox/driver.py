@@ -1,7 +1,7 @@
 """A GPU's driver through ctypes: memory that two processes share, the default stream, events, device code. No torch.
 
-`open_driver("cuda")` speaks to libcuda, `open_driver("hip")` to libamdhip64, under the same names;
-`open_driver("emulated")` needs no GPU (see `emulated_driver`). A process has one context, on device 0 of those it sees
+`Driver` speaks to libcuda, `Hip` to libamdhip64, under the same names; `emulated_driver` needs no GPU, and
+`platforms` opens the one that is meant. A process has one context, on device 0 of those it sees
 (CUDA_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES). The HIP half follows the public interface and has not run on a chip.
 """
 
@@ -320,17 +320,3 @@ class Hip(Driver):
 
     def parameters(self, function: ctypes.c_void_p) -> list[int] | None:
         return None
-
-
-def open_driver(platform: str) -> Driver:
-    """The driver of a platform: `cuda`, `hip`, or `emulated`."""
-    if platform == "emulated":
-        from ksflow.sandbox.emulated_driver import Emulated
-
-        return Emulated()
-    return Hip() if platform == "hip" else Driver()
-
-
-def torch_device(platform: str) -> str:
-    """Where torch has a platform's tensors."""
-    return "cpu" if platform == "emulated" else "cuda"

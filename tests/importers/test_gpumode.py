@@ -22,8 +22,8 @@ from ksflow.formats.runtime import install
 from ksflow.hardware.target import detect
 from ksflow.judge.client import check_solutions
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Verdict
-from ksflow.sandbox.runners.cpu import WrongResult
 from ksflow.sandbox.runners.foreign import bound
+from ksflow.sandbox.runners.protocol import WrongResult
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 TASK = "input_t = output_t = object\n"

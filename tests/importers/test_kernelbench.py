@@ -19,8 +19,8 @@ from ksflow.formats.kernelbench import runtime as judged
 from ksflow.formats.runtime import ImportedReference, SourceFiles
 from ksflow.hardware.target import detect, from_data_sheet
 from ksflow.records import Problem, Verdict
-from ksflow.sandbox.runners.cpu import WrongResult
 from ksflow.sandbox.runners.foreign import bound
+from ksflow.sandbox.runners.protocol import WrongResult
 from ksflow.sandbox.runners.pytree import Flat
 from ksflow.stages.evaluator.local import LocalEvaluator
 

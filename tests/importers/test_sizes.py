@@ -10,7 +10,7 @@ from ksflow.errors import ConfigError
 from ksflow.formats import cases, describe, sizes
 from ksflow.formats.kernelbench import importer
 from ksflow.hardware.target import detect
-from ksflow.sandbox.runners.cpu import WrongResult
+from ksflow.sandbox.runners.protocol import WrongResult
 
 _HEAD = "import torch\nimport torch.nn as nn\n\n\n"
 TRANSPOSED = f"""{_HEAD}class Model(nn.Module):

@@ -17,27 +17,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
+
+from ksflow.sandbox.runners.protocol import Call, Json, Runner, WrongResult
 
 LARGEST_TEXT = 4000
 LARGEST_MESSAGE = 1 << 16
 NONCE = 8
 CASE, GO, DONE = b"ca", b"go", b"ok"
 _POPULATE = mmap.MAP_SHARED | mmap.MAP_POPULATE
-
-Call = Callable[[], None]
-Json = dict[str, Any]
-
-
-class WrongResult(Exception):
-    """The kernel returned something that is not the result."""
-
-
-class Runner(Protocol):
-    """Knows how to call a kernel of one language."""
-
-    def stage(self, case: Json, inputs: Any, outputs: Any) -> list[Call]:
-        """One ready call per slot. The regions are `mmap`s, or addresses on a device."""
 
 
 def prepare(order: Json) -> None:

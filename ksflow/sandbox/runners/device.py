@@ -20,20 +20,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ksflow.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer, open_driver, torch_device
+from ksflow.sandbox.driver import TENSOR_MAP_BYTES, Driver, Pointer
+from ksflow.sandbox.platforms import open_driver, torch_device
 from ksflow.sandbox.runners.cpu import (
     DONE,
     GO,
     LARGEST_MESSAGE,
     NONCE,
-    Call,
-    Json,
     Native,
-    Runner,
     answering,
     log_by_line,
     pointers,
 )
+from ksflow.sandbox.runners.protocol import Call, Json, Runner
 
 QUEUED = b"qu"
 FIRST = struct.Struct("=I")

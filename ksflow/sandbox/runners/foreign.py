@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import torch
 
-from ksflow.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.sandbox.runners.device_mapping import cuda_means, seeded
+from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 from ksflow.sandbox.runners.pytree import build, ordered, returned, unpack
 
 

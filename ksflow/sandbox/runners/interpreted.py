@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.runners.cpu import Call
+from ksflow.sandbox.runners.protocol import Call
 from ksflow.sandbox.runners.torch_kernel import Tensors, TorchRunner, tensors
 from ksflow.source.launches import with_constants
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ksflow.sandbox.runners.cpu import Call, Json, WrongResult
 from ksflow.sandbox.runners.foreign import bound
+from ksflow.sandbox.runners.protocol import Call, Json, WrongResult
 
 Tensors = tuple[torch.Tensor, ...]
 

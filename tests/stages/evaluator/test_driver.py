@@ -13,7 +13,8 @@ import pytest
 
 from ksflow.judge.gpu_state import Amdgpu
 from ksflow.records import Json
-from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, Hip, open_driver
+from ksflow.sandbox.driver import _EARLY, _LAUNCH, Driver, Hip
+from ksflow.sandbox.platforms import open_driver
 from ksflow.sandbox.runners.device import Launcher
 
 RUNTIME = """

@@ -22,7 +22,8 @@ from ksflow.errors import ConfigError
 from ksflow.judge.device import Device, DeviceStuck
 from ksflow.records import Case, Evaluation, Kernel, Problem, Target, Verdict
 from ksflow.sandbox import linux
-from ksflow.sandbox.driver import DriverError, open_driver
+from ksflow.sandbox.driver import DriverError
+from ksflow.sandbox.platforms import open_driver
 from ksflow.stages.evaluator.local import LocalEvaluator
 
 EMULATED = Target("emulated", "gpu", "emulated GPU", march="emulated")
