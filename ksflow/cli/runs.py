@@ -4,21 +4,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from ksflow import report
 from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.records import Origin
 from ksflow.report.headline import headline, known_baselines
-from ksflow.report.words import fits, us
+from ksflow.report.words import grid, us
 
 _DISPENSABLE = ("cost", "winner", "trials", "beside", "touched")
 """Columns that a narrow window does without, the first of them first."""
+_WORDS = ("run", "winner", "beside", "touched", "state")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -34,7 +30,8 @@ def runs(words: list[str], overrides: list[str]) -> int:
         raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
     rows = sorted((_row(opened, *name) for name in names), key=lambda row: row.when, reverse=True)
     console = report.console()
-    console.print(_table(console, rows))
+    cells = [row.cells for row in rows]
+    console.print(grid(console, cells, _WORDS, ("run",), _DISPENSABLE, 12))
     console.print(
         "Any of them goes on with the command that it was begun with: python -m ksflow problem=NAME run=NAME",
         soft_wrap=True,
@@ -86,30 +83,3 @@ def _ago(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit} ago"
     return "just now"
-
-
-def _table(console: Console, rows: list[_Row]) -> Table:
-    names = [name for name in rows[0].cells if any(row.cells[name] for row in rows)]
-    table = _columns(names, rows)
-    for name in _DISPENSABLE:
-        if not fits(console, table) and name in names:
-            names.remove(name)
-            table = _columns(names, rows)
-    return table
-
-
-def _columns(names: list[str], rows: list[_Row]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for name in names:
-        folded = name == "run"
-        right = name in ("trials", "best µs", "cost")
-        table.add_column(
-            name,
-            justify="right" if right else "left",
-            no_wrap=not folded,
-            overflow="fold",
-            min_width=12 if folded else None,
-        )
-    for row in rows:
-        table.add_row(*(Text(row.cells[name]) for name in names))
-    return table

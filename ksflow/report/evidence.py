@@ -5,10 +5,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from ksflow.errors import counted
 from ksflow.hardware import compiler_report, roofline
@@ -23,7 +21,7 @@ from ksflow.records import (
     Timing,
     plain,
 )
-from ksflow.report.words import fits, not_ranked, us
+from ksflow.report.words import grid, not_ranked, us
 
 _OTHERS = (
     *("cores", "load", "spent_s", "upstream", "unranked", "skipped", "one_process", "layers"),
@@ -104,24 +102,7 @@ def _table(console: Console, evaluation: Evaluation) -> Table:
 
 
 def _grid(console: Console, rows: list[dict[str, str]]) -> Table:
-    """A table; columns that nothing is known of are left out, and those that the window has no room for."""
-    filled = [name for name in rows[0] if any(row[name] for row in rows)]
-    table = _columns(filled, rows)
-    for name in _DISPENSABLE:
-        if not fits(console, table) and name in filled:
-            filled.remove(name)
-            table = _columns(filled, rows)
-    return table
-
-
-def _columns(filled: list[str], rows: list[dict[str, str]]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for name in filled:
-        words = name in _TEXT
-        table.add_column(name, justify="left" if words else "right", no_wrap=not words)
-    for row in rows:
-        table.add_row(*(Text(row[name]) for name in filled))
-    return table
+    return grid(console, rows, _TEXT, _TEXT, _DISPENSABLE)
 
 
 def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
@@ -86,6 +87,38 @@ def fits(console: Console, table: Table) -> bool:
             cells = [cell for cell in (column.header, *column.cells) if isinstance(cell, str | Text)]
             column.min_width = max(console.measure(cell).maximum for cell in cells)
     return Measurement.get(console, console.options.update(width=1000), table).minimum <= console.width
+
+
+def grid(
+    console: Console,
+    rows: Sequence[Mapping[str, str]],
+    left: Container[str],
+    folded: Container[str],
+    dispensable: Sequence[str],
+    least: int | None = None,
+) -> Table:
+    """A table of rows by the names of their columns, without those of which nothing is known.
+
+    left: columns of words, not of figures. folded: those whose cells may go on below; `least` wide. Where the window
+    has no room for all, those of `dispensable` go, the first of them first.
+    """
+
+    def filled() -> Table:
+        table = Table(box=SIMPLE_HEAD)
+        for name in names:
+            whole, justify = name not in folded, "left" if name in left else "right"
+            table.add_column(name, justify=justify, no_wrap=whole, overflow="fold", min_width=None if whole else least)
+        for row in rows:
+            table.add_row(*(Text(row[name]) for name in names))
+        return table
+
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    table = filled()
+    for name in dispensable:
+        if name in names and not fits(console, table):
+            names.remove(name)
+            table = filled()
+    return table
 
 
 def us(value: float) -> str:
