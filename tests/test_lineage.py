@@ -103,6 +103,27 @@ def test_a_pushed_branch_joins_with_its_ancestor_as_base(lineage: Lineage, tmp_p
     assert again(lineage).population().ranked[0].id == "by-hand"
 
 
+def test_a_branch_that_was_fetched_joins_and_is_no_child_of_the_same_number_here(
+    lineage: Lineage, tmp_path: Path
+) -> None:
+    elsewhere = Lineage(tmp_path / "elsewhere.git", "toy")
+    plant(elsewhere, "int a;", 20.0)
+    plant(elsewhere, "int theirs;", 3.0)
+    elsewhere.close()
+    plant(lineage, "int b;", 10.0)
+    heads = "refs/heads/toy/main"
+    git(lineage.store.path, "fetch", "-q", str(elsewhere.store.path), f"{heads}/00002:{heads}/ada-00002")
+    (fetched,) = lineage.unfinished()
+    assert (fetched.id, fetched.origin, fetched.parents) == ("ada-00002", Origin.PUSH, ())
+    assert fetched.kernel is not None
+    lineage.evaluate(replace(fetched, evaluation=accepted(4.0)))  # this machine's verdict, not theirs
+    assert [trial.score_us for trial in again(lineage).population().ranked] == [4.0, 10.0]
+    git(lineage.store.path, "fetch", "-q", str(elsewhere.store.path), f"{heads}/*:refs/heads/toy/ada/*")
+    ada = Lineage(lineage.store.path, "toy", "ada")
+    assert [trial.score_us for trial in ada.population().ranked] == [3.0, 20.0]
+    ada.close()
+
+
 def test_code_that_was_replaced_on_its_branch_does_not_get_the_verdict_of_what_replaced_it(
     lineage: Lineage, tmp_path: Path
 ) -> None:

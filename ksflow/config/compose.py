@@ -31,7 +31,6 @@ from ksflow import __version__, report
 from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
-from ksflow.lineage.shared.remote import check_url
 from ksflow.records import Problem
 from ksflow.redaction import passwords
 
@@ -58,9 +57,7 @@ def launch(job: Callable[[DictConfig], float | None], arguments: list[str]) -> f
     config_dir(arguments)  # Hydra takes one that is not there for an empty one
     for word in arguments:  # before Hydra keeps them in a file
         key, _, value = word.partition("=")
-        if key.lstrip("+") == "lineage.remote":
-            check_url(value.strip("'\""))
-        elif passwords(value):
+        if passwords(value):
             raise ConfigError(
                 f"{key} holds credentials, and would be kept with the run: put the URL into an environment variable "
                 f"and write {key}='${{oc.env:VARIABLE}}'"

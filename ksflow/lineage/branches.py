@@ -120,7 +120,7 @@ class Branches:
     def _ancestor(self, commit: str, name: str) -> str | None:
         for _ in range(_DEEPEST):
             found = self.store.trailer(commit, "Trial")
-            if found and found != name:
+            if found and found != name and f"{self.prefix}{found}" in self.store.containing(commit):
                 return found
             parents = self.store.header(commit)[0]
             if not parents:

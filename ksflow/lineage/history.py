@@ -10,17 +10,14 @@ of last week. It renders no prompt, grades no answer and calls no model.
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import accumulate
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage, commit_message
 from ksflow.lineage.branches import Branches, newest_holding
-from ksflow.lineage.shared.blocks import SIZE
 from ksflow.lineage.store import Store
 from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of, schema
 
@@ -144,20 +141,7 @@ class RunReader:
         found: list[Commit] = []
         for kind in kinds:
             found += self._trial_commits() if kind is Kind.TRIALS else self._chain(kind)
-        return self._in_order(found)
-
-    def _in_order(self, commits: list[Commit]) -> list[Commit]:
-        """This host's commits in the order of their steps; another's after those that were made by then."""
-        first = self.store.ref(f"refs/ksflow/{self.problem}/{self.run}/sessions")
-        host = int(self.store.trailer(first, "Session") or 0) // SIZE if first else 0
-        mine = sorted((c for c in commits if c.order[0] // SIZE == host), key=lambda c: c.order)
-        others = sorted((c for c in commits if c.order[0] // SIZE != host), key=lambda c: (c.date, c.order))
-        if not others:
-            return mine
-        dates = list(accumulate((commit.date for commit in mine), max))
-        placed = [(bisect_right(dates, commit.date), 1, number) for number, commit in enumerate(others)]
-        order = sorted([*((number, 2, number) for number in range(len(mine))), *placed])
-        return [mine[number] if kind == 2 else others[number] for _, kind, number in order]
+        return sorted(found, key=lambda commit: commit.order)
 
     def read(self) -> "RunReader":
         """Walk all rounds, notes and trials. Raises LineageError."""

@@ -7,7 +7,6 @@
     refs/ksflow/<problem>/<run>/rounds       rounds, selections and plans, before anything acts on them
     refs/ksflow/<problem>/<run>/calls        every model call; .../notes  what was learnt
     refs/ksflow/<problem>/<run>/verdicts     what the judge said when it was asked about a kernel again
-    refs/remotes/shared/*                    what other hosts of the run have pushed (see `shared`)
 
 Git is the only state. A run that is killed at any moment leaves whole commits: an open id is written next time, a
 written kernel is evaluated next time, and nothing is done twice. A verdict holds for one key (problem, judge, target):
@@ -33,10 +32,6 @@ from ksflow.lineage.branches import EXPLANATION
 from ksflow.lineage.claims import Claims
 from ksflow.lineage.commit_order import LiveOrder, ReplayedOrder
 from ksflow.lineage.commits import TRIES, Commits
-from ksflow.lineage.shared.blocks import Blocks
-from ksflow.lineage.shared.host import host_names
-from ksflow.lineage.shared.remote import check_url
-from ksflow.lineage.shared.sharing import Sharing
 from ksflow.lineage.store import ZERO, Ref, Store
 from ksflow.lineage.trial_index import TrialIndex, finished
 from ksflow.notes import lessons
@@ -96,10 +91,7 @@ def _locked(method: Callable[Concatenate["Lineage", P], T]) -> Callable[Concaten
 
 
 class Lineage:
-    """One run of one problem in one repository. `clock` gives the commits' dates (seconds since 1970).
-
-    remote: the URL of a git repository that its sessions share with other hosts (see `shared`).
-    """
+    """One run of one problem in one repository. `clock` gives the commits' dates (seconds since 1970)."""
 
     def __init__(
         self,
@@ -108,19 +100,12 @@ class Lineage:
         run: str = "main",
         clock: Callable[[], float] = time.time,
         create: bool = True,
-        remote: str | None = None,
     ) -> None:
-        if remote:
-            check_url(remote)
         for kind, name in (("problem", problem), ("run", run)):
             if not _NAME.fullmatch(name) or ".." in name or name.endswith((".lock", ".")):
                 what = "; rename the problem's folder" if kind == "problem" else ""
                 raise ConfigError(f"{kind}={name!r} cannot name a git branch; use letters, digits, - and _{what}")
         self.problem, self.run = problem, run
-        self._remote = remote
-        self._blocks: Blocks | None = None
-        """The ids of this host, where the run is shared; None before a session."""
-        self._sharing: Sharing | None = None
         self.store = Store(Path(path), create)
         self._begun: Counter[int] = Counter()
         self._rounds = 0
@@ -332,11 +317,6 @@ class Lineage:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def settle_seeds(self) -> None:
-        """Return when no other host is about to commit the seeds of the run."""
-        if self._sharing:
-            self._sharing.settle_seeds()
-
     @_locked
     def add_seeds(self, seeds: Iterable[Trial]) -> tuple[Trial, ...]:
         """Commit kernels that come from outside (each with no id yet); those with their ids, claimed."""
@@ -350,33 +330,14 @@ class Lineage:
                     break
         return tuple(planted)
 
+    @_locked
     def open_session(
         self, settings: str, initial_notes: tuple[Note, ...] = (), again: Callable[[int], Recorded] | None = None
     ) -> ReplayedOrder | None:
         """Open a session with the settings and the notes it is made with; `again` gives those of a recorded one.
 
-        Returns the steps where they are the recorded ones. The notes are `initial_notes` from then on. A session that
-        repeats a recorded one is not shared.
+        Returns the steps where they are the recorded ones. The notes are `initial_notes` from then on.
         """
-        if not again:
-            self._share()
-        return self._open_session(settings, initial_notes, again)
-
-    def _share(self) -> None:
-        """Take part in what hosts share of the run. ConfigError where this host cannot."""
-        run = f"{self.problem}/{self.run}"
-        blocks = Blocks(self.store, self._side, self._index, host_names(self.store.path))
-        if self._remote:
-            self._sharing = Sharing(self.store, run, self._index, self._changed, blocks, self._remote)
-            self._sharing.begin()
-        elif blocks.taken and not blocks.own:
-            raise ConfigError(f"{run} is shared, and this host has no ids of it: lineage.remote=URL takes some")
-        self._blocks = blocks if blocks.own else None
-
-    @_locked
-    def _open_session(
-        self, settings: str, initial_notes: tuple[Note, ...], again: Callable[[int], Recorded] | None
-    ) -> ReplayedOrder | None:
         until = time.monotonic() + _SESSIONS_S
         while not self._claims.acquire("sessions"):
             if time.monotonic() > until:
@@ -385,8 +346,7 @@ class Lineage:
                 raise LineageError(f"{words}: end it (fuser -v {file})")
             time.sleep(0.05)
         head = self.store.ref(f"{self._side}sessions")
-        first = self._blocks.first_session if self._blocks else 1
-        session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else first, 0
+        session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else 1, 0
         data = schema.dump("notes", initial_notes) if initial_notes else b""
         steps = self._commits.steps
         if again:
@@ -400,14 +360,9 @@ class Lineage:
         self._claims.release("sessions")
         return steps if isinstance(steps, ReplayedOrder) else None
 
+    @_locked
     def begin_round(self) -> Round:
         """Begin a round: what it knows is what is known now. BudgetError where a recording has no more of them."""
-        if self._sharing:
-            self._sharing.catch_up()
-        return self._begin_round()
-
-    @_locked
-    def _begin_round(self) -> Round:
         if self._rounds >= self._commits.steps.rounds:
             raise BudgetError(f"the recording has {self._rounds} rounds")
         self._rounds += 1
@@ -444,7 +399,7 @@ class Lineage:
         given = self._commits.steps.ids(cause)
         count = reserve(len(drafts) if given is None else min(len(given), len(drafts)))
         for _ in range(TRIES if count else 0):
-            ids = self._free(count) if given is None else self._claims.recorded(given[:count])
+            ids = self._claims.free(count, self._index.used) if given is None else self._claims.recorded(given[:count])
             taken = zip(drafts, ids, cost.split(len(ids)), strict=False)
             trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in taken)
             files["trials.json"] = schema.dump("trials", trials)
@@ -580,8 +535,6 @@ class Lineage:
         """Give the claim on a trial back, finished or not; whoever waits for it is woken."""
         self._claims.release(trial.id)
         self._changed.notify_all()
-        if self._sharing:
-            self._sharing.request()
 
     @_locked
     def release_all(self) -> None:
@@ -595,29 +548,18 @@ class Lineage:
         text = commit_message.plain(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
         self._commits.append("calls", {"call.json": schema.dump("call", call)}, text)
 
-    def close(self) -> None:
-        """Share what is not shared yet, pack, and end git's helper processes."""
-        if self._sharing:
-            self._sharing.close()
-        self._close()
-
     @_locked
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Pack, and end git's helper processes."""
         self._commits.closed = True
         with suppress(LineageError):  # packing is a comfort; whatever is wrong was said by the read that met it
             self.store.maintain(force=True)
         self.store.close()
 
-    def _free(self, count: int) -> list[str]:
-        """The next ids that nobody uses, claimed. BudgetError where this host of several has none left."""
-        if self._blocks:
-            return self._blocks.free(count, self._claims)
-        return self._claims.free(count, self._index.used)
-
     def _ids_to_try(self) -> Iterator[str]:
         """One free id after the other, each claimed; whoever asks for the next one could not use the last."""
         for _ in range(TRIES):
-            name = self._free(1)[0]
+            name = self._claims.free(1, self._index.used)[0]
             yield name
             self._claims.release(name)
             self._index.refresh()

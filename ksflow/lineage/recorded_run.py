@@ -11,7 +11,6 @@ from ksflow.lineage import Lineage, Recorded
 from ksflow.lineage.branches import EXPLANATION
 from ksflow.lineage.commit_order import RecordedCommit, RecordedIds, ReplayedOrder
 from ksflow.lineage.history import Commit, read_commit
-from ksflow.lineage.shared.join import JOINED
 from ksflow.lineage.store import Store
 from ksflow.records import Call, Evaluation, Problem, schema
 
@@ -30,8 +29,7 @@ class RecordedRun:
         """Whether the session's kernels are judged anew."""
         with self._lineage() as lineage:
             found = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
-            first = [commit for commit in found if commit.order > (0, 0) and not commit.trailer(JOINED)]
-            self.commits = sorted(first, key=lambda commit: commit.order)
+            self.commits = sorted((c for c in found if c.order > (0, 0)), key=lambda commit: commit.order)
             self._outside = [commit for commit in reversed(found) if commit.order == (0, 0)]
             """Of commands that were no session: what they asked models is on record, too."""
         if not self.commits:

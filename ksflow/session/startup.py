@@ -97,7 +97,6 @@ def _add_seeds(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     lineage = lab.lineage
     while not lineage.store.claim(lineage.branch_of("seeds")):
         time.sleep(0.1)
-    lineage.settle_seeds()
     known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
     new = [seed for seed in seeds if seed.kernel.digest not in known]
     planned = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name, baseline=seed.baseline) for seed in new]
