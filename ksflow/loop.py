@@ -12,7 +12,7 @@ from typing import Any
 
 from ksflow import evaluation as judging
 from ksflow.errors import StageError, boundary, expect_type
-from ksflow.lineage import Lineage, Round, repeats
+from ksflow.lineage import Lineage, Round
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer, calling
@@ -100,7 +100,8 @@ def run_round(lab: Lab, begun: Round, learning: bool = False) -> None:
             plan = expect_type(Plan, lab.design(lab.problem, known, choice, notes))
     parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
     drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=plan.by) for index in plan.picked]
-    trials = lab.lineage.dispatch(drafts, plan, begun.name, control.reserve_slots, spent.cost)
+    slots = control.reserve_slots(lab.lineage.ids_left(begun.name, len(drafts)))
+    trials = lab.lineage.dispatch(drafts[:slots], plan, begun.name, spent.cost)
     control.map_parallel(lambda trial: attempt(lab, trial, notes), trials)
 
 
@@ -156,7 +157,7 @@ def judge(lab: Lab, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
     control = lab.control
     if trial.kernel is not None:
         control.watch("evaluate", trial)
-        evaluation = None if control.repeats == "judge" or renewed else repeats.on_record(lab.lineage, trial)
+        evaluation = None if control.repeats == "judge" or renewed else lab.lineage.said_before(trial)
         if evaluation is None:
             judging.prepare(lab.problem, lab.evaluate, trial.kernel)
             with control.device:
@@ -204,4 +205,5 @@ def _dispatch_repair(lab: Lab, trial: Trial, times: int) -> tuple[Trial, ...]:
         return ()
     parents = tuple(dict.fromkeys((trial.id, *trial.parents[:1])))
     draft = Trial("", Origin.REPAIR, parents, trial.experiment, by=trial.by)
-    return lab.lineage.dispatch([draft], cause=trial.id, reserve=lab.control.reserve_slots)
+    slots = lab.control.reserve_slots(lab.lineage.ids_left(trial.id, 1))
+    return lab.lineage.dispatch([draft][:slots], cause=trial.id)

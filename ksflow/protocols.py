@@ -160,7 +160,7 @@ class Recording(Protocol):
 
     @property
     def anew(self) -> bool:
-        """Whether its kernels are judged anew, so that questions with times in them cannot be the same."""
+        """Whether its kernels are judged anew."""
 
     def calls(self) -> tuple[Call, ...]:
         """The model calls, in their order."""

@@ -11,9 +11,7 @@ from test_cli import ksflow
 
 from ksflow.cli.explain import explain
 from ksflow.lineage import Lineage
-from ksflow.lineage.approval import approvals, approve
-from ksflow.lineage.history import RunReader
-from ksflow.lineage.recorded_run import RecordedRun
+from ksflow.lineage.history import RecordedRun, RunReader
 from ksflow.records import Call, CompiledKernel, Evaluation, Explanation, Feature, Kernel, Presence, Statement, Trial
 from ksflow.report import explanation
 from ksflow.source import features
@@ -163,9 +161,9 @@ def test_an_approved_kernel_stays_approved(lineage: Lineage, monkeypatch: pytest
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "person@example.org")
     trial = plant(lineage, "int x;\n", 5.0)
     lineage.explain(trial, facts(trial))
-    approve(lineage, trial, "read it")
+    lineage.approve(trial, "read it")
     lineage.explain(trial, replace(facts(trial), reader="another"))
-    assert approvals(lineage)[trial.id].current
+    assert lineage.approvals()[trial.id].current
 
 
 def test_an_old_machines_explained_trial_does_not_become_the_newest_verdict(lineage: Lineage) -> None:
@@ -189,7 +187,7 @@ def test_a_replay_finds_what_a_command_asked_a_model_and_no_step_is_an_explanati
     past = RecordedRun(lambda: Lineage(lineage.store.path, "toy", create=False), "main")
     assert [call.answer for call in past.calls()] == ["It adds."]
     assert len(past.evaluations()) == 1
-    past.exactly(1)
+    past.open(1)
     assert past.calls() == ()
 
 

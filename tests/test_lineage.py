@@ -14,7 +14,7 @@ import pytest
 from conftest import accepted, again, draft, kernel, plant, rejected
 
 from ksflow.errors import ConfigError, LineageError
-from ksflow.lineage import Lineage, repeats
+from ksflow.lineage import Lineage
 from ksflow.records import Call, Note, Origin, Plan, Status, Trial
 from ksflow.source.fingerprint import source_fingerprint
 
@@ -139,7 +139,7 @@ def test_code_that_was_replaced_on_its_branch_does_not_get_the_verdict_of_what_r
     for text in ("int a;", "int b;"):
         (trial,) = lineage.dispatch([draft("00001")])
         written = replace(trial, kernel=kernel(text), form=source_fingerprint(kernel(text)))
-        found.append(repeats.on_record(lineage, lineage.write(written)))
+        found.append(lineage.said_before(lineage.write(written)))
     assert found[0] is None
     assert found[1] is not None
     assert found[1].score_us == 3.0

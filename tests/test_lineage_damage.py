@@ -15,8 +15,8 @@ from conftest import accepted, again, draft, kernel, plant, rejected, until
 
 from ksflow.errors import LineageError
 from ksflow.lineage import Lineage
-from ksflow.records import Origin, Timing, Trial
-from ksflow.records.compact import CompressedTexts
+from ksflow.lineage.index import Refs
+from ksflow.records import Origin, Trial
 
 GIT = shutil.which("git")
 
@@ -234,7 +234,7 @@ def test_of_many_packed_refs_those_that_differ_are_told(lineage: Lineage) -> Non
 
     rows = "".join(f"{first} {name}\n" for name in names)
     (path / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{rows}")
-    files = lineage.store.ref_files("refs/heads/toy/many/", "refs/heads/toy/none/")
+    files = Refs(lineage.store, "refs/heads/toy/many/", "refs/heads/toy/none/")
     assert files.changes() == dict.fromkeys(names, first)
     assert files.changes() == {}
     update(f"update {names[1200]} {second}\n", f"delete {names[1300]}\n", f"create {names[0]}x {second}\n")
@@ -249,52 +249,25 @@ def test_of_many_packed_refs_those_that_differ_are_told(lineage: Lineage) -> Non
     assert files.changes() == {names[1300]: "", names[1599]: first}
 
 
-def test_small_packs_become_one_that_stays(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ksflow.lineage.packing._SMALL", 3)
-    monkeypatch.setattr("ksflow.lineage.packing._FULL", 15)
-
-    def grow(number: int) -> set[str]:
+def test_small_packs_become_large_ones_and_nothing_is_lost(lineage: Lineage) -> None:
+    packs = []
+    for number in range(1, 9):
         plant(lineage, f"int a = {number};", 20.0)
         lineage.store.maintain(force=True)
-        return {file.name for file in (lineage.store.path / "objects/pack").iterdir()}
-
-    seen = [grow(number) for number in range(1, 6)]
-    assert seen[0] < seen[1]
-    assert not seen[1] & seen[2]
-    assert seen[2] < seen[3] < seen[4]
-    assert [sum(name.endswith(".pack") for name in names) for names in seen] == [1, 2, 1, 2, 3]
-    assert [t.kernel and t.kernel.main for t in again(lineage).all_trials()] == [f"int a = {n};" for n in range(1, 6)]
+        packs.append(len(list((lineage.store.path / "objects/pack").glob("*.pack"))))
+    assert max(packs) <= 4  # each at least twice the size of the next
+    assert [t.kernel and t.kernel.main for t in again(lineage).all_trials()] == [f"int a = {n};" for n in range(1, 9)]
     assert not git(lineage.store.path, "fsck", "--strict", "--no-dangling")
 
 
 def test_of_many_refs_a_change_by_others_is_seen_within_a_second(
     lineage: Lineage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ksflow.lineage.ref_files._MANY", 0)
+    monkeypatch.setattr("ksflow.lineage.index._MANY", 0)
     plant(lineage, "int a;", 20.0)
     assert lineage.unfinished() == ()
     push(lineage, "00001", kernel_cpp=b"int mine;")
     until(lambda: [t.kernel and t.kernel.main for t in lineage.unfinished()] == ["int mine;"])
-
-
-def test_what_is_held_compressed_is_what_was_written(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ksflow.lineage.trial_index._WHOLE", 2)
-    timings = (Timing("8x8", 20.0, (20.0, 20.5)),)
-    for number in range(5):
-        (seed,) = lineage.add_seeds([Trial("", Origin.SEED, kernel=kernel(f"int a = {number};"), name="seed.cpp")])
-        lineage.evaluate(replace(seed, evaluation=replace(accepted(20.0), timings=timings)))
-    fresh = again(lineage)
-    monkeypatch.undo()
-    whole = again(lineage)
-    assert lineage.population() == fresh.population() == whole.population()
-    first = lineage.known.by_id["00001"]
-    assert first.kernel
-    assert isinstance(first.kernel.files, CompressedTexts)
-    assert first.kernel.digest == whole.known.by_id["00001"].kernel.digest  # type: ignore[union-attr]
-    lineage.evaluate(replace(first, evaluation=first.evaluation))  # is written as it was
-    assert again(lineage).population() == whole.population()
-    for opened in (fresh, whole):
-        opened.close()
 
 
 def helpers(lineage: Lineage) -> list[int]:

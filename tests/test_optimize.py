@@ -23,8 +23,7 @@ from test_cli import DRY, ksflow
 from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
-from ksflow.lineage.history import RoundSnapshot, RunHistory, read_histories
-from ksflow.lineage.recorded_run import RecordedRun
+from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_histories
 from ksflow.lm.answers import answer, draw
 from ksflow.lm.teaching import PromptCompiler
 from ksflow.optimize import metrics, optimize

@@ -10,7 +10,6 @@ from test_session import SEEDS, Run
 
 from ksflow import report
 from ksflow.lineage import Lineage
-from ksflow.lineage.approval import approve
 from ksflow.problem.loader import load
 from ksflow.records import Origin, Plan, Trial
 from ksflow.report.words import console
@@ -49,7 +48,7 @@ def test_brackets_in_an_approval_break_no_table(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     (tmp_path / "gitconfig").write_text("[user]\n name = Me\n email = me@example.org\n")
     outcome = Run(lineage)(evaluations=3)
-    approve(lineage, outcome.best, note=f"{ODD} [/see]")
+    lineage.approve(outcome.best, note=f"{ODD} [/see]")
     made = Console(file=io.StringIO(), width=240)  # with markup, as another program may have it
     report.show_outcome(made, outcome, load("softmax", "cpu"), lineage)
     report.show_sweep(made, [report.summary(outcome, load("softmax", "cpu"), lineage)])

@@ -10,7 +10,7 @@ from conftest import accepted, draft, kernel, plant, rejected
 
 from ksflow.cli.warm_start import warm_start
 from ksflow.errors import ConfigError, LineageError
-from ksflow.lineage import Lineage, commit_message
+from ksflow.lineage import Lineage, record
 from ksflow.problem.loader import load
 from ksflow.records import Note, Origin, Problem, Status, Target, Trial
 
@@ -72,7 +72,7 @@ def test_the_winner_comes_as_a_seed_that_names_its_branch_and_result(opened, lin
     said = new.store.commit_facts(new.commit_of(planted.id))[2]
     assert said.startswith(f"00001 accept 80 µs: toy/main/00002@{commit}, 50 µs on t\n")
     assert f"Inherited from toy/main/00002@{commit}, 50 µs on t. says what it did" in said
-    assert commit_message.describe(judged, "evaluated") in said
+    assert record.describe(judged, "evaluated") in said
     new.close()
 
 

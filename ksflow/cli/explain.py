@@ -12,7 +12,7 @@ from ksflow.cli.task import recorded_task
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary, expect_type
 from ksflow.lineage import Lineage
-from ksflow.lineage.locate import locate
+from ksflow.lineage.history import locate
 from ksflow.protocols import Explainer, calling
 from ksflow.records import Explanation, Problem, Trial
 from ksflow.redaction import redact

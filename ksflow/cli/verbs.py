@@ -19,8 +19,7 @@ from ksflow.errors import ConfigError, NothingTried, boolean
 from ksflow.handover import hand_over
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
-from ksflow.lineage.approval import approvals
-from ksflow.lineage.recorded_run import RecordedRun
+from ksflow.lineage.history import RecordedRun
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import Lab
 from ksflow.problem.loader import kernel_file
@@ -230,7 +229,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
         match words:
             case []:
                 claimed = headline(tree.known, report.known_baselines(tree.known, found.seeds))
-                report.show_tree(console, trials.values(), claimed, approvals(tree))
+                report.show_tree(console, trials.values(), claimed, tree.approvals())
                 said = (str(claimed), claimed.start) if claimed else ()
                 console.print("\n".join(filter(None, (*said, _held(tree.known)))), markup=False, soft_wrap=True)
                 report.show_spending(console, tree.known, tree.spent(), every=True)
@@ -239,7 +238,7 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                 trial = _trial(trials, name)
                 about = {
                     "branch": f"{tree.branch_of(trial.id)}  commit {tree.commit_of(trial.id)}",
-                    "approval": approvals(tree).get(trial.id),
+                    "approval": tree.approvals().get(trial.id),
                 }
                 with report.paged(console):
                     report.show_trial(console, trial, trials, about, tree.explanation(trial.id), details)

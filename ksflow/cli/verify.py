@@ -16,9 +16,8 @@ from ksflow import report
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean
 from ksflow.lineage import Lineage
-from ksflow.lineage.approval import approve as approve_trial
 from ksflow.lineage.cache import Cache, evaluation_cache
-from ksflow.lineage.locate import Place, locate
+from ksflow.lineage.history import Place, locate
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
 from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema
@@ -106,7 +105,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
-        approval = approve_trial(lineage, trial, options.get("note", ""), sign, force)
+        approval = lineage.approve(trial, options.get("note", ""), sign, force)
     finally:
         lineage.close()
     console = report.console()

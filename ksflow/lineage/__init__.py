@@ -1,15 +1,20 @@
 """Every kernel ever tried, kept in git: branches, transcripts, the order of steps, a person's word.
 
 In come trials, choices, plans, notes and model calls, each committed before anything acts on it; out come the
-population of a run (`Lineage`), its past in the order it was written (`history`) and a run to be replayed
-(`recorded_run`). The loop, the session and the commands import it; it is the only importer of git. It judges, ranks and
-displays nothing.
+population of a run (`Lineage`), its past in the order it was written and a run to be replayed (`history`). The loop,
+the session and the commands import it; it is the only importer of git. It judges, ranks and displays nothing.
+
+    lineage   one run: what is asked of it, and what is committed          record       a trial <-> files of a commit
+    index     what this process has read of it, and which refs changed     store        objects, refs, packs, tags
+    history   what sessions wrote, in order; replays                       locks        claims, turns, git's lock files
+    cache     evaluations kept from one run to the next                    transcript   model calls, and what they cost
+    git_processes   git's own processes, and the repository they work in
 """
 
 import os
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # that git is missing is said in one line, where it is needed
 
-from ksflow.lineage.lineage import Lineage, Recorded, Round
+from ksflow.lineage.lineage import Lineage, Round
 
-__all__ = ["Lineage", "Recorded", "Round"]
+__all__ = ["Lineage", "Round"]

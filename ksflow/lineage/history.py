@@ -4,22 +4,30 @@
     NOTES    what was learnt                                       TRIALS   kernels, failures and verdicts
 
 This is the only reader of a run's past: prompts are compiled from it (`optimize`), training data is made of it
-(`dataset`), replays take their commits from it (`recorded_run`). Order is that of the steps on record
-(`Step: session.number`), never that of ids or of branches: a seed that was judged again yesterday is newer than a trial
-of last week. It renders no prompt, grades no answer and calls no model.
+(`dataset`), a replay takes from it what was asked, answered and judged (`RecordedRun`), and a kernel is found in it by
+what a person calls it (`locate`). Order is that of the steps on record (`Step: session.number`), never that of ids or
+of branches: a seed that was judged again yesterday is newer than a trial of last week. It renders no prompt, grades no
+answer and calls no model.
 """
 
+import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
-from ksflow.lineage import Lineage, commit_message
-from ksflow.lineage.branches import Branches, newest_holding
+from ksflow.lineage.lineage import Lineage, Recorded
+from ksflow.lineage.locks import Turns
+from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, without_step
 from ksflow.lineage.store import Store
-from ksflow.records import Choice, Key, Note, Plan, Population, Problem, Trial, base_of, schema
+from ksflow.records import Call, Choice, Evaluation, Key, Note, Plan, Population, Problem, Trial, base_of, schema
+
+_JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
+"""Commits that rest on verdicts which are on record by themselves."""
+_OPENED: dict[tuple[Path, str, str], "RecordedRun"] = {}
 
 Order = tuple[int, int]
 """Session, and number within it; zeros where a commit is from before there were sessions."""
@@ -61,7 +69,7 @@ class Commit(NamedTuple):
 def read_commit(store: Store, name: str, kind: Kind | None = None) -> Commit:
     """One commit by its id. Raises LineageError."""
     tree, date, message = store.commit_facts(name)
-    text, step = commit_message.without_step(message)
+    text, step = without_step(message)
     session, _, number = step.partition(".")
     return Commit((int(session), int(number)) if step else (0, 0), name, tree, date, text, kind)
 
@@ -172,7 +180,7 @@ class RunReader:
         for trial, name in self.heads.items():
             found = []
             while (commit := read_commit(self.store, name, Kind.TRIALS)).trailer("Trial") == trial:
-                if not commit.trailer(commit_message.ANNOTATION):
+                if not commit.trailer(ANNOTATION):
                     found.append(commit)
                 parents = self.store.header(name)[0]
                 if not parents:
@@ -245,3 +253,180 @@ def read_histories(
     return tuple(
         RunHistory(problem, reader.run, tuple(reader.rounds.values()), reader.population()) for reader in readers
     )
+
+
+class RecordedRun:
+    """The sessions of a run. `session` is the one that is being replayed; 0 stands for all of them."""
+
+    def __init__(self, open_lineage: Callable[[], Lineage], name: str) -> None:
+        self._open, self._name = open_lineage, name
+        self.session = 0
+        self.anew = False
+        """Whether the session's kernels are judged anew."""
+        with self._lineage() as lineage:
+            found = [read_commit(lineage.store, commit) for commit in lineage.store.history(*lineage.prefixes)]
+            self.commits = sorted((c for c in found if c.order > (0, 0)), key=lambda commit: commit.order)
+            self._outside = [commit for commit in reversed(found) if commit.order == (0, 0)]
+            """Of commands that were no session: what they asked models is on record, too."""
+        if not self.commits:
+            raise ConfigError(f"{name} has no session on record; name a run that has one with recorded.run=")
+
+    def __repr__(self) -> str:
+        return f"RecordedRun({self._name})"
+
+    def open(self, session: int, anew: bool = False) -> Recorded:
+        """What a session wrote, its settings and notes. ConfigError when it is not on record.
+
+        anew: its kernels are judged anew, and what is written comes as it comes; else in the order in which it came.
+        """
+        self.anew, (settings, initial_notes) = anew, self._settings(session)
+        commits = self._commits(session)
+        if not anew and [commit.order[1] for commit in commits] != list(range(1, len(commits) + 1)):
+            raise ConfigError(
+                f"session {session} of {self._name} has lost commits: evaluator=local judges what is left"
+            )
+        given = re.match(r"arguments:((?:\n- .*)*)", settings)
+        arguments = " ".join(line.removeprefix("- ") for line in given[1].split("\n")[1:]) if given else ""
+        rounds = sum(commit.text.startswith(f"round {session}.") for commit in commits)
+        steps = None if anew else [step for commit in commits if (step := _step(commit))]
+        return Turns(self._ids(session), rounds, steps, arguments), settings, initial_notes
+
+    def calls(self) -> tuple[Call, ...]:
+        """The model calls of the session, in their order; of all of them, other commands' too."""
+        commits = self._commits(self.session) if self.session else (*self.commits, *self._outside)
+        return tuple(schema.load("call", data, Call) for _, data in self._files("call.json", commits))
+
+    def evaluations(self) -> tuple[tuple[str, Evaluation], ...]:
+        """(the kernel's digest, the verdict) each time the judge was asked in the session, in their order.
+
+        Verdicts on kernels whose branches were removed since are left out.
+        """
+        with self._lineage() as lineage:
+            digests = {trial.id: trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
+        found = []
+        for commit, data in self._files("evaluation.json", self._commits(self.session)):
+            trial, evaluation = commit.trailer("Trial"), schema.load("evaluation", data, Evaluation)
+            asked = not _JUDGED_AGAIN.match(commit.text) and evaluation.evidence.repeat is None
+            if trial in digests and asked:
+                found.append((digests[trial], evaluation))
+        return tuple(found)
+
+    def first_verdict(self) -> Evaluation | None:
+        """The first of any session: a session may have judged nothing."""
+        with contextlib.closing(self._files("evaluation.json", self.commits)) as found:
+            return next((schema.load("evaluation", data, Evaluation) for _, data in found), None)
+
+    def _commits(self, session: int) -> list[Commit]:
+        return [commit for commit in self.commits if session in (0, commit.order[0])]
+
+    def _files(self, name: str, commits: Iterable[Commit]) -> Generator[tuple[Commit, bytes], None, None]:
+        """Those of the commits that have a file, with that."""
+        with self._lineage() as lineage:
+            for commit in commits:
+                entries = lineage.store.entries(commit.name)
+                if name in entries:
+                    yield commit, lineage.store.read(entries[name])
+
+    def _settings(self, session: int) -> tuple[str, bytes]:
+        """The settings and, as JSON, the notes that a session was made with; b"" where it had none."""
+        found = [c for c in self._commits(session) if c.text.startswith(f"session {session}\n")]
+        if not found:
+            raise ConfigError(
+                f"all {self.commits[-1].order[0]} sessions of {self._name} are replayed in this run; "
+                "name a new one with run=, or another recorded one with recorded.run="
+            )
+        self.session = session
+        with self._lineage() as lineage:
+            entries = lineage.store.entries(found[0].name)
+            notes = lineage.store.read(entries["handbook.json"]) if "handbook.json" in entries else b""
+            return lineage.store.read(entries["session.yaml"]).decode(), notes
+
+    def _ids(self, session: int) -> Mapping[str, tuple[str, ...]]:
+        """The name of a round, or the repaired trial -> the ids that were given."""
+        found = {}
+        for commit in self._commits(session):
+            if cause := commit.trailer("Cause"):
+                found[cause] = tuple(re.findall(r"\d{5,}", commit.text.partition("\n")[0]))
+        return found
+
+    @contextlib.contextmanager
+    def _lineage(self) -> Iterator[Lineage]:
+        lineage = self._open()
+        try:
+            yield lineage
+        finally:
+            lineage.close()
+
+
+def recorded_run(lineage: Callable[..., Lineage], problem: Problem, run: str = "main") -> RecordedRun:
+    """The recorded run of a problem; the same object for all who ask in this process. ConfigError, LineageError."""
+    opened = lineage(problem=problem.name, run=run, create=False)
+    key = (opened.store.path.resolve(), problem.name, run)
+    opened.close()
+    if key not in _OPENED:
+        name = f"run {run} of {problem.name} in {opened.store.path}"
+        _OPENED[key] = RecordedRun(lambda: lineage(problem=problem.name, run=run, create=False), name)
+    return _OPENED[key]
+
+
+def _step(commit: Commit) -> str:
+    """What a replay waits with until it is its turn, by the name that `Lineage` gives it; empty for all else."""
+    trial, first = commit.trailer("Trial"), commit.text.partition("\n")[0]
+    if cause := commit.trailer("Cause"):
+        return f"ids for {cause}"
+    if trial and not commit.trailer(ANNOTATION) and not first.startswith(f"{trial} again: "):
+        return f"{trial} {commit.trailer('Verdict') or 'written'}"
+    if trials := commit.trailer("Trials"):
+        return f"notes of {trials}"
+    return first if first.startswith("round ") else ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A kernel's branch, and one of its commits."""
+
+    problem: str
+    run: str
+    trial: str
+    commit: str
+
+    @property
+    def branch(self) -> str:
+        """The branch's short name."""
+        return f"{self.problem}/{self.run}/{self.trial}"
+
+
+def locate(store: Store, word: str, problem: str, run: str) -> Place:
+    """Where `word` is; a bare trial id belongs to `problem` and `run`. Raises ConfigError."""
+    branch = word.removeprefix("refs/heads/") if "/" in word else f"{problem}/{run}/{word}"
+    if word.isdigit() and len(word) < 5:
+        branch = f"{problem}/{run}/{word:0>5}"
+    if branch.count("/") == 2 and (tip := store.ref(f"refs/heads/{branch}")):
+        return _place(branch, tip)
+    found = store.commits(word.lower())
+    if not found:
+        raise ConfigError(
+            f"no commit, branch or trial {word!r} in {store.path} (problem={problem} run={run}); "
+            "`python -m ksflow lineage` lists the trials"
+        )
+    if len(found) > 1:
+        raise ConfigError(f"{word!r} may be {', '.join(name[:12] for name in found[:4])}; give more of it")
+    return _of_commit(store, found[0], f"{problem}/{run}/")
+
+
+def _of_commit(store: Store, commit: str, here: str) -> Place:
+    """The branch that a commit is about: it ends there, or the commit names it."""
+    trial = store.trailer(commit, "Trial")
+    branches = [name for name in store.containing(commit) if name.count("/") == 2]
+    ends = [name for name in branches if store.ref(f"refs/heads/{name}") == commit]
+    named = [name for name in branches if name.rpartition("/")[2] == trial]
+    candidates = [name for name in named if name in ends] or named or ends
+    if not candidates:
+        raise ConfigError(f"commit {commit[:12]} is no verdict on a kernel; name a commit of a kernel's branch")
+    chosen = min(candidates, key=lambda name: (not name.startswith(here), name))
+    return _place(chosen, commit)
+
+
+def _place(branch: str, commit: str) -> Place:
+    problem, run, trial = branch.split("/")
+    return Place(problem, run, trial, commit)

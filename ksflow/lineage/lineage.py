@@ -1,7 +1,7 @@
 """git <-> Trial: every kernel ever tried is a branch, and its parents are the kernels it came from.
 
     refs/heads/<problem>/<run>/<id>          a kernel: written -> evaluated -> confirmed, explained; only ever grows
-    refs/tags/approved/<problem>/<run>/<id>  a person's last word on it (see `approval`)
+    refs/tags/approved/<problem>/<run>/<id>  a person's last word on it
     refs/ksflow/<problem>/<run>/open/<id>    an id given to an experiment that has no kernel yet
     refs/ksflow/<problem>/<run>/sessions     one commit for each call of the run: the configuration it was made with
     refs/ksflow/<problem>/<run>/rounds       rounds, selections and plans, before anything acts on them
@@ -10,8 +10,11 @@
 
 Git is the only state. A run that is killed at any moment leaves whole commits: an open id is written next time, a
 written kernel is evaluated next time, and nothing is done twice. A verdict holds for one key (problem, judge, target):
-of a branch that two machines have judged, each sees its own newest verdict; a trial without one is stale. Any number of
-threads may use it. What it does not do: judge, rank or display.
+of a branch that two machines have judged, each sees its own newest verdict; a trial without one is stale.
+
+A session is one call of a run. Each of its commits ends with `Step: <session>.<number>`, so the order in which several
+threads wrote is on record; a replay keeps to it (`Turns`). Any number of threads may use a lineage. What it does not
+do: judge, rank or display.
 """
 
 import logging
@@ -19,24 +22,23 @@ import re
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import update_wrapper
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
-from ksflow.lineage import commit_message
-from ksflow.lineage.branches import EXPLANATION
-from ksflow.lineage.claims import Claims
-from ksflow.lineage.commit_order import LiveOrder, ReplayedOrder
-from ksflow.lineage.commits import TRIES, Commits
+from ksflow.lineage import record
+from ksflow.lineage.index import TrialIndex, finished
+from ksflow.lineage.locks import Turns
+from ksflow.lineage.record import ANNOTATION, EXPLANATION, message
 from ksflow.lineage.store import ZERO, Ref, Store
-from ksflow.lineage.trial_index import TrialIndex, finished
 from ksflow.notes import lessons
 from ksflow.records import (
     RESERVED_NAMES,
+    Approval,
     Call,
     Choice,
     Cost,
@@ -47,6 +49,7 @@ from ksflow.records import (
     Origin,
     Plan,
     Population,
+    Repeat,
     Trial,
     schema,
 )
@@ -58,13 +61,15 @@ T = TypeVar("T")
 
 NOTHING = Cost()
 _LOG = logging.getLogger("ksflow.lineage")
+_TRIES = 100
+"""How often a ref is tried that other processes move too."""
 _SESSIONS_S = 300.0
 """Opening a session takes a moment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]{0,150}")
 
 
-Recorded = tuple[LiveOrder | ReplayedOrder, str, bytes]
-"""Of a session on record: its steps, its settings, and as JSON the notes that it was made with (b"" for none)."""
+Recorded = tuple[Turns, str, bytes]
+"""Of a session on record: what it wrote, its settings, and as JSON the notes that it was made with (b"" for none)."""
 
 
 class Round(NamedTuple):
@@ -107,13 +112,17 @@ class Lineage:
                 raise ConfigError(f"{kind}={name!r} cannot name a git branch; use letters, digits, - and _{what}")
         self.problem, self.run = problem, run
         self.store = Store(Path(path), create)
+        self._clock = clock
         self._begun: Counter[int] = Counter()
-        self._rounds = 0
+        self._session = self._steps = self._rounds = 0
+        """The number of the session that is open, 0 before the first; what was written in it; the rounds of it."""
+        self._turns: Turns | None = None
+        """The recorded session that is being replayed."""
+        self._closed = False
         self._changed = threading.Condition(threading.RLock())
         self._heads = f"refs/heads/{problem}/{run}/"
         self._side = f"refs/ksflow/{problem}/{run}/"
-        self._claims = Claims(self.store, f"{problem}/{run}/")
-        self._commits = Commits(self.store, self._side, LiveOrder(clock), self._changed)
+        self.claims = self.store.claims(f"{problem}/{run}/")
         self._index = TrialIndex(self.store, self._heads, f"{self._side}open/")
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
         self._calls_read = ""
@@ -172,49 +181,89 @@ class Lineage:
         others = [
             name
             for name, trial in self._index.undone().items()
-            if not self._claims.held_here(name) and (not origins or trial.origin in origins)
+            if not self.claims.held_here(name) and (not origins or trial.origin in origins)
         ]
-        mine = [name for name in others if self._claims.acquire(name)]
+        mine = [name for name in others if self.claims.acquire(name)]
         undone = self._index.undone() if mine else {}  # again: it may have been finished before the claim
         for name in mine:
             if name not in undone:
-                self._claims.release(name)
+                self.claims.release(name)
         return tuple(undone[name] for name in mine if name in undone)
 
     @_locked
     def reclaim(self, trials: Iterable[Trial]) -> tuple[Trial, ...]:
         """Those that no other process is at work on, claimed and without their verdicts: to be judged once more."""
-        return tuple(replace(t, evaluation=None, stale="") for t in trials if self._claims.acquire(t.id))
+        return tuple(replace(t, evaluation=None, stale="") for t in trials if self.claims.acquire(t.id))
 
     @_locked
     def others_at_work(self) -> bool:
         """Whether another process is at work on a trial of this run."""
-        return bool(self._index.undone()) or any(self._claims.held_elsewhere(trial.id) for trial in self.known.stale)
+        return bool(self._index.undone()) or any(self.claims.held_elsewhere(trial.id) for trial in self.known.stale)
 
     @_locked
     def undone(self) -> tuple[int, bool]:
         """How many trials are not finished, and whether another process is at work on one of them."""
         left = self._index.undone()
-        return len(left), any(map(self._claims.held_elsewhere, left))
+        return len(left), any(map(self.claims.held_elsewhere, left))
 
     @_locked
-    def earlier_with_same_code(self, trial: Trial) -> tuple[str, ...]:
-        """The trials of the same form that were written before this one."""
+    def said_before(self, trial: Trial) -> Evaluation | None:
+        """What was said of an earlier trial of the same form; one that is being judged right now is waited for."""
         names = self._index.same.get(trial.form, ())
-        return names[: names.index(trial.id)] if trial.id in names else names
-
-    def wait_finished(self, trial: str) -> Trial | None:
-        """A trial once this process has done with it; None where it is unfinished then."""
-        with self._changed:
-            while (found := self._index.trials.get(trial)) and not finished(found):
-                if not self._claims.held_here(trial):
-                    return None
+        for name in names[: names.index(trial.id)] if trial.id in names else names:
+            while (other := self._index.trials.get(name)) and not finished(other) and self.claims.held_here(name):
                 self._changed.wait()
-            return found
+            said = other.evaluation if other and other.form == trial.form and not other.stale else None
+            if said and said.lasting:
+                origin = said.evidence.repeat or Repeat(of=name)
+                about_neighbours: dict[str, Any] = {"against": (), "claim": None, "renewed": None, "unconfirmed": ""}
+                return replace(said.with_evidence(repeat=origin, **about_neighbours), wall_s=0.0)
+        return None
 
     def commit_of(self, trial: str) -> str:
         """The commit of a trial's newest verdict, or of its kernel."""
         return self._index.at[trial]
+
+    @_locked
+    def approve(self, trial: Trial, note: str = "", sign: bool = False, force: bool = False) -> Approval:
+        """A person's last word on a kernel: an annotated tag by that person on the commit of its newest verdict.
+
+        Raises ConfigError when there is nothing to approve.
+        """
+        branch, evaluation = self.branch_of(trial.id), trial.evaluation
+        if evaluation is None or not evaluation.accepted:
+            raise ConfigError(f"{branch} is not accepted ({trial.verdict}); only an accepted kernel can be approved")
+        if trial.stale:
+            raise ConfigError(
+                f"{branch} is stale: {trial.stale} changed since {evaluation.judge or 'an older judge'} accepted it on "
+                f"{evaluation.target}; go on with the run first, it is judged again"
+            )
+        if (known := self.approvals().get(trial.id)) and not force:
+            raise ConfigError(f"{branch} is {known} already; force=true replaces that")
+        trailers = {
+            "Trial": trial.id,
+            "Kernel": trial.kernel.digest if trial.kernel else "",
+            "Verdict": evaluation.verdict.value,
+            "Score-us": f"{evaluation.score_us:.6g}",
+            "Target": evaluation.target,
+            "Judge": evaluation.judge,
+            "Problem": evaluation.problem,
+        }
+        text = message(f"approve {branch}: {evaluation.score_us:.4g} µs", note, trailers)
+        self.store.tag(f"approved/{branch}", self.commit_of(trial.id), text, sign, force)
+        return self.approvals()[trial.id]
+
+    @_locked
+    def approvals(self) -> dict[str, Approval]:
+        """Trial id -> what a person said of it."""
+        prefix, found = f"approved/{self.problem}/{self.run}/", {}
+        for tag in self.store.tags(prefix):
+            name = tag.name.removeprefix(prefix)
+            note = " ".join(line.strip() for line in tag.body.splitlines() if line.startswith("    "))
+            head = self.store.ref(f"{self._heads}{name}")
+            current = head is not None and tag.commit in (head, self._index.branches.judged(head))
+            found[name] = Approval(tag.by, note, tag.commit, tag.date, current)
+        return found
 
     @_locked
     def explanation(self, trial: str) -> Explanation | None:
@@ -325,7 +374,9 @@ class Lineage:
             form = fingerprint.source_fingerprint(seed.kernel) if seed.kernel else ""
             for name in self._ids_to_try():
                 trial = replace(seed, id=name, form=form)
-                if self._written(trial, ()):
+                with self._turn(f"{name} written"):
+                    written = self._written(trial, ())
+                if written:
                     planted.append(trial)
                     break
         return tuple(planted)
@@ -333,13 +384,13 @@ class Lineage:
     @_locked
     def open_session(
         self, settings: str, initial_notes: tuple[Note, ...] = (), again: Callable[[int], Recorded] | None = None
-    ) -> ReplayedOrder | None:
+    ) -> Turns | None:
         """Open a session with the settings and the notes it is made with; `again` gives those of a recorded one.
 
-        Returns the steps where they are the recorded ones. The notes are `initial_notes` from then on.
+        Returns that one. The notes are `initial_notes` from then on.
         """
         until = time.monotonic() + _SESSIONS_S
-        while not self._claims.acquire("sessions"):
+        while not self.claims.acquire("sessions"):
             if time.monotonic() > until:
                 file = self.store.path / "ksflow" / "claims"
                 words = f"another process has been opening a session of {self.run} for {_SESSIONS_S:g} s"
@@ -348,26 +399,24 @@ class Lineage:
         head = self.store.ref(f"{self._side}sessions")
         session, self._rounds = int(self.store.trailer(head, "Session")) + 1 if head else 1, 0
         data = schema.dump("notes", initial_notes) if initial_notes else b""
-        steps = self._commits.steps
         if again:
-            steps, settings, data = again(session)
+            self._turns, settings, data = again(session)
         self.initial_notes = schema.load("notes", data, tuple) if data else initial_notes
-        self._commits.begin(session, steps)
-        number = str(session)
-        text = commit_message.plain(f"session {number}", "", {"Session": number})
+        self._session, self._steps = session, 0
         files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
-        self._commits.append("sessions", files, text)
-        self._claims.release("sessions")
-        return steps if isinstance(steps, ReplayedOrder) else None
+        self._append("sessions", files, message(f"session {session}", "", {"Session": str(session)}))
+        self.claims.release("sessions")
+        return self._turns
 
     @_locked
     def begin_round(self) -> Round:
         """Begin a round: what it knows is what is known now. BudgetError where a recording has no more of them."""
-        if self._rounds >= self._commits.steps.rounds:
+        if self._turns and self._rounds >= self._turns.rounds:
             raise BudgetError(f"the recording has {self._rounds} rounds")
         self._rounds += 1
-        name = f"{self._commits.session}.{self._rounds}"
-        self._commits.append("rounds", {}, commit_message.plain(f"round {name}", "", {"Round": name}))
+        name = f"{self._session}.{self._rounds}"
+        with self._turn(f"round {name}"):
+            self._append("rounds", {}, message(f"round {name}", "", {"Round": name}))
         known = self.known
         self._begun[len(known.trials)] += 1
         notes = lessons.refute_contradicted(self.notes(), known, self._index.at, self.at)
@@ -378,43 +427,51 @@ class Lineage:
         """Keep a selection, before it is acted on."""
         picks = {"Base": choice.base.id, "Reference": choice.reference.id, "Round": round_name}
         subject = f"select {choice.base.id} with {choice.reference.id}"
-        self._commits.append("rounds", {}, commit_message.plain(subject, choice.rationale, picks))
+        self._append("rounds", {}, message(subject, choice.rationale, picks))
+
+    def ids_left(self, cause: str, count: int) -> int:
+        """How many of so many experiments `dispatch` gives an id: all, or in a replay as many as had one."""
+        return min(len(self._turns.ids(cause)), count) if self._turns else count
 
     @_locked
     def dispatch(
-        self,
-        drafts: Sequence[Trial],
-        plan: Plan | None = None,
-        cause: str = "",
-        reserve: Callable[[int], int] = int,
-        cost: Cost = NOTHING,
+        self, drafts: Sequence[Trial], plan: Plan | None = None, cause: str = "", cost: Cost = NOTHING
     ) -> tuple[Trial, ...]:
         """Give ids to experiments and keep the plan they come from, in one transaction; they are claimed.
 
-        `cause`: the round's name, or the trial that is repaired. `reserve`: how many of so many may be taken.
-        `cost`: of the selection and the plan; those that are taken share it.
+        `cause`: the round's name, or the trial that is repaired. `cost`: of the selection and the plan; the experiments
+        share it. Of none nothing is kept.
         """
+        drafts = drafts[: self.ids_left(cause, len(drafts))]
+        if not drafts:
+            return ()
         files = {"plan.json": schema.dump("plan", plan)} if plan else {}
         body = "\n".join(plan.avenues) if plan else ""
-        given = self._commits.steps.ids(cause)
-        count = reserve(len(drafts) if given is None else min(len(given), len(drafts)))
-        for _ in range(TRIES if count else 0):
-            ids = self._claims.free(count, self._index.used) if given is None else self._claims.recorded(given[:count])
-            taken = zip(drafts, ids, cost.split(len(ids)), strict=False)
-            trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in taken)
-            files["trials.json"] = schema.dump("trials", trials)
-            opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
-            unused = [(f"{self._heads}{name}", "", ZERO) for name in ids]
-            text = commit_message.plain(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
-            if self._commits.append("rounds", files, text, opened, unused):
-                self._index.open |= dict.fromkeys(ids, "")
-                return trials
-            for name in ids:
-                self._claims.release(name)
-            self._index.refresh()
-        if not count:
-            return ()
-        raise LineageError(f"{self.store.path}: no id could be taken in {TRIES} tries")
+        with self._turn(f"ids for {cause}"):
+            for _ in range(_TRIES):
+                ids = self._claimed_ids(cause, len(drafts))
+                shares = zip(drafts, ids, cost.split(len(ids)), strict=True)
+                trials = tuple(replace(draft, id=name, cost=draft.cost + share) for draft, name, share in shares)
+                files["trials.json"] = schema.dump("trials", trials)
+                opened = [(f"{self._side}open/{name}", ZERO) for name in ids]
+                unused = [(f"{self._heads}{name}", "", ZERO) for name in ids]
+                text = message(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
+                if self._append("rounds", files, text, opened, unused):
+                    self._index.open |= dict.fromkeys(ids, "")
+                    return trials
+                for name in ids:
+                    self.claims.release(name)
+                self._index.refresh()
+        raise LineageError(f"{self.store.path}: no id could be taken in {_TRIES} tries")
+
+    def _claimed_ids(self, cause: str, count: int) -> Sequence[str]:
+        """Ids that nobody uses, or in a replay those that were given then."""
+        if not self._turns:
+            return self.claims.free_ids(count, self._index.used)
+        ids = self._turns.ids(cause)[:count]
+        if not all(map(self.claims.acquire, ids)):
+            raise LineageError(f"{self.store.path}: another process replays run {self.run}; name another with run=")
+        return ids
 
     @_locked
     def write(self, trial: Trial) -> Trial:
@@ -425,8 +482,9 @@ class Lineage:
         opened = f"{self._side}open/{trial.id}"
         source = self.store.ref(opened)
         closing = [(opened, ZERO, source)] if source else []
-        if not self._written(trial, closing):
-            trial = self._renamed(trial, closing)
+        with self._turn(f"{trial.id} written"):
+            if not self._written(trial, closing):
+                trial = self._renamed(trial, closing)
         if trial.failure:
             self.release(trial)
         return trial
@@ -451,27 +509,24 @@ class Lineage:
         it is left out, which is logged. Raises LineageError.
         """
         assert trial.evaluation is not None
-        for _ in range(TRIES):
-            if not self._holds(trial):
+        verdict = trial.evaluation.verdict.value
+        with self._turn(f"{trial.id} {verdict}"):
+            for _ in range(_TRIES):
+                if not self._holds(trial):
+                    self._index.refresh()
+                if not self._holds(trial):
+                    told = "the verdict %s on %s is left out: its branch is gone, or holds another kernel"
+                    _LOG.warning(told, verdict, self.branch_of(trial.id))
+                    break
+                head, kept = self._index.tip(trial.id), self._explained(trial.id)
+                files: dict[str, bytes | str] = {**record.files(self.store, trial), **kept}
+                if commit := self._grow(trial.id, head, files, record.describe(trial, label)):
+                    self._index.branches.explained |= {commit} if kept else set()
+                    self._index.keep(trial, commit)
+                    break
                 self._index.refresh()
-            if not self._holds(trial):
-                _LOG.warning(
-                    "the verdict %s on %s is left out: its branch is gone, or holds another kernel",
-                    trial.evaluation.verdict.value,
-                    self.branch_of(trial.id),
-                )
-                break
-            head = self._index.tip(trial.id)
-            kept = self._explained(trial.id)
-            commit = self._commits.trial(trial, (head,), label, kept)
-            if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
-                self._index.branches.explained |= {commit} if kept else set()
-                self._commits.stepped()
-                self._index.keep(trial, commit)
-                break
-            self._index.refresh()
-        else:
-            raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
+            else:
+                raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} was moved {_TRIES} times meanwhile")
         self.release(trial)
         self.store.maintain()
 
@@ -480,31 +535,28 @@ class Lineage:
         """Commit an explanation on top of the kernel that it is of. LineageError where that is gone."""
         counts = Counter(feature.state.value for feature in explanation.features)
         told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-        text = commit_message.plain(
-            f"{trial.id} explained: {told}",
-            explanation.summary,
-            {"Trial": trial.id, commit_message.ANNOTATION: "explanation"},
-        )
-        for _ in range(TRIES):
+        trailers = {"Trial": trial.id, ANNOTATION: "explanation"}
+        text = message(f"{trial.id} explained: {told}", explanation.summary, trailers)
+        for _ in range(_TRIES):
             self._index.refresh()
             if not self._holds(trial):
                 raise LineageError(f"{self.branch_of(trial.id)} is gone, or holds another kernel; look with `lineage`")
             head = self._index.tip(trial.id)
-            commit = self._commits.annotation(head, EXPLANATION, schema.dump("explanation", explanation), text)
-            if self.store.move([(f"{self._heads}{trial.id}", commit, head)]):
-                self._commits.stepped()
+            files: dict[str, bytes | str] = {
+                **self.store.entries(head),
+                EXPLANATION: schema.dump("explanation", explanation),
+            }
+            if commit := self._grow(trial.id, head, files, text):
                 self._index.annotated[trial.id] = commit
                 self._index.branches.explained.add(commit)
                 return
-        raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} could not be moved in {TRIES} tries")
+        raise LineageError(f"{self.store.path}: {self.branch_of(trial.id)} was moved {_TRIES} times meanwhile")
 
     @_locked
     def record_verdict(self, trial: Trial, evaluation: Evaluation) -> None:
         """Keep what the judge said when it was asked about a kernel again, before it is acted on."""
-        text = commit_message.plain(
-            f"{trial.id} again: {evaluation.verdict.value}", evaluation.reason, {"Trial": trial.id}
-        )
-        self._commits.append("verdicts", {"evaluation.json": schema.dump("evaluation", evaluation)}, text)
+        text = message(f"{trial.id} again: {evaluation.verdict.value}", evaluation.reason, {"Trial": trial.id})
+        self._append("verdicts", {"evaluation.json": schema.dump("evaluation", evaluation)}, text)
 
     @_locked
     def learn(
@@ -516,52 +568,52 @@ class Lineage:
         New ones cite their trials at the commits that are the newest now; old ones that were contradicted are refuted;
         what others have learnt meanwhile stays.
         """
-        self._commits.steps.await_turn(f"Trials: {trials}", self._changed)
-        for _ in range(TRIES):
-            head, before = self.store.ref(f"{self._side}notes") or ZERO, self.notes()
-            after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
-            old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
-            merged = lessons.merged(notes, after if began is None else began, after)
-            kept = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in merged)
-            text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in kept)
-            files = {"notes.json": schema.dump("notes", kept), "notes.md": text.encode()}
-            message = commit_message.plain(counted(len(kept), "note"), "", {"Trials": str(trials)})
-            if self._commits.append("notes", files, message, after=head):
-                return kept
-        raise LineageError(f"{self.store.path}: the notes could not be kept in {TRIES} tries")
+        with self._turn(f"notes of {trials}"):
+            for _ in range(_TRIES):
+                head, before = self.store.ref(f"{self._side}notes") or ZERO, self.notes()
+                after = lessons.refute_contradicted(before, self.known, self._index.at, self.at)
+                old = {**dict(zip(before, after, strict=True)), **{note: note for note in after}}
+                merged = lessons.merged(notes, after if began is None else began, after)
+                kept = tuple(old.get(note) or lessons.cite_commits(note, self._index.at, before) for note in merged)
+                text = "\n\n".join(f"## {note.title}\n\n{note.text}" for note in kept)
+                files = {"notes.json": schema.dump("notes", kept), "notes.md": text.encode()}
+                subject = message(counted(len(kept), "note"), "", {"Trials": str(trials)})
+                if self._append("notes", files, subject, after=head):
+                    return kept
+        raise LineageError(f"{self.store.path}: the notes could not be kept in {_TRIES} tries")
 
     @_locked
     def release(self, trial: Trial) -> None:
         """Give the claim on a trial back, finished or not; whoever waits for it is woken."""
-        self._claims.release(trial.id)
+        self.claims.release(trial.id)
         self._changed.notify_all()
 
     @_locked
     def release_all(self) -> None:
         """Give every claim back: whoever comes next may take up what is unfinished."""
-        self.store.release_all()
+        self.claims.release_all()
 
     @_locked
     def record(self, call: Call) -> None:
         """Keep a model call, before its answer is used."""
         body = call.error or call.answer[:200]
-        text = commit_message.plain(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
-        self._commits.append("calls", {"call.json": schema.dump("call", call)}, text)
+        text = message(f"{call.stage}: {call.model}", body, {"Cost-usd": f"{call.cost.usd:.6f}"})
+        self._append("calls", {"call.json": schema.dump("call", call)}, text)
 
     @_locked
     def close(self) -> None:
         """Pack, and end git's helper processes."""
-        self._commits.closed = True
+        self._closed = True
         with suppress(LineageError):  # packing is a comfort; whatever is wrong was said by the read that met it
             self.store.maintain(force=True)
         self.store.close()
 
     def _ids_to_try(self) -> Iterator[str]:
         """One free id after the other, each claimed; whoever asks for the next one could not use the last."""
-        for _ in range(TRIES):
-            name = self._claims.free(1, self._index.used)[0]
+        for _ in range(_TRIES):
+            name = self.claims.free_ids(1, self._index.used)[0]
             yield name
-            self._claims.release(name)
+            self.claims.release(name)
             self._index.refresh()
 
     def _explained(self, trial: str) -> dict[str, str]:
@@ -577,10 +629,58 @@ class Lineage:
 
     def _written(self, trial: Trial, closing: Sequence[Ref]) -> bool:
         parents = [self._index.at[name] for name in dict.fromkeys(trial.parents) if name in self._index.at]
-        commit = self._commits.trial(trial, parents, "written")
+        text, date = self._step(record.describe(trial, "written"))
+        commit = self.store.commit(record.files(self.store, trial), parents, text, date)
         done = self.store.move([(f"{self._heads}{trial.id}", commit, ZERO), *closing])
         if done:
-            self._commits.stepped()
+            self._steps += 1
             self._index.keep(trial, commit)
             self._index.open.pop(trial.id, None)
         return done
+
+    def _grow(self, trial: str, head: str, files: Mapping[str, bytes | str], text: str) -> str:
+        """A commit on top of a trial's branch; empty where that has another end by now."""
+        text, date = self._step(text)
+        commit = self.store.commit(files, (head,), text, date)
+        if not self.store.move([(f"{self._heads}{trial}", commit, head)]):
+            return ""
+        self._steps += 1
+        return commit
+
+    def _append(
+        self,
+        chain: str,
+        files: Mapping[str, bytes],
+        text: str,
+        opened: Sequence[tuple[str, str]] = (),
+        verified: Sequence[Ref] = (),
+        after: str = "",
+    ) -> bool:
+        """Grow a chain by one commit; `opened` refs are created on it. False when an opened ref was taken.
+
+        after: the chain's end that the files were made from (`ZERO` for none); False where it has another one by now.
+        """
+        ref = f"{self._side}{chain}"
+        text, date = self._step(text)
+        for _ in range(_TRIES):
+            head = after or self.store.ref(ref) or ZERO
+            commit = self.store.commit(files, [head] if head != ZERO else [], text, date)
+            created = [(name, commit, old) for name, old in opened]
+            if self.store.move([(ref, commit, head), *created, *verified]):
+                self._steps += 1
+                return True
+            if after or (opened and (self.store.ref(ref) or ZERO) == head):
+                return False
+        raise LineageError(f"{self.store.path}: {ref} could not be moved in {_TRIES} tries")
+
+    def _step(self, text: str) -> tuple[str, int]:
+        """The message and the date of the next commit."""
+        if self._closed:
+            raise LineageError(f"{self.store.path} is closed")
+        text = redact(text)
+        number = f"{self._session}.{self._steps + 1}"
+        return (record.with_step(text, number) if self._session else text), int(self._clock())
+
+    def _turn(self, step: str) -> AbstractContextManager[None]:
+        """What is written within waits in a replay until it is its turn."""
+        return self._turns.turn(step, self._changed) if self._turns else nullcontext()

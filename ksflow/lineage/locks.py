@@ -1,18 +1,27 @@
-"""Lock files that git leaves in a repository when it is killed: waited for, removed once nobody holds them, or named.
+"""Who may do what: claims on a run's trials, whose turn it is in a replay, and lock files that git leaves behind.
 
-Git makes `NAME.lock` beside a ref while it changes that ref, and `packed-refs.new` while it packs refs. After a power
-loss or a `kill -9` they stay, and every later change of the ref is refused. Git does not write down who made one, so
-the holder is looked for among this machine's processes. Not covered: holders on other machines that share the
-repository are not seen; their locks are respected for `_UNSEEN_S` seconds.
+A claim ends with the process that holds it. Git makes `NAME.lock` beside a ref while it changes that ref, and
+`packed-refs.new` while it packs refs. After a power loss or a `kill -9` they stay, and every later change of the ref is
+refused. Git does not write down who made one, so the holder is looked for among this machine's processes; a lock that
+nobody holds is removed. Holders on other machines that share the repository are not seen; their locks are respected for
+`_UNSEEN_S` seconds.
 """
 
+import fcntl
+import hashlib
 import logging
 import os
 import re
+import struct
+import threading
 import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from ksflow.errors import LineageError
+from ksflow.errors import BudgetError, LineageError
 
 _LOG = logging.getLogger("ksflow.lineage")
 _FILE = re.compile(r"nable to create (?:file )?'?(?P<file>[^'\n]+?(?:\.lock|packed-refs\.new))'?: File exists")
@@ -23,6 +32,11 @@ _ANY_S = 60.0
 _LOOK_S = 0.05
 _READERS = (b"cat-file", b"for-each-ref", b"rev-list", b"repack", b"pack-objects", b"prune-packed")
 """Git commands that never lock a ref."""
+_STUCK_S = 60.0
+"""A recorded step that nothing produces for so long will not come."""
+_DIVERGED_S = 3.0
+"""The same where something was made that is not on record."""
+_WAIT_S = 0.5
 
 
 def lock_in(message: str) -> Path | None:
@@ -82,3 +96,120 @@ def _works(process: Path, repository: Path, owner: int) -> bool:
         return True
     except OSError:  # it has ended
         return False
+
+
+class Claims:
+    """Claims on names that begin with `prefix`, as locks on single bytes of one file."""
+
+    def __init__(self, file: BinaryIO, prefix: str) -> None:
+        self._file, self._prefix = file, prefix
+        self._held: set[str] = set()
+
+    def acquire(self, name: str) -> bool:
+        """Take the right to work on `name` until released or this process dies. False when another has it."""
+        if name not in self._held and self._lock(name, fcntl.F_WRLCK):
+            self._held.add(name)
+        return name in self._held
+
+    def release(self, name: str) -> None:
+        """Give a claim back, where this process has it."""
+        if name in self._held:
+            self._held.remove(name)
+            self._lock(name, fcntl.F_UNLCK)
+
+    def release_all(self) -> None:
+        """Give every claim of this process back."""
+        for name in tuple(self._held):
+            self.release(name)
+
+    def held_here(self, name: str) -> bool:
+        """Whether this process has the claim."""
+        return name in self._held
+
+    def held_elsewhere(self, name: str) -> bool:
+        """Whether another process has it."""
+        free = self.acquire(name)
+        self.release(name)
+        return not free
+
+    def free_ids(self, count: int, used: Iterable[str]) -> list[str]:
+        """The next ids above those in use that nobody is working on, claimed."""
+        top, free = max((int(name) for name in used if name.isdigit()), default=0), list[str]()
+        while len(free) < count:
+            top += 1
+            name = f"{top:05d}"
+            if not self.held_here(name) and self.acquire(name):
+                free.append(name)
+        return free
+
+    def _lock(self, name: str, kind: int) -> bool:
+        if self._file.closed:
+            raise LineageError(f"{self._file.name} was closed before this was written")
+        start = int.from_bytes(hashlib.sha256(f"{self._prefix}{name}".encode()).digest()[:7], "big")
+        # An open-file-description lock: the kernel drops it with the process, however that ends.
+        request = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
+        try:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, request)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+
+class Turns:
+    """What a recorded session wrote, and in which order: whoever comes early in a replay waits for its turn.
+
+    ids: the name of a round, or of a repaired trial -> the ids that were given. steps: what was written, in its order;
+    None where kernels are judged anew, and everything comes as it comes. made_with: the session's arguments.
+    """
+
+    def __init__(
+        self, ids: Mapping[str, tuple[str, ...]], rounds: int, steps: Sequence[str] | None, made_with: str
+    ) -> None:
+        self._ids, self.rounds, self.ordered, self._made_with = ids, rounds, steps is not None, made_with
+        self._steps = tuple(steps or ())
+        self._left: dict[str, deque[int]] = defaultdict(deque)
+        for number, step in enumerate(self._steps):
+            self._left[step].append(number)
+        self._passed = 0
+        self._diverged = False
+
+    @property
+    def missing(self) -> str:
+        """The first recorded step that was not made again; empty when all were."""
+        return self._steps[self._passed] if self._passed < len(self._steps) else ""
+
+    @property
+    def divergence(self) -> str:
+        """What to tell a user when recorded steps are missing."""
+        return (
+            f"the replay came to step {self._passed} of {len(self._steps)}, before {self.missing!r}; it takes the "
+            f"stages and settings that were recorded: that session was made with {self._made_with or 'no arguments'}"
+        )
+
+    def ids(self, cause: str) -> tuple[str, ...]:
+        """The ids that a round or a repair took; none where there was none."""
+        return self._ids.get(cause, ())
+
+    @contextmanager
+    def turn(self, step: str, changed: threading.Condition) -> Iterator[None]:
+        """Wait for the step's turn; the next step's comes with the end. BudgetError where it is not on record.
+
+        `changed` is held by the caller. LineageError where the turn does not come.
+        """
+        if self.ordered:
+            if not self._left[step]:
+                self._diverged = True
+                raise BudgetError(f"the recording has no step {step!r}")
+            self._wait(self._left[step].popleft(), changed)
+        yield
+        self._passed += 1
+        changed.notify_all()
+
+    def _wait(self, number: int, changed: threading.Condition) -> None:
+        seen, since = self._passed, time.monotonic()
+        while self._passed != number:
+            changed.wait(_WAIT_S)
+            if self._passed > seen:
+                seen, since = self._passed, time.monotonic()
+            elif time.monotonic() - since > (_DIVERGED_S if self._diverged else _STUCK_S):
+                raise LineageError(self.divergence)

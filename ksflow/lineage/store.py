@@ -1,22 +1,24 @@
 """Plumbing: a bare git repository as an object store with atomic refs and claims that die with their owner.
 
-Never a checkout, never an index. Objects are written here (`objects`), read by `git cat-file` and packed by git, off
-the path of whoever writes; refs change in transactions of `git update-ref` with their expected old values, so two
-processes cannot overwrite each other. What it does not do: know anything about kernels (that is `lineage`).
+Never a checkout, never an index. A blob, a tree or a commit costs one file, and no other process's help: it is there
+whole and durable, or not at all. Git reads (`git cat-file`) and packs, off the path of whoever writes; refs change in
+transactions of `git update-ref` with their expected old values, so two processes cannot overwrite each other. What it
+does not do: know anything about kernels (that is `record`).
 """
 
-import fcntl
+import errno
 import hashlib
 import io
 import logging
 import os
 import re
+import secrets
 import signal
-import struct
 import tempfile
 import threading
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,17 +26,17 @@ from typing import Any, NamedTuple
 import git
 
 from ksflow.errors import ConfigError, LineageError
-from ksflow.lineage import packing
-from ksflow.lineage.git_processes import RefUpdates, git_said
-from ksflow.lineage.locks import clear_lock, lock_in
-from ksflow.lineage.objects import Objects
-from ksflow.lineage.ref_files import RefFiles
-from ksflow.lineage.repository import opened
+from ksflow.lineage.git_processes import RefUpdates, git_said, opened
+from ksflow.lineage.locks import Claims, clear_lock, lock_in
 
 ZERO = "0" * 40
 _AUTHOR = "ksflow <ksflow@localhost>"
 _MANY = 16
 """Objects from which on a process of its own reads them faster than question and answer."""
+_PACKED_EVERY = 4_000
+"""Loose objects written before they are packed."""
+_OBJECT_TRIES = 10
+"""How often git may take the empty folder of an object away, each time that it has packed."""
 _LOCKED_TRIES = 20
 """Lock files that one change of refs may meet, each of which was waited for."""
 _CHANGED = ("reference already exists", "but expected", "unable to resolve reference")
@@ -61,11 +63,12 @@ class Store:
     def __init__(self, path: Path, create: bool = True) -> None:
         self.path = path
         self._repo = opened(path, create)
-        self._objects = Objects(path)
+        self._objects = f"{path}/objects"
+        self._unpacked = 0
+        self._closed = False
         self._updates = RefUpdates(path, self._repo)
         self._packing: threading.Thread | None = None
-        self._claims = os.open(path / "ksflow" / "claims", os.O_RDWR | os.O_CREAT, 0o644)
-        self._held: set[str] = set()
+        self._claims = (path / "ksflow" / "claims").open("a+b")
         self._ahead: dict[str, bytes] = {}
         self.damaged: set[str] = set()
         """Refs whose files are damaged, as far as they were met."""
@@ -74,17 +77,41 @@ class Store:
 
     def blob(self, data: bytes) -> str:
         """Write a blob, and return its id."""
-        return self._objects.write("blob", data)
+        return self._write("blob", data)
 
-    def tree(self, entries: Mapping[str, str]) -> str:
-        """Write a tree of blobs (name -> blob id); its id."""
-        return self._objects.tree(entries)
-
-    def commit(self, tree: str, parents: Iterable[str], message: str, when: int) -> str:
-        """Write a commit (`when`: seconds since 1970, UTC); its id."""
+    def commit(self, files: Mapping[str, bytes | str], parents: Iterable[str], message: str, when: int) -> str:
+        """Write a commit (`when`: seconds since 1970, UTC) and its tree; its id. A file is bytes, or a blob's id."""
+        blobs = {name: data if isinstance(data, str) else self.blob(data) for name, data in files.items()}
+        rows = sorted((name.encode(), bytes.fromhex(blob)) for name, blob in blobs.items())
+        tree = self._write("tree", b"".join(b"100644 %b\0%b" % row for row in rows))
         lines = [f"tree {tree}", *(f"parent {parent}" for parent in parents)]
         lines += [f"author {_AUTHOR} {when} +0000", f"committer {_AUTHOR} {when} +0000"]
-        return self._objects.write("commit", "\n".join([*lines, "", message]).encode())
+        return self._write("commit", "\n".join([*lines, "", message]).encode())
+
+    def _write(self, kind: str, data: bytes) -> str:
+        """Write an object (`blob`, `tree`, `commit`); its id. LineageError where the disk does not take it."""
+        if self._closed:
+            raise LineageError(f"{self.path} was closed before this was written")
+        whole = b"%b %d\0%b" % (kind.encode(), len(data), data)
+        name = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+        folder = f"{self._objects}/{name[:2]}"
+        place = f"{folder}/{name[2:]}"
+        if os.path.exists(place):
+            return name
+        self._unpacked += 1
+        packed = zlib.compress(whole, 1)
+        try:
+            for _ in range(_OBJECT_TRIES):
+                with suppress(FileNotFoundError):
+                    # All are made in one folder and renamed into theirs: ext4 takes twice as long to make them in 256.
+                    _write_durably(packed, f"{self._objects}/tmp_obj_{secrets.token_hex(8)}", place)
+                    return name
+                for number in range(256):  # made one by one as needed, they get ever dearer on ext4
+                    with suppress(FileExistsError):
+                        os.mkdir(f"{self._objects}/{number:02x}")
+            raise FileNotFoundError(errno.ENOENT, f"{folder} is taken away again and again")
+        except OSError as error:
+            raise LineageError(f"{self.path}: an object could not be written: {error.strerror}") from error
 
     def read(self, name: str) -> bytes:
         """The content of an object (`sha`, or `sha:path`)."""
@@ -202,11 +229,7 @@ class Store:
         when = self._git("for-each-ref", "--sort=-committerdate", "--count=1", "--format=%(committerdate:unix)", prefix)
         return int(when.strip() or 0)
 
-    def ref_files(self, *prefixes: str) -> RefFiles:
-        """The same, to be asked again and again for what has changed."""
-        return RefFiles(self.path, prefixes, self.refs, self._mended)
-
-    def _mended(self, name: str) -> str | None:
+    def odd_ref(self, name: str) -> str | None:
         """The commit of a ref whose file names none; a damaged one is left out, which is logged once."""
         if (found := self._resolved(name)) is None:
             self._leave_out(name)
@@ -312,40 +335,9 @@ class Store:
         found = [Tag(*row.lstrip("\n").split("\0")) for row in rows if row.strip("\n")]
         return [tag for tag in found if tag.by]
 
-    # -- claims ----------------------------------------------------------------------------------
-
-    def claim(self, name: str) -> bool:
-        """Take the right to work on `name` until released or this process dies. False when another has it."""
-        if name not in self._held and self._lock(name, fcntl.F_WRLCK):
-            self._held.add(name)
-        return name in self._held
-
-    def holds(self, name: str) -> bool:
-        """Whether this process has the claim."""
-        return name in self._held
-
-    def release_all(self) -> None:
-        """Give every claim of this process back."""
-        for name in tuple(self._held):
-            self.release(name)
-
-    def release(self, name: str) -> None:
-        """Give a claim back, where this process has it."""
-        if name in self._held:
-            self._held.remove(name)
-            self._lock(name, fcntl.F_UNLCK)
-
-    def _lock(self, name: str, kind: int) -> bool:
-        start = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
-        try:
-            # An open-file-description lock: the kernel drops it with the process, however that ends.
-            request = struct.pack("hhqqi4x", kind, os.SEEK_SET, start, 1, 0)
-            if self._claims < 0:  # its number may be another file's by now
-                raise LineageError(f"{self.path} was closed before this was written")
-            fcntl.fcntl(self._claims, fcntl.F_OFD_SETLK, request)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
+    def claims(self, prefix: str) -> Claims:
+        """The claims on names that begin with it, which are held until the store is closed at the latest."""
+        return Claims(self._claims, prefix)
 
     # -- upkeep ----------------------------------------------------------------------------------
 
@@ -354,29 +346,32 @@ class Store:
         running = self._packing
         if force and running:
             running.join()
-        if self._objects.written >= (1 if force else packing.EVERY) and not (running and running.is_alive()):
-            self._objects.written = 0
+        if self._unpacked >= (1 if force else _PACKED_EVERY) and not (running and running.is_alive()):
+            self._unpacked = 0
             self._packing = threading.Thread(target=self._pack, daemon=True)
             self._packing.start()
             if force:
                 self._packing.join()
 
     def _pack(self) -> None:
-        """Packing is a comfort: where it fails, that is logged and the repository stays as it is."""
+        """Pack refs, loose objects and small packs as git does it; each pack has twice the objects of the next one.
+
+        Unreachable objects stay: another process may be about to use them. Packing is a comfort: where it fails, that
+        is logged and the repository stays as it is.
+        """
         try:
-            packing.pack(self._repo, self.path)
+            self._repo.git.pack_refs("--all")
+            self._repo.git.repack("--geometric=2", "-d", "-l", "-n", "-q", "--threads=1")
         except (git.GitError, OSError) as error:
             reason = str(error).splitlines()[-1]
             _LOG.info("%s: packing failed (%s); nothing is lost, it is larger than it need be", self.path, reason)
 
     def close(self) -> None:
         """End the helper processes and give every claim back."""
+        self._closed = True
         self._updates.close()
-        self._objects.closed = True
         self._repo.close()
-        if self._claims >= 0:
-            os.close(self._claims)
-            self._claims = -1
+        self._claims.close()
 
     def _git(self, command: str, *arguments: str) -> str:
         return self._run_git(command, *arguments)[0]
@@ -407,3 +402,18 @@ def _no_tag(said: str) -> str:
     if "sign" in said:
         return f"the tag could not be signed: {'; '.join(lines)[-300:]}; see git's gpg.format and user.signingKey"
     return f"the tag could not be written: {'; '.join(lines)[-300:]}"
+
+
+def _write_durably(data: bytes, draft: str, place: str) -> None:
+    """Write a file under another name, flush it to the disk, and give it its name."""
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o444)
+    try:
+        with open(file, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(file)
+        os.rename(draft, place)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise

@@ -19,10 +19,11 @@ _RENAMED = {"selector": {"base": "base_id", "reference": "reference_id"}}
 
 
 class Replay:
-    """The recorded calls, each to be had once: by what was asked, and of several by what it was for. Safe for threads.
+    """The recorded calls, each to be had once. Safe for threads.
 
-    Where the recorded kernels are judged anew, questions hold other times than they did: then what a call was for
-    (the call context's `about`) decides alone.
+    Of a session that is replayed, what a call was for (the call context's `about`) decides, and of several for the same
+    what was asked: another version asks otherwise, and kernels that are judged anew have other times. Elsewhere only
+    the same question is answered.
     """
 
     price_source = "replay"
@@ -64,15 +65,12 @@ class Replay:
 
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
         assert self._left is not None
-        purpose, found = call_context().about, None
+        purpose, best, found = call_context().about, 0, -1
         for index, (digest, call) in enumerate(self._left):
-            if call.stage != stage or (call.error == LATE) != late:
-                continue
-            same, meant = digest == asked, call.about == purpose
-            if meant and (same or self.past.anew):
-                return self._left.pop(index)[1]
-            found = index if same and found is None else found
-        return None if found is None else self._left.pop(found)[1]
+            if call.stage == stage and (call.error == LATE) == late:
+                fit = (digest == asked) + 2 * (call.about == purpose and (digest == asked or self.past.session > 0))
+                best, found = max((best, found), (fit, index), key=lambda pair: pair[0])
+        return self._left.pop(found)[1] if best else None
 
 
 def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
@@ -86,8 +84,7 @@ def replayed(engine: Replay, stage: str, messages: Messages) -> Call:
         raise StageError(stage, "the recorded run was not asked for this")
     if not calls:
         raise BudgetError(
-            f"the recording has no answer to this question of {stage}: it ends here, or another version of "
-            "ksflow asked otherwise; with evaluator=local its answers are found by the rounds they were for"
+            f"the recording has no answer to this question of {stage}: it ends here, or stages and settings are others"
         )
     first = calls[0]
     cost, source = first.cost, first.price_source

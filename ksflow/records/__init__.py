@@ -6,7 +6,6 @@ No I/O, no configuration, no third-party import. Times are microseconds (`_us`),
 
 from ksflow.records.base import Json, Record, Scalar, digest, geomean
 from ksflow.records.calls import Call, Question, Reservation
-from ksflow.records.compact import compact, json_of
 from ksflow.records.evaluations import Approval, Evaluation, Kept, Key, Timing, Verdict
 from ksflow.records.evidence import (
     Cached,

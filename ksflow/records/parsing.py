@@ -14,8 +14,6 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from ksflow.records.compact import CompressedNumbers
-
 Converter = Callable[[Any, str], Any]
 """(value, where it stands) -> the value as its type. ValueError or TypeError says what is wrong."""
 T = TypeVar("T")
@@ -39,7 +37,7 @@ def plain(value: Any) -> Any:
     """A record as a JSON value."""
     if type(value) in _SCALARS:
         return value
-    if isinstance(value, tuple | list | CompressedNumbers):
+    if isinstance(value, tuple | list):
         return list(value) if _SCALARS.issuperset(map(type, value)) else [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}

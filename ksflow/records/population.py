@@ -2,12 +2,11 @@
 
 import bisect
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from ksflow.records.chunks import Chunks
 from ksflow.records.evidence import Claim, Ratio
 from ksflow.records.notes import Document, Note, Status
 from ksflow.records.ratios import BETTER_BY, base_of, measured
@@ -76,20 +75,17 @@ class Population:
         return _incumbents(None, self.trials)
 
     def plus(self, trial: Trial) -> "Population":
-        """This population and another trial: next to nothing is done anew where that trial is among the newest."""
-        trials, incumbents = Chunks.of(self.trials), Chunks.of(self.best_so_far)
-        at = bisect.bisect(trials, trial.id, key=lambda other: other.id)
-        later = (trial, *trials[at:])
-        grown = Population(trials.then(at, later), self.stale, self.pruned)
-        ranked = Chunks.of(self.ranked)
+        """This population and another trial: what is known of it is copied, and nothing is ranked again."""
+        at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
+        later = (trial, *self.trials[at:])
+        grown = Population((*self.trials[:at], *later), self.stale, self.pruned)
+        ranked = self.ranked
         if trial.score_us is not None and not trial.repeats:
-            ranked = ranked.with_item(bisect.bisect(ranked, _rank(trial), key=_rank), trial)
-        grown.__dict__["ranked"] = ranked
-        known = self.by_id
-        stale = known.stale if isinstance(known, _ById) else {trial.id: trial for trial in self.stale}
-        grown.__dict__["by_id"] = _ById(grown.trials, stale)
-        before = incumbents[at - 1] if at else None
-        grown.__dict__["best_so_far"] = incumbents.then(at, _incumbents(before, later))
+            place = bisect.bisect(ranked, _rank(trial), key=_rank)
+            ranked = (*ranked[:place], trial, *ranked[place:])
+        incumbents = _incumbents(self.best_so_far[at - 1] if at else None, later)
+        known = {"by_id": {**self.by_id, trial.id: trial}, "ranked": ranked}
+        grown.__dict__.update(known, best_so_far=(*self.best_so_far[:at], *incumbents))
         return grown
 
     def pruned_by(self, notes: Iterable[Note]) -> "Population":
@@ -112,27 +108,6 @@ class Population:
         parent = base_of(trial, self.by_id)
         report = trial.kernel.report if trial.kernel else ""
         return Step(trial.experiment, report, parent.id if parent else "", _times(parent), _times(trial))
-
-
-class _ById(Mapping[str, Trial]):
-    """Trials in the order of their ids, and stale ones, by id: no table that grows with them."""
-
-    def __init__(self, trials: Sequence[Trial], stale: Mapping[str, Trial]) -> None:
-        self._trials, self.stale = trials, stale
-
-    def __getitem__(self, name: str) -> Trial:
-        at = int(name) - 1 if name.isdecimal() else 0  # where none is missing
-        if not 0 <= at < len(self._trials) or self._trials[at].id != name:
-            at = bisect.bisect_left(self._trials, name, key=lambda trial: trial.id)
-        if at < len(self._trials) and self._trials[at].id == name:
-            return self._trials[at]
-        return self.stale[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter({**self.stale, **{trial.id: trial for trial in self._trials}})
-
-    def __len__(self) -> int:
-        return len(self._trials) + len(self.stale)
 
 
 def _incumbents(first: Trial | None, trials: Iterable[Trial]) -> tuple[Trial | None, ...]:

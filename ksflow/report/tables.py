@@ -13,7 +13,6 @@ from rich.text import Text
 
 from ksflow.errors import counted
 from ksflow.lineage import Lineage
-from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
@@ -28,7 +27,7 @@ _NAME = 16
 
 def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, Any]:
     """What a sweep compares: figures of the whole run."""
-    approved = approvals(lineage)
+    approved = lineage.approvals()
     experiments = [t for t in outcome.population.trials if t.origin.value != "seed"]
     accepted = [t for t in experiments if t.score_us is not None]
     order = [t.id for t in experiments]
@@ -67,7 +66,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     assert claimed is not None
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
     shown = [*([] if best in baselines else [best]), *found[:4]]
-    approved = approvals(lineage)
+    approved = lineage.approvals()
     table = _scores(problem, [*shown, *baselines], claimed, approved)
     for parts in ((0, True), (0, False)):
         if not fits(console, table):

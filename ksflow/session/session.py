@@ -16,10 +16,10 @@ from functools import partial
 from ksflow import loop
 from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
 from ksflow.lineage import Round
-from ksflow.lineage.commit_order import ReplayedOrder
-from ksflow.lineage.recorded_run import RecordedRun
+from ksflow.lineage.history import RecordedRun
+from ksflow.lineage.locks import Turns
 from ksflow.loop import Control, Lab
-from ksflow.protocols import SIGN_OF_LIFE, Answerer, calling, record
+from ksflow.protocols import SIGN_OF_LIFE, Answerer, calling
 from ksflow.records import Population, Seed, Trial
 from ksflow.session import confirm, startup
 from ksflow.session.budget import Meter
@@ -102,7 +102,7 @@ class Session:
         self._showing = threading.RLock()
         self._interruption = Interruption(self._announce)
         self._baselines: frozenset[str] = frozenset()
-        self._exact: ReplayedOrder | None = None
+        self._exact: Turns | None = None
         """The recorded steps, where they are repeated one by one."""
         self._searching = False
         self._running: list[Job] = []
@@ -204,8 +204,9 @@ class Session:
         lineage, recorded = self.lab.lineage, None
         if self.recorded is not None:
             exact = getattr(self.lab.evaluate, "recorded", False)
-            recorded = self.recorded.exactly if exact else self.recorded.judged_anew
-        self._exact = lineage.open_session(settings, self.lab.initial_notes, recorded)
+            recorded = partial(self.recorded.open, anew=not exact)
+        replayed = lineage.open_session(settings, self.lab.initial_notes, recorded)
+        self._exact = replayed if replayed and replayed.ordered else None
         self.lab = replace(self.lab, initial_notes=lineage.initial_notes)
 
     def _greet(self) -> None:
@@ -214,10 +215,6 @@ class Session:
         NothingTried where one does not answer; ConfigError where it cannot be as configured.
         """
         with self.lab.transcript.about(SIGN_OF_LIFE):
-            if self._exact and self.recorded:
-                for call in self.recorded.calls():
-                    if call.stage == SIGN_OF_LIFE:
-                        record(call)
             for model in self.models if self.recorded is None else ():
                 try:
                     with suppress(BudgetError):  # too dear: the estimate says what would be needed

@@ -95,13 +95,13 @@ def no_start(population: Population) -> str:
 def _add_seeds(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     """Those seeds that the lineage does not have yet, in it now."""
     lineage = lab.lineage
-    while not lineage.store.claim(lineage.branch_of("seeds")):
+    while not lineage.claims.acquire("seeds"):
         time.sleep(0.1)
     known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
     new = [seed for seed in seeds if seed.kernel.digest not in known]
     planned = [Trial("", Origin.SEED, kernel=seed.kernel, name=seed.name, baseline=seed.baseline) for seed in new]
     planted = lineage.add_seeds(planned)
-    lineage.store.release(lineage.branch_of("seeds"))
+    lineage.claims.release("seeds")
     return planted
 
 

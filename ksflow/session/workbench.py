@@ -124,7 +124,7 @@ class Workbench:
         self.lab.lineage.select(choice, begun.name)
         parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
         drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=self.by) for index in plan.picked]
-        trials = self.lab.lineage.dispatch(drafts, plan, begun.name, self._left)
+        trials = self.lab.lineage.dispatch(drafts[: self._left(len(drafts))], plan, begun.name)
         if not trials:
             raise ConfigError(self._spent)
         with self._lock:

@@ -13,7 +13,7 @@ class RecordedEvaluator:
     """The verdicts of a recorded run, for each kernel in the order in which they were given. Safe for threads."""
 
     recorded = True
-    """A replay with these verdicts is the recorded run, step by step."""
+    """A replay with these verdicts keeps to the order of the recorded run."""
     devices = 16
     """As many as a recorded run may have judged seeds on at once: the recording says in which order they ended."""
 

@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from ksflow.lineage import Lineage
-from ksflow.lineage.approval import approvals
 from ksflow.notes import calibration
 from ksflow.records import (
     Evaluation,
@@ -97,7 +96,7 @@ class RunFacts:
                 for (stage, model), cost in sorted(lineage.costs().items())
             ],
             "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},
-            "approved": {name: str(approval) for name, approval in approvals(lineage).items()},
+            "approved": {name: str(approval) for name, approval in lineage.approvals().items()},
         }
 
     def _all_details(self, everything: Sequence[Trial], explained: Mapping[str, Explanation]) -> Json:

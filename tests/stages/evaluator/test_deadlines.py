@@ -221,6 +221,6 @@ def test_git_that_hangs_is_named_and_started_anew(tmp_path: Path, hasty: None) -
 
 def test_a_session_that_another_process_never_opens_is_named(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lineage_module, "_SESSIONS_S", 0.2)
-    assert again(lineage)._claims.acquire("sessions")
+    assert again(lineage).claims.acquire("sessions")
     with pytest.raises(LineageError, match="another process has been opening a session"):
         lineage.open_session("a: 1\n")

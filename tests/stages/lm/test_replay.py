@@ -29,8 +29,10 @@ def outcome(stage, *values) -> object:
 class Tape:
     """A recorded run that is a list of calls."""
 
-    def __init__(self, calls: list[Call], anew: bool = False) -> None:
-        self._calls, self.anew = tuple(calls), anew
+    anew = False
+
+    def __init__(self, calls: list[Call], session: int = 0) -> None:
+        self._calls, self.session = tuple(calls), session
 
     def calls(self) -> tuple[Call, ...]:
         return self._calls
@@ -172,10 +174,10 @@ def test_rounds_that_asked_the_same_get_what_each_got(provider, calls, problem, 
     assert [again[0], again[1]] == live
 
 
-def test_where_kernels_are_judged_anew_what_a_call_was_for_decides(provider, calls, problem, population):
+def test_in_a_session_what_a_call_was_for_decides(provider, calls, problem, population):
     provider.reply = lambda prompt: Reply(answer(prompt))
     live = LlmSelector(provider.model())(problem, population)
-    tape = Tape([replace(call, about="round 1.1") for call in calls], anew=True)
+    tape = Tape([replace(call, about="round 1.1") for call in calls], session=1)
     selector = LlmSelector(Model("replay", "ksflow", engine=Replay(tape)))
     with calling(about="round 1.1"):
         again = selector(problem, Population(population.trials[:2]))  # another question
@@ -204,8 +206,8 @@ def test_a_run_of_earlier_sections_happens_again_and_its_record_stays_as_it_was(
     assert calls == before
 
 
-def test_a_run_that_was_asked_otherwise_is_refused_with_a_remedy(provider, calls, problem, population):
+def test_outside_a_session_another_question_is_refused(provider, calls, problem, population):
     LlmSelector(provider.model())(problem, population)
     other = [replace(call, messages=({"role": "user", "content": "Pick one."},)) for call in calls]
-    with pytest.raises(BudgetError, match="another version of ksflow asked otherwise; with evaluator=local"):
+    with pytest.raises(BudgetError, match="stages and settings are others"):
         LlmSelector(replayed(other))(problem, population)

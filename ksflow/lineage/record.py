@@ -1,11 +1,16 @@
-"""A branch -> its trial: what the files of a commit say, and which of its verdicts holds."""
+"""Trial <-> the files of a commit, and its message.
+
+A message reads well in `git log --oneline`, and its trailers are for tools. What a model wrote stands in it indented
+and stripped of control characters, so it can pass for neither. A branch is read back as its trial: what the files of a
+commit say, and which of its verdicts holds.
+"""
 
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ksflow.errors import LineageError
-from ksflow.lineage.commit_message import ANNOTATION
+from ksflow.errors import LineageError, printable
 from ksflow.lineage.store import Store
 from ksflow.records import (
     FILE_NAME,
@@ -19,11 +24,69 @@ from ksflow.records import (
     language,
     schema,
 )
+from ksflow.redaction import redact
 from ksflow.source import fingerprint
 
 EXPLANATION = "explanation.json"
+ANNOTATION = "Annotation"
+"""The trailer of a commit that adds to what is known of a kernel, and says nothing of its verdict."""
+_STEP = re.compile(r"\d+\.\d+\n?")
 _DEEPEST = 100
 _LOG = logging.getLogger("ksflow.lineage")
+
+
+def files(store: Store, trial: Trial) -> dict[str, bytes | str]:
+    """The files of a trial's commit: blobs of its kernel's, and the records of the trial and of its verdict."""
+    texts = trial.kernel.files if trial.kernel else {}
+    blobs = {name: store.blob(text.encode()) for name, text in texts.items()}
+    kernel = replace(trial.kernel, files=dict(blobs)) if trial.kernel else None
+    stored = replace(trial, kernel=kernel, evaluation=None, stale="", failure=redact(trial.failure))
+    judged = {"evaluation.json": schema.dump("evaluation", trial.evaluation)} if trial.evaluation else {}
+    return {**blobs, "trial.json": schema.dump("trial", stored), **judged}
+
+
+def describe(trial: Trial, label: str) -> str:
+    """A trial's commit message: reads well in `git log --oneline`, trailers for tools."""
+    evaluation = trial.evaluation
+    what = trial.experiment.description if trial.experiment else trial.name or trial.origin.value
+    score = f" {evaluation.score_us:.4g} µs" if evaluation and evaluation.score_us else ""
+    state = evaluation.verdict.value if evaluation else "failed" if trial.failure else label
+    trailers = {
+        "Trial": trial.id,
+        "Base": trial.parents[0] if trial.parents else "",
+        "Reference": trial.parents[-1] if trial.parents else "",
+        "Verdict": evaluation.verdict.value if evaluation else "",
+        "Score-us": f"{evaluation.score_us:.6g}" if evaluation and evaluation.score_us else "",
+        "Target": evaluation.target if evaluation else "",
+        "Cost-usd": f"{trial.cost.usd:.6f}",
+    }
+    body = trial.failure or (evaluation.reason if evaluation else "") or (trial.kernel.report if trial.kernel else "")
+    prefix = "" if label in ("written", "evaluated") else f"{label}, "
+    return message(f"{trial.id} {prefix}{state}{score}: {what}", body, trailers)
+
+
+def message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
+    """A commit message. Text that a model wrote is indented, so it cannot pass for a trailer."""
+    first = " ".join(printable(subject).split())[:120]
+    lines = [f"    {line}".rstrip() for line in printable(body).splitlines()]
+    tail = [f"{key}: {value}" for key, value in trailers.items() if value]
+    parts = [first, "\n".join(lines)[:4000].rstrip(), "\n".join(tail)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def with_step(text: str, step: str) -> str:
+    """A message with its place in the order of the run's commits, as its last trailer."""
+    paragraphs = text.rstrip("\n").split("\n\n")
+    trailers = len(paragraphs) > 1 and not paragraphs[-1].startswith(" ")
+    return f"{text}{'' if trailers else chr(10)}Step: {step}\n"
+
+
+def without_step(text: str) -> tuple[str, str]:
+    """A message as it was before `with_step`, and the step; empty where there is none."""
+    body, mark, step = text.rpartition("Step: ")
+    if not mark or not _STEP.fullmatch(step):
+        return text, ""
+    return (body[:-1] if body.endswith("\n\n") else body), step.rstrip("\n")
 
 
 class Branches:

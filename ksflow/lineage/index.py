@@ -1,22 +1,32 @@
-"""What a process has read of a run's trials: every branch once, and again only when it has grown."""
+"""What a process has read of a run's trials: every branch once, and again only when it has grown.
+
+Which refs have changed since they were last looked at costs as much as has changed, not as much as there is. Git keeps
+a ref in a file of its own until `pack-refs` moves many into one, `packed-refs`; files that have not changed are not
+read again. Where git keeps refs otherwise (reftable) it is asked for all of them each time.
+"""
 
 import logging
-from collections import deque
-from collections.abc import Iterable, Mapping
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from ksflow.errors import LineageError
-from ksflow.lineage.branches import Branches
+from ksflow.lineage.record import Branches
 from ksflow.lineage.store import Store
-from ksflow.records import Key, Population, Trial, compact, json_of, schema
+from ksflow.records import Key, Population, Trial, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
 _LOG = logging.getLogger("ksflow.lineage")
-_WHOLE = 1000
-"""Trials that are kept as they came; those before them are held compressed."""
-_ALIKE = 256
-"""So many trials in a row are compressed beside one kernel, which is kept for that."""
+_RACY_NS = 50_000_000
+"""A file that is younger may change once more without its time telling."""
+_MANY, _LOOK_S = 256, 1.0
+"""Where there are so many files of refs, those that were there before are looked at so often."""
+
+Mark = tuple[int, int, int] | None
+"""Inode, time of the last change and size; None where these may not tell."""
 
 
 class TrialIndex:
@@ -27,15 +37,12 @@ class TrialIndex:
     def __init__(self, store: Store, heads: str, opened: str) -> None:
         self._store, self._heads, self._opened = store, heads, opened
         self._prefixes = (heads, opened)
-        self._refs = store.ref_files(heads, opened)
+        self._refs = Refs(store, heads, opened)
         self._newest = ""
         """The highest number that is a trial's id."""
         self._unfinished: dict[str, Trial] = {}
         self._again: dict[str, str] = {}
         """Trial -> the newest commit of its branch, of those that are to be read under another key."""
-        self._whole: deque[Trial] = deque()
-        self._compressed = 0
-        self._like = b""
         self.branches = Branches(store, heads.removeprefix("refs/heads/"))
         self.trials: dict[str, Trial] = {}
         self.at: dict[str, str] = {}
@@ -60,7 +67,7 @@ class TrialIndex:
                 self._forget(name)
 
     def refresh(self, closely: bool = True) -> None:
-        """Read what is new, other processes' trials and pushed ones included; `closely`: see `RefFiles.changes`."""
+        """Read what is new, other processes' trials and pushed ones included; `closely`: see `Refs.changes`."""
         cut = len(self._heads)
         new, self._again = self._again, {}
         for ref, commit in self._refs.changes(closely).items():
@@ -143,20 +150,10 @@ class TrialIndex:
         self.trials[trial.id], self.at[trial.id] = trial, commit
         self.annotated.pop(trial.id, None)
         self._unfinished.pop(trial.id, None)
-        if finished(trial):
-            self._whole.append(trial)
-        else:
+        if not finished(trial):
             self._unfinished[trial.id] = trial
-        if len(self._whole) > _WHOLE:
-            self._compress(self._whole.popleft())
         if trial.id.isdigit():
             self._newest = max(self._newest, trial.id, key=lambda name: int(name or 0))
-
-    def _compress(self, trial: Trial) -> None:
-        if self._compressed % _ALIKE == 0 or not self._like:
-            self._like = json_of(trial.kernel.files) if trial.kernel else b""
-        self._compressed += 1
-        compact(trial, self._like)
 
     def all_trials(self) -> tuple[Trial, ...]:
         """Every trial that has a branch, by its id."""
@@ -193,3 +190,91 @@ class TrialIndex:
 def finished(trial: Trial) -> bool:
     """Whether there is nothing left to do with it."""
     return trial.evaluation is not None or bool(trial.failure)
+
+
+class Refs:
+    """The refs below some prefixes, which end in a slash, and which of them have changed."""
+
+    def __init__(self, store: Store, *prefixes: str) -> None:
+        self._store, self._prefixes = store, prefixes
+        self._loose: dict[str, tuple[Mark, str]] = {}
+        self._packed: dict[str, str] = {}
+        self._packed_mark: Mark = None
+        self._looked = 0.0
+
+    def changes(self, closely: bool = True) -> dict[str, str]:
+        """Ref -> its commit, where that may be another one than last time; an empty text where it is gone.
+
+        Not `closely`: where there are many files, those that were there before are looked at once a second.
+        """
+        closely = closely or len(self._loose) < _MANY or time.monotonic() - self._looked > _LOOK_S
+        if closely:
+            self._looked = time.monotonic()
+        before, packed_before = self._loose, self._packed
+        loose = self._loose = dict(self._read_loose(closely))  # first: a ref is packed, then its file goes
+        packed = self._packed = self._read_packed()
+        names = {name for name, (_, commit) in loose.items() if before.get(name, (None, ""))[1] != commit}
+        names |= before.keys() - loose.keys()
+        if packed is not packed_before:
+            names |= {name for name, _ in packed.items() ^ packed_before.items()}
+        now = {name: loose[name][1] if name in loose else packed.get(name, "") for name in sorted(names)}
+        return {name: commit for name, commit in now.items() if name not in before or before[name][1] != commit}
+
+    def _read_loose(self, closely: bool) -> Iterator[tuple[str, tuple[Mark, str]]]:
+        for prefix in self._prefixes:
+            for name, entry in self._files(prefix.rstrip("/")):
+                known = self._loose.get(name)
+                if known and not closely:
+                    yield name, known
+                    continue
+                try:
+                    mark = _mark(entry.stat())
+                except FileNotFoundError:  # just packed
+                    continue
+                if mark and known and known[0] == mark:
+                    yield name, known
+                elif (commit := self._commit(name)) is not None:
+                    yield name, (mark, commit)
+
+    def _files(self, folder: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+        try:
+            with os.scandir(self._store.path / folder) as entries:
+                for entry in entries:
+                    name = f"{folder}/{entry.name}"
+                    if entry.is_dir():
+                        yield from self._files(name)
+                    elif not name.endswith(".lock"):
+                        yield name, entry
+        except (FileNotFoundError, NotADirectoryError):  # just packed
+            return
+
+    def _commit(self, name: str) -> str | None:
+        """What a ref's own file says; None where there is none any more, or nothing that leads to a commit."""
+        try:
+            text = (self._store.path / name).read_text(errors="replace", encoding="utf-8").rstrip("\n")
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+        return text if re.fullmatch("[0-9a-f]{40}", text) else self._store.odd_ref(name)
+
+    def _read_packed(self) -> dict[str, str]:
+        """Packed ref -> its commit; the same table as last time where the file is the same."""
+        if (self._store.path / "reftable").exists():
+            return self._store.refs(*self._prefixes)
+        mark: Mark = None
+        rows = list[str]()
+        try:
+            with (self._store.path / "packed-refs").open(errors="surrogateescape", encoding="utf-8") as file:
+                found = os.fstat(file.fileno())
+                mark = found.st_ino, found.st_mtime_ns, found.st_size
+                if mark == self._packed_mark:
+                    return self._packed
+                rows = [row.rstrip("\n") for row in file if row[41:].startswith(self._prefixes)]
+        except FileNotFoundError:
+            pass
+        self._packed_mark = mark
+        return {row[41:]: row[:40] for row in rows}
+
+
+def _mark(stat: os.stat_result) -> Mark:
+    age = time.time_ns() - stat.st_mtime_ns
+    return (stat.st_ino, stat.st_mtime_ns, stat.st_size) if age > _RACY_NS else None
