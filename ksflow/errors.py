@@ -106,6 +106,11 @@ def one_line(text: str, most: int = 160) -> str:
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
+def short(text: str, most: int = 160) -> str:
+    """The same, safe in a table."""
+    return one_line(text.replace("|", "/"), most)
+
+
 def counted(number: int, what: str) -> str:
     """`1 note`, `2 notes`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -13,11 +13,11 @@ from conftest import accepted, draft, kernel, plant
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RoundSnapshot, RunHistory, RunReader, read_histories
-from ksflow.lm.render import outcomes
 from ksflow.optimize.examples import Source, gather
 from ksflow.optimize.held_out import PARTS, split_rounds
 from ksflow.optimize.metrics import Grader
 from ksflow.problem.loader import load
+from ksflow.prompts.render import outcomes
 from ksflow.records import Choice, Evaluation, Experiment, Note, Plan, Population, Problem, Trial, family
 
 PLANTED, IDEA = 0.0123, "keep the whole row in registers"

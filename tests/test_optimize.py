@@ -25,11 +25,11 @@ from ksflow.errors import BudgetError, ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun, RoundSnapshot, RunHistory, read_histories
 from ksflow.lm.answers import answer, draw
-from ksflow.lm.teaching import PromptCompiler
 from ksflow.optimize import metrics, optimize
 from ksflow.optimize.card import Comparison
 from ksflow.optimize.examples import Source
 from ksflow.optimize.metrics import Judge
+from ksflow.optimize.teaching import PromptCompiler
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
 from ksflow.stages.digester.llm import LlmDigester

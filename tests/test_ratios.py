@@ -6,11 +6,11 @@ import pytest
 from conftest import accepted, draft, kernel, rejected
 
 from ksflow.lineage.history import RoundSnapshot, RunHistory
-from ksflow.lm import render
-from ksflow.lm.views import tried
 from ksflow.notes.calibration import predictions
 from ksflow.optimize import metrics
 from ksflow.problem.loader import load
+from ksflow.prompts import render
+from ksflow.prompts.views import tried
 from ksflow.records import (
     Evaluation,
     Evidence,

@@ -27,10 +27,10 @@ from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.lm import render
-from ksflow.lm.failures import without_answers, without_paths
-from ksflow.lm.findings import findings
 from ksflow.loop import Lab
+from ksflow.prompts import render
+from ksflow.prompts.failures import without_answers, without_paths
+from ksflow.prompts.findings import findings
 from ksflow.protocols import Evaluator
 from ksflow.records import Experiment, Kernel, Origin, Problem, Trial
 from ksflow.redaction import redact

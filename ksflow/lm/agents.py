@@ -26,10 +26,10 @@ from urllib.parse import urlsplit
 from ksflow.errors import ConfigError, StageError
 from ksflow.home import PACKAGE
 from ksflow.lm.engines import as_response
-from ksflow.lm.failures import told, without_paths
 from ksflow.lm.model import Model
-from ksflow.lm.render import analysis
 from ksflow.lm.sections import COMPLETED
+from ksflow.prompts.failures import told, without_paths
+from ksflow.prompts.render import analysis
 from ksflow.protocols import Workspace, call_context
 from ksflow.records import Kernel, Population, Trial
 from ksflow.sandbox import agent as keeping

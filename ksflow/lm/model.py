@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ENGINES = ("lm15", "litellm")
 """DSPy's own engines: over the wire without another package, and with litellm's many providers."""
 _SECRET = re.compile(r"(?i)api.?key|authorization|secret|password|bearer|credential|(^|_)token$")
-_POSITIVE = ("max_tokens", "timeout_s", "deadline_s", "requests_per_minute", "tokens_per_minute")
+_POSITIVE = ("max_tokens", "context_tokens", "timeout_s", "deadline_s", "requests_per_minute", "tokens_per_minute")
 _connecting = threading.Lock()
 
 
@@ -47,6 +47,8 @@ class Model:
     """None leaves it to the provider; some reasoning models accept nothing else."""
     max_tokens: int | None = None
     """Longest answer. A kernel of 60 kB is about 25 000 tokens, thinking not counted."""
+    context_tokens: int | None = None
+    """What prompt and answer may have together, where that is little: prompts are then cut to it, by what matters."""
     reasoning_effort: str | None = None
     """off, minimal, low, medium, high, xhigh or max, where the model has it; None leaves it to the provider."""
     timeout_s: float | None = 600.0

@@ -2,20 +2,22 @@
 
 import hashlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dspy
+import structlog
 from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.lm import prompts
+from ksflow.lm import compiled
 from ksflow.lm.adapter import KernelAdapter, Malformed
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
+from ksflow.prompts.brief import Section, count, fill
 from ksflow.protocols import call_context
 from ksflow.redaction import redact
 
@@ -67,7 +69,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
         self.predict = dspy.Predict(signature)
         if prompt is not None:
-            self.load(prompts.find(stage, prompt))
+            self.load(compiled.find(stage, prompt))
 
     @property
     def by(self) -> str:
@@ -126,13 +128,25 @@ class Program(dspy.Module):  # type: ignore[misc]
         reason = redact(refused)[:1000]
         raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
 
+    def brief(self, sections: Iterable[Section]) -> dict[str, str]:
+        """The inputs of a question: its sections in what the model can take. What has no room is logged."""
+        budget = self.model.context_tokens
+        if budget is not None:
+            fixed = self.messages(dict.fromkeys(self.declared.input_fields, ""))
+            budget -= sum(count(str(message["content"])) for message in fixed) + (self.model.max_tokens or 0)
+        made = fill(sections, budget)
+        if made.left_out:
+            log = structlog.get_logger("ksflow.prompts")
+            log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(made.left_out))
+        return made.texts
+
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
         """The prompt with these inputs, as it is sent at the first attempt."""
         return KernelAdapter().format(self.predict.signature, self.predict.demos, dict(inputs))
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The prompt and nothing else: no model, so no key and no address, and none of an optimiser's traces."""
-        return prompts.bare(super().dump_state(json_mode=json_mode))
+        return compiled.bare(super().dump_state(json_mode=json_mode))
 
     def save(self, path: Path | str, save_program: bool = False, modules_to_serialize: Any = None) -> None:
         """Write the prompt as DSPy's JSON state, with the stage and the signature's hash in its metadata.
@@ -143,14 +157,14 @@ class Program(dspy.Module):  # type: ignore[misc]
             raise ConfigError(
                 f"{path}: a prompt is saved as JSON; give a path that ends in .json, without save_program"
             )
-        prompts.write(self.dump_state(), self.stage, self.declared, Path(path))
+        compiled.write(self.dump_state(), self.stage, self.declared, Path(path))
 
     def load(self, path: Path | str, allow_pickle: bool = False, allow_unsafe_lm_state: bool = False) -> None:
         """Take the prompt from a file that `save`, here or of any `dspy.Module` with this signature, has written.
 
         ConfigError where it is none, or was compiled for another signature. A model in the file is not taken.
         """
-        state = prompts.read(Path(path), self.stage, self.declared)
+        state = compiled.read(Path(path), self.stage, self.declared)
         try:
             self.load_state({"predict": state})
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

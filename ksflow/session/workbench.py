@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from ksflow import evaluation as judging
 from ksflow import loop
 from ksflow.errors import ConfigError, KsflowError
-from ksflow.lm import render
-from ksflow.lm.failures import told, without_paths
 from ksflow.loop import Control, Lab
+from ksflow.prompts import render
+from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
 from ksflow.records import Choice, Experiment, Kernel, Origin, Plan, Seed, Trial, portfolio
 from ksflow.session import confirm, startup

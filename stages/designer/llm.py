@@ -6,10 +6,14 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
-from ksflow.lm import Model, render
+from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.views import tried
 from ksflow.notes.calibration import advice
+from ksflow.prompts import render
+from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
+from ksflow.prompts.findings import FINDINGS
+from ksflow.prompts.findings import findings as written
+from ksflow.prompts.views import tried
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem
 from ksflow.search.pick import check_pick, picked
 from ksflow.source.tunables import assign
@@ -89,7 +93,7 @@ class LlmDesigner:
         avenues: int = 10,
         experiments: int = 5,
         tokens: int = 4000,
-        findings: int = render.FINDINGS,
+        findings: int = FINDINGS,
         seed: int = 0,
         pick: str = "paper",
     ) -> None:
@@ -117,17 +121,19 @@ class LlmDesigner:
 
     def question(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
-        inputs = {
-            "task": render.task(problem),
-            "reference_implementation": problem.shown,
-            "findings": render.findings(notes, self.findings, render.about(problem, choice.base.kernel)),
-            "base_code": render.listing(choice.base.kernel),
-            "base_analysis": render.analysis(choice.base, choice.base_step),
-            "reference_analysis": render.analysis(choice.reference, choice.reference_step),
-            "tried": tried(population, choice, self.tokens),
-            "predictions": advice(population, self.program.by) or "(none of yours was measured yet)",
-            "wanted": f"{self.avenues} avenues and {self.experiments} experiments",
-        }
+        base, reference, about = choice.base, choice.reference, render.about(problem, choice.base.kernel)
+        predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
+        sections = [
+            Section("task", STABLE, render.task(problem)),
+            Section("reference_implementation", STABLE, problem.shown, priority=2),
+            Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
+            Section("base_code", SLOW, render.listing(base.kernel)),
+            Section("base_analysis", SLOW, render.analysis(base, choice.base_step), priority=1),
+            Section("reference_analysis", SLOW, render.analysis(reference, choice.reference_step), priority=2),
+            Section("tried", SLOW, lambda room: tried(population, choice, room), self.tokens, priority=1),
+            Section("predictions", SLOW, predictions, priority=2),
+            Section("wanted", VOLATILE, f"{self.avenues} avenues and {self.experiments} experiments"),
+        ]
 
         def accept(answer: dict[str, Any]) -> Plan:
             experiments: tuple[Experiment, ...] = answer["experiments"]
@@ -138,7 +144,7 @@ class LlmDesigner:
             by = self.program.by
             return Plan(answer["avenues"], experiments, picked(self.pick, experiments, population, by), by)
 
-        return Inquiry(inputs, accept)
+        return Inquiry(self.program.brief(sections), accept)
 
 
 def _check(experiments: tuple[Experiment, ...], choice: Choice) -> None:

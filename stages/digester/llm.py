@@ -13,13 +13,17 @@ import dspy
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.hardware.target import label
-from ksflow.lm import Model, render
-from ksflow.lm.digest_plan import Places, ReadingBudget, ReadingPlan, chooser, plan_reading
-from ksflow.lm.document_claims import Grounds, fits, validated_notes
+from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.relevance import ShownPassage, passages, question, tokens
+from ksflow.notes.document_claims import Grounds, fits, validated_notes
 from ksflow.notes.documents import Progress, Unread
+from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
+from ksflow.notes.relevance import ShownPassage, passages, question, tokens
+from ksflow.prompts import render
+from ksflow.prompts.brief import STABLE, VOLATILE, Section
+from ksflow.prompts.findings import findings as written
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
+from ksflow.stages.digester.places import Places, chooser
 
 _OUTCOMES = 60  # the latest trials that are shown
 _TELL = 500  # characters of why an answer was refused
@@ -253,13 +257,15 @@ class LlmDigester:
         current = sorted((note for note in work.notes.values() if note.title in work.mine), key=lambda note: note.title)
         fastest = ", ".join(trial.id for trial in work.population.ranked[:3])
         told = f"\nThe fastest, which are never closed: {fastest}" if trials and fastest else ""
-        return {
-            "task": render.summary(work.problem),
-            "target": self._machine(),
-            "current": render.findings(current, self.findings),
-            "documents": "".join(item.block for item in piece).rstrip() or "(none)",
-            "outcomes": render.outcomes(trials, work.population) + told,
-        }
+        return self.program.brief(
+            [
+                Section("task", STABLE, render.summary(work.problem)),
+                Section("target", STABLE, self._machine()),
+                Section("current", STABLE, lambda room: written(current, room), self.findings, priority=1),
+                Section("documents", VOLATILE, "".join(item.block for item in piece).rstrip() or "(none)"),
+                Section("outcomes", VOLATILE, render.outcomes(trials, work.population) + told),
+            ]
+        )
 
     def _machine(self) -> str:
         target = self.target

@@ -12,8 +12,11 @@ from typing import Any
 
 import dspy
 
-from ksflow.lm import Model, render
+from ksflow.errors import short
+from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
+from ksflow.prompts import render
+from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.records import Explanation, Kernel, Presence, Problem, Statement, Step, Trial
 
 _MOST, _MOST_LINES = 24, 6
@@ -91,13 +94,14 @@ class LlmExplainer:
             kept = tuple(one if one.feature else replace(one, says=Presence.UNKNOWN) for one in statements)
             return replace(facts, by=self.by, summary=summary, statements=kept)
 
-        inputs = {
-            "task": render.summary(problem),
-            "code": _numbered(trial.kernel, shown),
-            "facts": "\n".join(f"{one.name}: {one.state}; {'; '.join(one.evidence)}" for one in facts.features),
-            "outcome": render.analysis(trial, step),
-        }
-        return Inquiry(inputs, accept)
+        features = "\n".join(f"{one.name}: {one.state}; {'; '.join(one.evidence)}" for one in facts.features)
+        sections = [
+            Section("task", STABLE, render.summary(problem)),
+            Section("code", SLOW, _numbered(trial.kernel, shown)),
+            Section("facts", SLOW, features),
+            Section("outcome", SLOW, render.analysis(trial, step), priority=1),
+        ]
+        return Inquiry(self.program.brief(sections), accept)
 
 
 def _shown(kernel: Kernel, most: int) -> dict[str, list[str]]:
@@ -121,20 +125,20 @@ def _numbered(kernel: Kernel, shown: Mapping[str, list[str]]) -> str:
 
 def _wrong(one: Statement, shown: Mapping[str, list[str]], names: set[str]) -> str:
     """What is wrong with a statement; empty where nothing is."""
-    what = f"statement {render.short(one.text, 60)!r}"
+    what = f"statement {short(one.text, 60)!r}"
     if not 0 < len(one.text.strip()) <= _TEXT:
         return f"{what} must have 1 to {_TEXT} characters, not {len(one.text.strip())}"
     if not 0 < len(one.lines) <= _MOST_LINES:
         return f"{what} must cite 1 to {_MOST_LINES} places in the code, not {len(one.lines)}"
     if one.feature and one.feature not in names:
-        return f"{what}: {render.short(one.feature, 40)!r} is no feature; leave it out, or take one of the facts' names"
+        return f"{what}: {short(one.feature, 40)!r} is no feature; leave it out, or take one of the facts' names"
     for place in one.lines:
         found = _CITED.fullmatch(place)
         lines = shown.get(found["file"], []) if found else []
         first = int(found["first"]) if found else 0
         last = int(found["last"] or first) if found else 0
         if not 0 < first <= last <= len(lines):
-            return f"{what}: the code has no lines {render.short(place, 60)!r}; cite FILE:FIRST-LAST"
+            return f"{what}: the code has no lines {short(place, 60)!r}; cite FILE:FIRST-LAST"
         if not any(line.strip() for line in lines[first - 1 : last]):
             return f"{what}: {place} is empty"
     return ""

@@ -11,10 +11,14 @@ from typing import Any, Protocol
 
 import dspy
 
-from ksflow.lm import Model, render
+from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes import probes
 from ksflow.notes.probes import Bench, Figure, Probe
+from ksflow.prompts import render
+from ksflow.prompts.brief import STABLE, VOLATILE, Section
+from ksflow.prompts.findings import FINDINGS
+from ksflow.prompts.findings import findings as written
 from ksflow.records import Kernel, Note, Problem, Record, Scalar, Target, digest
 from ksflow.source.contract import ENDINGS, contract
 from ksflow.stages.prober.ready import fitting
@@ -85,7 +89,7 @@ class LlmProber:
         most: int = 3,
         attempts: int = 3,
         prompt: str | None = None,
-        findings: int = render.FINDINGS,
+        findings: int = FINDINGS,
         seed: int = 0,
     ) -> None:
         """`bench`: where probes run. `findings` bounds the notes shown, in tokens. Others: see `Program`."""
@@ -108,20 +112,22 @@ class LlmProber:
         """What the model is asked, and how its answer becomes a probe."""
         target = self.bench.target
         language = probes.language(target)
-        inputs = {
-            "task": render.summary(problem),
-            "target": _described(target),
-            "findings": render.findings(notes, self.findings),
-            "interface": _interface(language),
-            "claim": f"{claim.title}: {claim.text}" if claim else "(none)",
-            "failed": f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else "(none)",
-        }
+        doubt = f"{claim.title}: {claim.text}" if claim else "(none)"
+        before = f"{failed.reason}\n\n{failed.probe.kernel.main}" if failed else "(none)"
+        sections = [
+            Section("task", STABLE, render.summary(problem)),
+            Section("target", STABLE, _described(target)),
+            Section("findings", STABLE, lambda room: written(notes, room), self.findings, priority=1),
+            Section("interface", STABLE, _interface(language)),
+            Section("claim", VOLATILE, doubt),
+            Section("failed", VOLATILE, before),
+        ]
         taken = {note.title for note in notes} | {one.title for one in probes.ready()}
 
         def accept(answer: dict[str, Any]) -> Probe:
             return _probe(answer["question"], answer["code"], language, set() if failed or claim else taken)
 
-        return Inquiry(inputs, accept)
+        return Inquiry(self.program.brief(sections), accept)
 
 
 def _probe(asked: Asked, code: str, language: str, taken: set[str]) -> Probe:

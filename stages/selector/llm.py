@@ -4,9 +4,12 @@ from typing import Any
 
 import dspy
 
-from ksflow.lm import Model, render
+from ksflow.errors import short
+from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.views import view
+from ksflow.prompts import render
+from ksflow.prompts.brief import SLOW, STABLE, Section
+from ksflow.prompts.views import view
 from ksflow.records import Choice, Population, Problem
 
 
@@ -61,8 +64,12 @@ class LlmSelector:
             ids = [answer[f"{name}_id"].strip(" \t\r\n`'\"") for name in ("base", "reference")]
             for name, id in zip(("base", "reference"), ids, strict=True):
                 if id not in seen.shown:
-                    raise ValueError(f"{name} {render.short(id, 40)!r} is not an id in the table")
+                    raise ValueError(f"{name} {short(id, 40)!r} is not an id in the table")
             return population.choose(ids[0], ids[1], answer["rationale"].strip())
 
-        inputs = {"task": render.summary(problem), "population": seen.table, "failures": seen.failures}
-        return Inquiry(inputs, accept)
+        sections = [
+            Section("task", STABLE, render.summary(problem)),
+            Section("population", SLOW, seen.table),
+            Section("failures", SLOW, seen.failures, priority=1),
+        ]
+        return Inquiry(self.program.brief(sections), accept)

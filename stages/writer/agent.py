@@ -5,11 +5,14 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
-from ksflow.lm import Model, render
+from ksflow.lm import Model
 from ksflow.lm.program import Program
-from ksflow.lm.writing import CRAFT, Given, ModelWriter
+from ksflow.prompts import render
+from ksflow.prompts.findings import FINDINGS
+from ksflow.prompts.findings import findings as written
 from ksflow.protocols import Workspace, calling
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 
 class Work(Given):
@@ -33,7 +36,7 @@ class AgentWriter(ModelWriter):
         lm: Model | None = None,
         attempts: int = 1,
         prompt: str | None = None,
-        findings: int = render.FINDINGS,
+        findings: int = FINDINGS,
         seed: int = 0,
     ) -> None:
         """`attempts`: how often the agent is started for one kernel. `prompt` and `findings`: as in `Rewrite`."""
@@ -50,7 +53,7 @@ class AgentWriter(ModelWriter):
         failed: Trial | None = None,
     ) -> Kernel:
         start = failed.kernel if failed and failed.kernel else choice.base.kernel
-        shown = {"notes.md": render.findings(notes, self.findings, render.about(problem, start, experiment))}
+        shown = {"notes.md": written(notes, self.findings, render.about(problem, start, experiment))}
         for name, trial in (("base", choice.base), ("reference", choice.reference)):
             files = trial.kernel.files if trial.kernel else {}
             shown |= {f"{name}/{file}": text for file, text in files.items()}

@@ -5,11 +5,13 @@ from typing import Any
 import dspy
 
 from ksflow.errors import ConfigError
-from ksflow.lm import Model, render
+from ksflow.lm import Model
 from ksflow.lm.program import Program
-from ksflow.lm.writing import CRAFT, Given, ModelWriter
+from ksflow.prompts.brief import VOLATILE, Section
+from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel
 from ksflow.source.patch import apply
+from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 _RULES = """
 Whole lines count, every character of them, indentation and trailing blanks too. What you quote must occur exactly once
@@ -64,7 +66,7 @@ class Diff(ModelWriter):
         attempts: int = 3,
         prompt: str | None = None,
         style: str = "blocks",
-        findings: int = render.FINDINGS,
+        findings: int = FINDINGS,
         seed: int = 0,
     ) -> None:
         """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
@@ -77,6 +79,10 @@ class Diff(ModelWriter):
         """The edited file."""
         return apply(start.main, answer["edits"])
 
-    def more_inputs(self, repairs: bool) -> dict[str, str]:
+    def more_sections(self, repairs: bool) -> list[Section]:
         """How to write the edits, and what they apply to."""
-        return {"edit_format": STYLES[self.style], "edits_apply_to": "failed_code" if repairs else "base_code"}
+        applied = "failed_code" if repairs else "base_code"
+        return [
+            Section("edit_format", VOLATILE, STYLES[self.style]),
+            Section("edits_apply_to", VOLATILE, applied),
+        ]

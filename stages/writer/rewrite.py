@@ -4,11 +4,12 @@ from typing import Any
 
 import dspy
 
-from ksflow.lm import Model, render
+from ksflow.lm import Model
 from ksflow.lm.program import Program
-from ksflow.lm.writing import CRAFT, Given, ModelWriter
+from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel
 from ksflow.source.answer import as_code
+from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 
 class Write(Given):
@@ -32,7 +33,7 @@ class Rewrite(ModelWriter):
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
-        findings: int = render.FINDINGS,
+        findings: int = FINDINGS,
         seed: int = 0,
     ) -> None:
         """`findings` bounds the notes in a prompt, in tokens. `prompt`: see `Program`."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ksflow.lm import render
+from ksflow.prompts.findings import findings
 from ksflow.records import Experiment, Kernel, Note, Status
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.writer.rewrite import Rewrite
@@ -29,17 +29,17 @@ def many(count: int) -> list[Note]:
 
 def test_the_notes_that_share_rare_words_with_the_code_come_first() -> None:
     kernel = Kernel("hip", {"k.hip": "acc = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, acc, 0, 0, 0);"})
-    text = render.findings([SOFTMAX, WGMMA, MFMA], about=f"{kernel.language} {kernel.main}")
+    text = findings([SOFTMAX, WGMMA, MFMA], about=f"{kernel.language} {kernel.main}")
     assert text.startswith("### Lanes of the matrix unit (for mi300x)")
     assert "- Operands of wgmma [documented]" in text
     experiment = Experiment("Let wgmma read B through a descriptor with stride 64", "r", (0.0, 1.0), 1.0)
-    text = render.findings([SOFTMAX, WGMMA, MFMA], about=experiment.description)
+    text = findings([SOFTMAX, WGMMA, MFMA], about=experiment.description)
     assert text.startswith("### Operands of wgmma\n")
 
 
 def test_of_two_that_bear_on_it_alike_the_trusted_one_comes_first() -> None:
     notes = [replace(WGMMA, title=f"Operands of wgmma {status}", status=status) for status in reversed(Status)]
-    text = render.findings(notes, about="wgmma descriptor stride")
+    text = findings(notes, about="wgmma descriptor stride")
     order = [text.index(words) for words in ("Measured here", "Documented.", "Assumed", "Refuted: do not rely")]
     assert order == sorted(order)
 
@@ -48,9 +48,9 @@ def test_of_two_that_bear_on_it_alike_the_trusted_one_comes_first() -> None:
 def test_five_hundred_notes_stay_within_the_budget(tokens: int) -> None:
     notes = many(500)
     about = notes[321].text
-    text = render.findings(notes, tokens, about)
+    text = findings(notes, tokens, about)
     assert len(text) <= 4 * tokens
-    assert text == render.findings(notes, tokens, about)
+    assert text == findings(notes, tokens, about)
     first = "### Note number 321\n" if tokens >= 2000 else "Other notes, by their titles:\n- Note number 321 ["
     assert text.startswith(first)
     full = text.count("### Note number ")
@@ -63,7 +63,7 @@ def test_five_hundred_notes_stay_within_the_budget(tokens: int) -> None:
 def test_whatever_their_size_what_has_room_is_shown() -> None:
     notes = [Note(f"n{index}", "word " * (10 * index), ("s",)) for index in range(200)]
     for tokens in (50, 500, 15_000):
-        text = render.findings(notes, tokens)
+        text = findings(notes, tokens)
         assert len(text) <= 4 * tokens
         assert "### n1\n" in text
         assert tokens > 500 or text.endswith("more notes have no room here)")
@@ -72,7 +72,7 @@ def test_whatever_their_size_what_has_room_is_shown() -> None:
 def test_a_doubt_is_shown_and_what_is_refuted_comes_last_and_short() -> None:
     doubted = replace(WGMMA, challenge="it stalled on our chip")
     wrong = replace(MFMA, status=Status.REFUTED, text="word " * 300)
-    text = render.findings([wrong, doubted, replace(WGMMA, title="Another")])
+    text = findings([wrong, doubted, replace(WGMMA, title="Another")])
     assert "Challenged, so doubtful: it stalled on our chip" in text
     assert text.index("### Another") < text.index("### Operands of wgmma")
     last = text.split("\n\n")[-1]
@@ -81,7 +81,7 @@ def test_a_doubt_is_shown_and_what_is_refuted_comes_last_and_short() -> None:
 
 
 def test_nothing_is_said_of_no_notes() -> None:
-    assert render.findings([]) == "(there are no findings yet)"
+    assert findings([]) == "(there are no findings yet)"
 
 
 def test_designer_and_writer_see_what_bears_on_their_base_and_experiment(problem, choice, population, calls) -> None:

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ksflow.lm.failures import failure
-from ksflow.lm.hardware import hardware, near
-from ksflow.lm.views import tried, view
+from ksflow.prompts.failures import failure
+from ksflow.prompts.hardware import hardware, near
+from ksflow.prompts.views import tried, view
 from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Timing, Trial, Verdict, parse
 
 COMPILER = [

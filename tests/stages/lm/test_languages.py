@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ksflow.errors import StageError
-from ksflow.lm import render
+from ksflow.prompts import render
 from ksflow.records import Experiment, Kernel, Origin, Population, Problem, Trial
 from ksflow.source.contract import contract
 from ksflow.stages.writer.diff import Diff

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.lm.document_claims import TEXT, claims
+from ksflow.notes.document_claims import TEXT, claims
 from ksflow.notes.documents import Progress, Unread, locate
 from ksflow.records import Document, Evaluation, Material, Note, Passage, Population, Status, Target, Verdict
 from ksflow.stages.digester.llm import LlmDigester

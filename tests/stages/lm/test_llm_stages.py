@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.lm import render
 from ksflow.lm.answers import answer
+from ksflow.prompts.findings import findings
 from ksflow.records import (
     Document,
     Experiment,
@@ -154,10 +154,10 @@ def test_a_repair_shows_the_evidence_and_must_change_the_code(problem, populatio
 
 def test_findings_are_bounded_and_the_trusted_come_first():
     notes = [Note(f"n{status}", "x" * 100, ("s",), ("gfx942",), status) for status in reversed(Status)]
-    text = render.findings(notes)
+    text = findings(notes)
     assert text.index("Measured here") < text.index("Documented") < text.index("Refuted")
     assert "(for gfx942)" in text
-    assert f"{len(Status) - 1} more notes have no room" in render.findings(notes, tokens=60)
+    assert f"{len(Status) - 1} more notes have no room" in findings(notes, tokens=60)
 
 
 class Fixed:

@@ -8,10 +8,10 @@ import dspy
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.lm.digest_plan import Places
-from ksflow.lm.prompts import signature_hash
+from ksflow.lm.compiled import signature_hash
 from ksflow.stages.designer.llm import Design, LlmDesigner
 from ksflow.stages.digester.llm import Digest
+from ksflow.stages.digester.places import Places
 from ksflow.stages.explainer.llm import Explain
 from ksflow.stages.prober.llm import Ask
 from ksflow.stages.selector.llm import LlmSelector, Select

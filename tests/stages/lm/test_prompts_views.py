@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ksflow.lm import render
-from ksflow.lm.failures import failure
-from ksflow.lm.views import tried, view
+from ksflow.prompts import render
+from ksflow.prompts.failures import failure
+from ksflow.prompts.views import tried, view
 from ksflow.records import (
     Case,
     Claim,

@@ -4,7 +4,7 @@ import dspy
 import pytest
 
 from ksflow.errors import BudgetError, ConfigError, StageError
-from ksflow.lm.teaching import PromptCompiler
+from ksflow.optimize.teaching import PromptCompiler
 from ksflow.protocols import calling
 from ksflow.stages.selector.llm import LlmSelector
 from lm.scripted import scripted

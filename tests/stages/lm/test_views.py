@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ksflow.errors import ConfigError
-from ksflow.lm.views import tried, view
+from ksflow.prompts.views import tried, view
 from ksflow.records import Evaluation, Experiment, Note, Origin, Population, Status, Timing, Trial, Verdict
 from ksflow.stages.designer.llm import LlmDesigner
 from lm.scripted import dummy

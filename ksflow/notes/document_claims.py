@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ksflow.errors import short
 from ksflow.hardware.target import label
 from ksflow.home import shipped
-from ksflow.lm.render import short
 from ksflow.notes import knowledge
 from ksflow.notes.documents import contains, named_passages
 from ksflow.records import Document, Note, Population, Problem, Status, Target

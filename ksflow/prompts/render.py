@@ -5,11 +5,8 @@ Failures are in `failures`, populations in `views`, notes in `findings`.
 
 from collections.abc import Iterable, Mapping
 
-from ksflow.errors import one_line
-from ksflow.lm.findings import CHARACTERS as CHARACTERS
-from ksflow.lm.findings import FINDINGS as FINDINGS
-from ksflow.lm.findings import findings as findings
-from ksflow.lm.hardware import hardware
+from ksflow.errors import short
+from ksflow.prompts.hardware import hardware
 from ksflow.records import (
     Evaluation,
     Evidence,
@@ -208,11 +205,6 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def short(text: str, room: int = 160) -> str:
-    """`text` on one line, cut at `room` characters, safe in a table."""
-    return one_line(text.replace("|", "/"), room)
 
 
 def us(value: float | None) -> str:

@@ -4,19 +4,14 @@ What bears on it is found by the words that a note shares with the task, the cod
 most, and a name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text.
 """
 
-import math
-import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
+from ksflow.notes.relevance import CHARACTERS, relevance, word_set
 from ksflow.records import Note, Status
 
-CHARACTERS = 4
-"""Of a token, by and large."""
 FINDINGS = 15_000
 """Tokens of findings that a prompt has room for, unless a stage says otherwise."""
 _TRUST = (Status.MEASURED, Status.DOCUMENTED, Status.CITED, Status.ASSUMED, Status.REFUTED)
@@ -32,7 +27,6 @@ _COUNT = 50  # characters of the line that counts what is left out
 _SHARE = 4  # the lists of titles get one part in so many of the room
 _TITLE, _WHY, _LINE = 160, 200, 240  # characters
 _LEVELS = 5  # of relevance; within a level trust decides, and the lowest is not shown in full
-_WORD = re.compile(r"[^\W\d]\w+|\d{2,}")
 
 
 def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "") -> str:
@@ -87,46 +81,7 @@ def _doubt(note: Note) -> float:
     return _TRUST.index(note.status) + (1.5 if note.challenge else 0.0)
 
 
-def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
-    """The weight of the words that each text shares with `about`, against that of all its words; rare ones weigh most.
-
-    `own`: the words of each text. The notes of prompts and the passages of a digestion are both ranked by it.
-    """
-    if not about:
-        return [0.0] * len(own)
-    sought = Counter(_words(about))
-    weight, lengths = _weights(tuple(own))
-    shared = (sorted(words & sought.keys()) for words in own)
-    sums = (math.fsum(weight[word] * (1 + math.log(sought[word])) for word in words) for words in shared)
-    return [total / length for total, length in zip(sums, lengths, strict=True)]
-
-
-@lru_cache(4)
-def _weights(own: tuple[frozenset[str], ...]) -> tuple[dict[str, float], list[float]]:
-    """What each word weighs, and what each text is divided by. Many questions are asked of the same notes."""
-    count = Counter(word for words in own for word in words)
-    weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
-    return weight, [math.sqrt(math.fsum(weight[word] for word in words) or 1.0) for words in own]
-
-
-def word_set(text: str) -> frozenset[str]:
-    """The words of a text, as `relevance` takes them."""
-    return frozenset(_words(text))
-
-
 _note_words = lru_cache(4096)(word_set)
-
-
-def _words(text: str) -> list[str]:
-    """Lower case; a compound name whole, in its parts and in its neighbouring pairs."""
-    found = []
-    for name in _WORD.findall(text.lower()):
-        found.append(name)
-        parts = [part for part in name.split("_") if part]
-        if len(parts) > 1:
-            found += [part for part in parts if len(part) > 1]
-            found += ["_".join(pair) for pair in pairwise(parts)]
-    return found
 
 
 def _in_full(ranked: Sequence[_Ranked], room: int) -> tuple[list[str], list[_Ranked]]:

@@ -5,9 +5,11 @@ from typing import Any
 import dspy
 
 from ksflow.errors import StageError
-from ksflow.lm import render
-from ksflow.lm.failures import failure
 from ksflow.lm.program import Inquiry, Program
+from ksflow.prompts import render
+from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
+from ksflow.prompts.failures import failure
+from ksflow.prompts.findings import findings
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.source.answer import check, rewritten
 
@@ -101,26 +103,29 @@ class ModelWriter:
 
         told = failure(failed)
         same = "(the base itself)" if choice.reference.id == choice.base.id else ""
-        inputs = {
-            "task": render.task(problem),
-            "reference_implementation": problem.shown,
-            "interface": render.interface(problem, start),
-            "findings": render.findings(notes, self.findings, render.about(problem, start, experiment, told)),
-            "base_code": base.main,
-            "other_files": render.others(start),
-            "base_analysis": render.analysis(choice.base, choice.base_step),
-            "reference_code": same or render.listing(choice.reference.kernel),
-            "reference_analysis": same or render.analysis(choice.reference, choice.reference_step),
-            "experiment": render.experiment(experiment),
-            "failed": told,
-            "failed_code": attempt.main if attempt else "(none)",
-        }
-        return Inquiry({**inputs, **self.more_inputs(attempt is not None)}, accept)
+        about = render.about(problem, start, experiment, told)
+        reference = choice.reference
+        sections = [
+            Section("task", STABLE, render.task(problem)),
+            Section("reference_implementation", STABLE, problem.shown, priority=2),
+            Section("interface", STABLE, render.interface(problem, start)),
+            Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
+            Section("base_code", SLOW, base.main),
+            Section("other_files", SLOW, render.others(start)),
+            Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step), priority=1),
+            Section("reference_code", SLOW, same or render.listing(reference.kernel), priority=2),
+            Section("reference_analysis", SLOW, same or render.analysis(reference, choice.reference_step), priority=2),
+            Section("experiment", VOLATILE, render.experiment(experiment)),
+            Section("failed", VOLATILE, told),
+            Section("failed_code", VOLATILE, attempt.main if attempt else "(none)"),
+            *self.more_sections(attempt is not None),
+        ]
+        return Inquiry(self.program.brief(sections), accept)
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The new main file; `start` is the kernel whose language and files it has. ValueError says what is wrong."""
         raise NotImplementedError
 
-    def more_inputs(self, repairs: bool) -> dict[str, str]:
-        """Inputs beside those of `Given`; `repairs`: there is a failed kernel to repair."""
-        return {}
+    def more_sections(self, repairs: bool) -> list[Section]:
+        """Sections beside those of `Given`; `repairs`: there is a failed kernel to repair."""
+        return []

@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from ksflow.errors import short
 from ksflow.home import PACKAGE
-from ksflow.lm.hardware import hardware
-from ksflow.lm.render import short, us
+from ksflow.prompts.hardware import hardware
+from ksflow.prompts.render import us
 from ksflow.records import Evaluation, Trial, Verdict
 
 _LOG = 4_000  # characters of a compiler's or a kernel's output

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from ksflow.lm.hardware import near
-from ksflow.lm.render import CHARACTERS, figure, outcome, short, table
+from ksflow.errors import short
+from ksflow.notes.relevance import CHARACTERS
+from ksflow.prompts.hardware import near
+from ksflow.prompts.render import figure, outcome, table
 from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict, base_of, speedup
 
 _FAILURES = 0.25  # of a view's room

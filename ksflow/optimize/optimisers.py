@@ -10,7 +10,7 @@ from collections.abc import Callable
 import dspy
 
 from ksflow.lm.dspy_seams import InstructionProposer
-from ksflow.lm.teaching import CandidateProgram, OptimizerInputs
+from ksflow.optimize.teaching import CandidateProgram, OptimizerInputs
 
 _PERFECT = 0.999
 _MINIBATCH = 3

@@ -22,9 +22,9 @@ from dspy import AdapterParseError
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
 from ksflow.lm.adapter import Malformed
 from ksflow.lm.client import MeteredLM
+from ksflow.lm.compiled import signature_hash
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
-from ksflow.lm.prompts import signature_hash
 from ksflow.lm.refusals import Filtered
 from ksflow.protocols import call_context, calling
 from ksflow.redaction import redact
@@ -248,7 +248,7 @@ class PromptCompiler:
 
         Raises what a model call or a grade raises.
         """
-        from ksflow.lm.optimisers import OPTIMISERS
+        from ksflow.optimize.optimisers import OPTIMISERS
 
         if optimiser not in OPTIMISERS:
             raise ConfigError(f"optimizer={optimiser} is not one of: {', '.join(OPTIMISERS)}")

@@ -1,13 +1,19 @@
 """Which passages bear on a question, by the words they share, and an outline that a model can choose from. No model."""
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import lru_cache
+from itertools import groupby, pairwise
 
-from ksflow.lm.findings import relevance, word_set
-from ksflow.lm.render import CHARACTERS, short
+from ksflow.errors import short
 from ksflow.records import Document, Problem, Target
 
+CHARACTERS = 4
+"""Of a token, by and large."""
+_WORD = re.compile(r"[^\W\d]\w+|\d{2,}")
 _COMMON = """the and for that this with from are was were not but its into than then them they have has had will would
 can could each which what when where how all any one two more most other such only also be is it in of on to as at by or
 if an must may should there their these those been between over under very same"""
@@ -120,3 +126,45 @@ def batches(chosen: Iterable[ShownPassage], room: int) -> list[tuple[ShownPassag
             made.append((item,))
             size = len(item.block)
     return made
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def relevance(own: Sequence[frozenset[str]], about: str) -> list[float]:
+    """The weight of the words that each text shares with `about`, against that of all its words; rare ones weigh most.
+
+    `own`: the words of each text. The notes of prompts and the passages of a digestion are both ranked by it.
+    """
+    if not about:
+        return [0.0] * len(own)
+    sought = Counter(_words(about))
+    weight, lengths = _weights(tuple(own))
+    shared = (sorted(words & sought.keys()) for words in own)
+    sums = (math.fsum(weight[word] * (1 + math.log(sought[word])) for word in words) for words in shared)
+    return [total / length for total, length in zip(sums, lengths, strict=True)]
+
+
+@lru_cache(4)
+def _weights(own: tuple[frozenset[str], ...]) -> tuple[dict[str, float], list[float]]:
+    """What each word weighs, and what each text is divided by. Many questions are asked of the same notes."""
+    count = Counter(word for words in own for word in words)
+    weight = {word: math.log(1 + len(own) / often) for word, often in count.items()}
+    return weight, [math.sqrt(math.fsum(weight[word] for word in words) or 1.0) for words in own]
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, as `relevance` takes them."""
+    return frozenset(_words(text))
+
+
+def _words(text: str) -> list[str]:
+    """Lower case; a compound name whole, in its parts and in its neighbouring pairs."""
+    found = []
+    for name in _WORD.findall(text.lower()):
+        found.append(name)
+        parts = [part for part in name.split("_") if part]
+        if len(parts) > 1:
+            found += [part for part in parts if len(part) > 1]
+            found += ["_".join(pair) for pair in pairwise(parts)]
+    return found

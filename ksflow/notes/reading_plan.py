@@ -1,0 +1,63 @@
+"""What is read of documents that are too long: a model names places in their outline, arithmetic fills the rest."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ksflow.errors import ConfigError
+from ksflow.notes.relevance import ShownPassage, batches, groups, outline, rank
+
+Choose = Callable[[str, str], tuple[int, ...]]
+"""Given an outline and how much can be read: numbers of its lines, the most useful first."""
+
+
+@dataclass(frozen=True)
+class ReadingPlan:
+    """What is read, in pieces, and what is not."""
+
+    pieces: tuple[tuple[ShownPassage, ...], ...]
+    unread: tuple[ShownPassage, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadingBudget:
+    """What a digestion may read."""
+
+    tokens: int
+    """Of everything that is sent."""
+    fixed: int
+    """Of each prompt, beside the documents."""
+    piece: int
+    """Characters of documents in one prompt."""
+
+    def fits(self, shown: Sequence[ShownPassage], before: int = 0) -> bool:
+        """Whether all of it can be read, after `before` tokens."""
+        parts = batches(shown, self.piece)
+        return before + sum(self.fixed + sum(item.tokens for item in part) for part in parts) <= self.tokens
+
+
+def plan_reading(shown: Sequence[ShownPassage], wanted: str, room: ReadingBudget, choose: Choose) -> ReadingPlan:
+    """All of it where there is room; else the places that `choose` names, then what shares words with the question.
+
+    ConfigError where there is no room for a single passage.
+    """
+    if room.fits(shown):
+        return ReadingPlan(tuple(batches(shown, room.piece)))
+    made = groups(shown)
+    text = outline(made)
+    before = room.fixed + len(text) // 3
+    ranked = rank(shown, wanted)
+    order = {item.order: place for place, item in enumerate(ranked)}
+    named = [
+        item
+        for number in choose(text, f"about {room.tokens - before} of {sum(item.tokens for item in shown)} tokens")
+        for item in sorted(made[number - 1], key=lambda item: order.get(item.order, len(order)))
+    ]
+    wished = list(dict.fromkeys([*named, *ranked]))
+    count = bisect_left(range(1, len(wished) + 1), True, key=lambda most: not room.fits(wished[:most], before))
+    chosen = wished[:count]
+    if not chosen:
+        raise ConfigError(f"digester.tokens={room.tokens} leaves no room for a passage; raise it")
+    kept = {item.order for item in chosen}
+    unread = tuple(item for item in shown if item.order not in kept)
+    return ReadingPlan(tuple(batches(chosen, room.piece)), unread)
