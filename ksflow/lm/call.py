@@ -28,9 +28,9 @@ from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
 from ksflow.lm.answer_files import newest_file
 from ksflow.lm.engines import Given
 from ksflow.lm.limits import Slot, rate_limiter
-from ksflow.lm.model import Model
 from ksflow.lm.prices import paid, price, tokens
 from ksflow.lm.refusals import LATE, Filtered, failed_inside, filtered, meaning, refusal, told
+from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import calling, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
@@ -46,7 +46,7 @@ _GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is 
 class ModelCall:
     """One question on its way to its record; the engine that DSPy calls where its cache has no answer."""
 
-    def __init__(self, stage: str, model: Model, sent: Messages, provider: Any) -> None:
+    def __init__(self, stage: str, model: ModelSettings, sent: Messages, provider: Any) -> None:
         """`sent` goes on record, `provider` is the engine that reaches one."""
         self.stage, self.model, self.provider = stage, model, provider
         texts = [(str(each["role"]), str(each["content"])) for each in sent]

@@ -16,8 +16,8 @@ from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import connect
 from ksflow.lm.engines import Given
 from ksflow.lm.history import remember
-from ksflow.lm.model import Model
 from ksflow.lm.replay import Replay, replayed
+from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import calling
 from ksflow.redaction import redact
 
@@ -29,7 +29,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
     another one with the same connection. A call raises StageError, BudgetError or ConfigError, never LMError.
     """
 
-    def __init__(self, owner: Model) -> None:
+    def __init__(self, owner: ModelSettings) -> None:
         """`owner` is the configured model. Connects to nothing yet. ConfigError when it cannot be as configured."""
         self.owner, self.label = owner, "dspy"
         self.last: ModelCall | None = None

@@ -22,7 +22,7 @@ from dspy.lm15 import (
 
 from ksflow.errors import ConfigError
 from ksflow.lm.dspy_seams import LiteLLMEngine, StdlibTransport
-from ksflow.lm.model import Model
+from ksflow.lm.settings import ModelSettings
 
 # Options that lm15 spells for each provider.
 _SAMPLING = ("top_p", "top_k", "stop", "seed", "frequency_penalty", "presence_penalty")
@@ -36,7 +36,7 @@ _DELAY = re.compile(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _PACKAGES = {"bedrock": ("litellm", "boto3"), "vertex_ai": ("litellm", "google.auth")}
 
 
-def connect(model: Model) -> tuple[Any, dict[str, Any]]:
+def connect(model: ModelSettings) -> tuple[Any, dict[str, Any]]:
     """The engine, and what its requests say beside DSPy's settings (fields of lm15's Config). Connects to nothing yet.
 
     ConfigError, or an error of lm15's, when the model cannot be as configured.
@@ -105,7 +105,7 @@ class _Streamed:
         return materialize_response(self._engine.stream(request), request)
 
 
-def _engine(model: Model) -> Any:
+def _engine(model: ModelSettings) -> Any:
     if not isinstance(model.engine, str):
         return model.engine
     # Never a key from the environment for a server of the user's own.
@@ -127,14 +127,14 @@ def _engine(model: Model) -> Any:
     return _Native(model.model, config)
 
 
-def _need_packages(model: Model) -> None:
+def _need_packages(model: ModelSettings) -> None:
     for package in _PACKAGES.get(model.model.partition("/")[0], ("litellm",)):
         top = package.partition(".")[0]
         if importlib.util.find_spec(top) is None or importlib.util.find_spec(package) is None:
             raise ConfigError(f'{model.model} needs the package {package}: pip install "ksflow[cloud]"')
 
 
-def _generation(model: Model) -> dict[str, Any]:
+def _generation(model: ModelSettings) -> dict[str, Any]:
     """The fields of lm15's Config that the model's settings fill; what lm15 does not know goes as it is."""
     options = {name: value for name, value in (model.options or {}).items() if name not in _CONNECTION}
     effort = options.pop("reasoning_effort", None) or model.reasoning_effort

@@ -11,7 +11,7 @@ from typing import Any
 
 from ksflow.lm.connection import resolved
 from ksflow.lm.dspy_seams import estimate_cost, model_info, source_info, usage_dict
-from ksflow.lm.model import Model
+from ksflow.lm.settings import ModelSettings
 
 # The list that ships with DSPy; otherwise the first look fetches one from GitHub.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -36,7 +36,7 @@ class Price:
     """`configuration`, or the list with its version and the model's name in it."""
 
 
-def price(model: Model, tokens_in: int = 0) -> Price | None:
+def price(model: ModelSettings, tokens_in: int = 0) -> Price | None:
     """What a token of the model costs at a prompt of `tokens_in`; None when nobody says. Cached input is not rated."""
     if model.usd_per_mtok_in is not None and model.usd_per_mtok_out is not None:
         return Price(model.usd_per_mtok_in / _MILLION, model.usd_per_mtok_out / _MILLION, CONFIGURED)
@@ -53,7 +53,7 @@ def price(model: Model, tokens_in: int = 0) -> Price | None:
     return Price(rates[0] or 0.0, max(rates[1] or 0.0, reasoning), source)
 
 
-def paid(model: Model, response: Any) -> tuple[float, str]:
+def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
     """Dollars that an answer (a `dspy.lm15.Response`) cost, and where the price was read; empty when unknown."""
     if hasattr(model.engine, "paid"):
         return tuple(model.engine.paid(response))
@@ -70,7 +70,7 @@ def paid(model: Model, response: Any) -> tuple[float, str]:
     return (0.0, "") if usd is None else (float(usd), _entry(model.model, model.engine)[1])
 
 
-def tokens(model: Model, response: Any) -> tuple[int, int]:
+def tokens(model: ModelSettings, response: Any) -> tuple[int, int]:
     """Tokens of prompt and answer, thinking included, as the provider counted them; 0 when it did not say."""
     provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
     usage = usage_dict(response, provider)

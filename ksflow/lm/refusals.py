@@ -27,7 +27,7 @@ from dspy.lm15 import (
 )
 
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError
-from ksflow.lm.model import Model
+from ksflow.lm.settings import ModelSettings
 from ksflow.redaction import redact
 
 LATE = "answered after the deadline"
@@ -89,7 +89,7 @@ def meaning(error: Exception) -> tuple[Exception, bool]:
     return error, isinstance(error, TimeoutError)
 
 
-def refusal(error: LMError, stage: str, model: Model, tokens_in: int) -> KsflowError:
+def refusal(error: LMError, stage: str, model: ModelSettings, tokens_in: int) -> KsflowError:
     """One sentence on what a provider did not do. A ConfigError is what no retry can mend."""
     if isinstance(error.__cause__, KsflowError):
         return error.__cause__
