@@ -179,12 +179,13 @@ def _default(parameter: inspect.Parameter, raw: dict[str, Any]) -> str:
 
 def _said_of_fields(called: type) -> Iterator[tuple[str, str]]:
     """The sentence under each field of a record, as the sources have it."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(called))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-            text = after.value.value if isinstance(after.value, ast.Constant) else ""
-            yield field.target.id, " ".join(str(text).split()).replace("|", "\\|")
+    for part in reversed([each for each in called.__mro__ if each.__module__.startswith("ksflow.")]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
+                text = after.value.value if isinstance(after.value, ast.Constant) else ""
+                yield field.target.id, " ".join(str(text).split()).replace("|", "\\|")
 
 
 def relinked(text: str, source: str, page: str) -> str:
