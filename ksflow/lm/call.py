@@ -2,7 +2,7 @@
 
 stage -> Program.ask -> dspy.Predict, which lays the question out -> MeteredLM -> ModelCall -> the answer, to be parsed
 
-ModelCall.answered      asks `dspy.LM(engine=this call)`: an answer is in DSPy's cache, or DSPy calls
+ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an answer is in DSPy's cache, or DSPy calls
   complete              for each try:
     _admit              what it may cost is reserved (`protocols.reserve`), room under the rate limits waited for
     _try                the provider is asked, in a thread that may be left behind, for what is left of the deadline
@@ -15,6 +15,7 @@ ModelCall.answered      asks `dspy.LM(engine=this call)`: an answer is in DSPy's
 import contextvars
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -25,7 +26,6 @@ import dspy
 from dspy.lm15 import RETRYABLE_ERRORS, Request, Response, ServerError, TextPart
 
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
-from ksflow.lm.answer_files import newest_file
 from ksflow.lm.engines import Given
 from ksflow.lm.limits import Slot, rate_limiter
 from ksflow.lm.prices import paid, price, tokens
@@ -68,23 +68,16 @@ class ModelCall:
         self._reservation: Reservation | None = None
         self._limiter = rate_limiter(model)
         self._slot: Slot | None = None
-        self._kept: Path | None = None
+        self.kept: Path | None = None
         """Where the answer is in DSPy's cache."""
         self._late: Future[Response] | None = None
         """What the provider is asked for, until it has answered."""
 
-    def answered(self, request: Request, rollout_id: int, cached: bool) -> Response:
-        """The answer, recorded. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
+    def answered(self, through_dspy: Callable[[Any], Response]) -> Response:
+        """The answer, recorded. `through_dspy`: what DSPy's cache has, else what the engine it is given answers, which
+        DSPy keeps. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
         ConfigError for what no retry mends; BudgetError where it cannot be paid.
         """
-
-        def through_dspy(engine: Any) -> Response:
-            """What DSPy's cache has, else the engine's answer, which it keeps."""
-            line = dspy.LM(self.model.model, engine=engine, cache=cached, num_retries=0)
-            with dspy.context(disable_history=True):
-                response: Response = line(request, rollout_id=rollout_id)
-            self._kept = newest_file() if cached else None
-            return response
 
         def keep_late(future: Future[Response]) -> None:
             """In the provider's thread, once there is an answer that nobody waits for: what it cost is true."""
@@ -115,8 +108,8 @@ class ModelCall:
 
     def forget(self) -> None:
         """The answer was not accepted: whoever asks the same is not to have it out of the cache."""
-        if self._kept is not None:
-            self._kept.unlink(missing_ok=True)
+        if self.kept is not None:
+            self.kept.unlink(missing_ok=True)
 
     def complete(self, request: Request) -> Response:
         """For DSPy, which has no answer in its cache: tries until there is one. What it raises is lm15's or ours."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.lm.answer_files import AnswerFiles
+from ksflow.lm.answer_files import AnswerFiles, newest_file
 from ksflow.lm.call import Messages, ModelCall, text_of
 from ksflow.lm.connection import connect
 from ksflow.lm.engines import Given
@@ -20,6 +21,9 @@ from ksflow.lm.replay import Replay, replayed
 from ksflow.lm.settings import ModelSettings
 from ksflow.protocols import calling
 from ksflow.redaction import redact
+
+_engine: ContextVar[Any] = ContextVar("engine")
+"""Whom the question at hand goes to, where DSPy's cache has no answer."""
 
 
 class MeteredLM(dspy.LM):  # type: ignore[misc]
@@ -39,10 +43,10 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
         try:
             self.provider_engine, self.config = connect(owner)
-            super().__init__(owner.model, num_retries=0, engine=_Refusing(), **settings)
+            super().__init__(owner.model, num_retries=0, engine=_Asked(), **settings)
             if self.config.get("extensions"):  # DSPy looks at them when it is asked: so ask it for nothing
                 asked = self._request([{"role": "user", "content": "?"}], {})
-                dspy.LM(owner.model, engine=Given("-"), cache=False)(asked)
+                self._answered(asked, Given("-"), cache=False)
         except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
             said = " ".join(str(error).split())
             raise ConfigError(redact(f"{owner.model} cannot be used as configured: {said}")) from error
@@ -64,10 +68,26 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 cached = settings.pop("cache", self.cache)
                 rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
-                response = call.answered(request, rollout_id, cached)
+
+                def through_dspy(engine: Any) -> Response:
+                    answered = self._answered(request, engine, cache=cached, rollout_id=rollout_id)
+                    call.kept = newest_file() if cached else None
+                    return answered
+
+                response = call.answered(through_dspy)
                 text = text_of(response)
         remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
+
+    def _answered(self, request: Request, engine: Any, **settings: Any) -> Response:
+        """As `dspy.LM` does it: what its cache has, else what the engine answers, which it keeps."""
+        token = _engine.set(engine)
+        try:
+            with dspy.context(disable_history=True):
+                made: Response = super().__call__(request, **settings)
+        finally:
+            _engine.reset(token)
+        return made
 
     def copy(self, **kwargs: Any) -> "MeteredLM":
         """The same connection with other settings; a temperature only where the model takes one."""
@@ -92,8 +112,12 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")
 
 
-class _Refusing:
-    """The engine behind DSPy's other ways to a model (`forward`), where nobody meters and records."""
+class _Asked:
+    """The engine that DSPy knows. Other ways to a model (`forward`) are neither metered nor recorded: ConfigError."""
 
     def complete(self, request: Request) -> Response:
-        raise ConfigError("this model is asked by calling it: other ways are neither metered nor recorded")
+        engine = _engine.get(None)
+        if engine is None:
+            raise ConfigError("this model is asked by calling it: other ways are neither metered nor recorded")
+        made: Response = engine.complete(request)
+        return made
