@@ -69,14 +69,10 @@ def fill(sections: Iterable[Section], budget: int | None = None) -> Brief:
     for section in sorted(given, key=lambda one: (one.priority, one.kind)):
         room = None if budget is None else budget - sum(map(count, texts.values()))
         texts[section.name] = section.within(room)
-        if room is not None and section.priority and room < _wanted(section):
+        if room is not None and texts[section.name] != section.within(None):
             left_out.add(section.name)
     names = [section.name for section in given]
     return Brief({name: texts[name] for name in names}, tuple(name for name in names if name in left_out))
-
-
-def _wanted(section: Section) -> int:
-    return count(section.text) if isinstance(section.text, str) else section.tokens
 
 
 def count(text: str) -> int:
