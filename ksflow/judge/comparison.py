@@ -31,8 +31,10 @@ _FEWEST, _FEWEST_TOGETHER = 2, 1
 starting a kernel costs seconds."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
-_LEAD = 1.005
+LEAD = 1.005
 """Who seems to be ahead by this, but not surely, is timed in more replicates."""
+_FAR_BEHIND = 0.8
+"""Who is slower than this for sure in one replicate is so in all: where memory lies moves a time by less."""
 _WIDE = 1.1
 """An interval that holds 1 and is wider than this neither tells two kernels apart nor calls them alike."""
 _DISAGREE = 0.01
@@ -310,7 +312,7 @@ class PairedComparison:
         if not rows:
             return True
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
-            return False
+            return all(row["ranked"] and row["high"] < _FAR_BEHIND for row in rows)
         return all(map(_clear, rows)) or spent_s * (done + 1) / done > self.effort.spent_s
 
     def _conclude(self) -> None:
@@ -374,7 +376,7 @@ def _rank(row: Json, readings: bool) -> Json:
 def _clear(row: Json) -> bool:
     """Whether more replicates would tell nothing that counts: one is faster for sure, or there is no lead to make
     sure of."""
-    return bool(row["ranked"] and (row["low"] > 1 or row["high"] < 1 or row["speedup"] < _LEAD))
+    return bool(row["ranked"] and (row["low"] > 1 or row["high"] < 1 or row["speedup"] < LEAD))
 
 
 def _interval(samples: Samples, seed: int) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import torch
 
 from ksflow.judge.buffers import Buffers
 from ksflow.judge.check import Rejected, WaitBudget, check
-from ksflow.judge.comparison import Effort, Outcome, PairedComparison
+from ksflow.judge.comparison import LEAD, Effort, Outcome, PairedComparison
 from ksflow.judge.failure import Failure
 from ksflow.judge.input_pool import InputPool
 from ksflow.judge.sandboxed import Sandbox, SandboxSpec
@@ -135,12 +135,13 @@ class Judgement:
     def _claim(self, incumbent: str, first: Outcome) -> Outcome:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
 
-        Faster is what leads in both comparisons beyond the 95 % interval, and in the two taken together by more than
-        the incumbent differs from itself on top of that. Where memory is short, the kernel itself has the control.
+        Faster is what leads in the first comparison, in the second beyond the 95 % interval, and in the two taken
+        together by more than the incumbent differs from itself on top of that. Where memory is short, the kernel
+        itself has the control.
         """
         claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent]}
         self.evidence["claim"] = claim
-        ahead = claim["ranked"] and claim["low"] > 1
+        ahead = claim["ranked"] and claim["speedup"] > LEAD
         if not (ahead or self.always):
             return first
         rival = self.against[incumbent]
