@@ -82,14 +82,20 @@ def softmax(again: int) -> Kernel:
     return Kernel("cpp", {"softmax.cpp": _KERNEL % again})
 
 
+_LOOP = """
+import os
+own = os.getppid()
+while os.getppid() == own: pass
+"""
 _BURSTS = """
-import time
-while True:
+import os, time
+own = os.getppid()
+while os.getppid() == own:
     end = time.time() + 1
     while time.time() < end: pass
     time.sleep(2)
 """
-_NEIGHBOURS = {"a loop on another core": "while True: pass", "a second of work in three": _BURSTS}
+_NEIGHBOURS = {"a loop on another core": _LOOP, "a second of work in three": _BURSTS}
 
 
 def main() -> int:

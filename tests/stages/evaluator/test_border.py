@@ -1,9 +1,6 @@
 """What crosses a border is data: numbers that are none, archives without end, answers that make no sense."""
 
-import io
 import os
-import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,6 @@ from ksflow.judge.__main__ import tell
 from ksflow.judge.evaluator import _nonsense
 from ksflow.processes import wire
 from ksflow.records import Json
-from ksflow.remote import worker_payload
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
@@ -40,16 +36,3 @@ def test_an_answer_that_makes_no_sense_is_the_judges_fault(row: Json, why: str) 
     assert why in _nonsense({"verdict": "accept", "timings": [timing], "evidence": {}})
     assert _nonsense({"verdict": "accept", "timings": [timing], "evidence": {}})
     assert not _nonsense({"verdict": "accept", "timings": [{**timing, "us": 1.0}], "evidence": {}})
-
-
-def test_a_workers_code_has_a_size(tmp_path: Path) -> None:
-    """Zeros: two kilobytes for each megabyte."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("ksflow/__main__.py", "")
-        for number in range(129):
-            archive.writestr(f"ksflow/{number}", bytes(1 << 20))
-    with pytest.raises(ValueError, match="too large"):
-        worker_payload.unpack(tmp_path, made.getvalue())
-    assert not list(tmp_path.iterdir())
-    worker_payload.unpack(tmp_path, worker_payload.packed())

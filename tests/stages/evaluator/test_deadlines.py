@@ -196,7 +196,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_git_that_hangs_is_named_and_started_anew(tmp_path: Path, hasty: None) -> None:
     store = Store(tmp_path / "x.git")
-    commit = store.commit(store.tree({"a": store.blob(b"1")}), (), "text", 1)
+    commit = store.commit({"a": b"1"}, (), "text", 1)
 
     def stopped(process: Any) -> None:
         os.kill(process.pid, signal.SIGSTOP)
