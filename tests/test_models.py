@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from lm.server import Provider, Reply
 from test_cli import DRY, ksflow
-from test_replay import refs
+from test_replay import story
 
 from ksflow.lm.answers import answer
 
@@ -224,4 +224,4 @@ def test_a_replay_has_the_sign_of_life_in_its_place(tmp_path: Path, provider: Pr
     provider.close()
     done = ksflow(tmp_path, "problem=softmax", "llm=replay", "recorded.run=dry")
     assert done.returncode == 0, done.stderr
-    assert refs(tmp_path, "replay") == refs(tmp_path, "dry")
+    assert story(tmp_path, "replay") == story(tmp_path, "dry")

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import until
+from conftest import again, until
 from test_cli import DRY, ksflow
 from test_session import Run
 
@@ -68,7 +68,7 @@ def test_what_does_not_change_is_worked_out_once_and_what_does_is_seen(run: Line
     run.evaluate(replace(changed, evaluation=replace(alone, score_us=0.25)))
     after = facts.read()
     assert after["trials"][-1]["us"] == 0.25
-    assert after == run_facts(Lineage(run.store.path, run.problem, run.run, create=False))
+    assert after == run_facts(again(run))
     kept = [name for name in before["details"] if after["details"][name] is before["details"][name]]
     assert len(kept) == len(before["details"]) - 1
 

@@ -161,7 +161,6 @@ _LINES = {
     "python -m ksflow verify": Expected("holds", more="evaluator=fake"),
     "python -m ksflow approve": Expected(r"approved by Ada( <.*>)?: read it", more="evaluator=fake"),
     "python -m ksflow lineage": Expected("."),
-    "git init --bare team.git": Expected(_ENDS, more=_CUT),
     "python -m ksflow runs": Expected(r"fp8_gemm/\w+ +\d+ "),
     "python -m ksflow init": Expected("it runs as it is:"),
     "python -m ksflow llm check": Expected("form: right", more="model.api_base=ROOT"),
