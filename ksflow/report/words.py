@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
@@ -106,7 +106,8 @@ def grid(
     def filled() -> Table:
         table = Table(box=SIMPLE_HEAD)
         for name in names:
-            whole, justify = name not in folded, "left" if name in left else "right"
+            whole = name not in folded
+            justify: JustifyMethod = "left" if name in left else "right"
             table.add_column(name, justify=justify, no_wrap=whole, overflow="fold", min_width=None if whole else least)
         for row in rows:
             table.add_row(*(Text(row[name]) for name in names))
