@@ -110,7 +110,6 @@ def test_gepa_finds_the_hint_and_the_prompt_can_be_used(place: Path, provider: P
 def test_a_compiled_prompt_is_used_and_compared_by_its_name(place: Path, provider: Provider) -> None:
     arguments = ["stage=selector", "optimizer=gepa", "optimize.rollouts=40", "optimize.name=bold"]
     assert _optimize(place, provider, *arguments).returncode == 0
-    assert "compiled already" in " ".join(_optimize(place, provider, *arguments).stderr.split())
     asked = len(provider.requests)
     rest = ["designer=rules", "writer=tune", "digester=none", "loop.evaluations=3", "loop.confirm=false"]
     used = ksflow(place, "-m", *SERVER, *rest, "selector.prompt=null,bold", LLM_URL=provider.url)
@@ -139,8 +138,6 @@ def test_every_optimizer_runs_to_its_end(place: Path, provider: Provider, optimi
         assert HINT in state["signature"]["instructions"]
         assert after > before
     asked = len(provider.requests)
-    for result in (place / "runs/optimize").glob("*/*/*/result.json"):
-        result.unlink()
     again = _optimize(place, provider, f"stage={stage}", f"optimizer={optimizer}", "optimize.rollouts=48")
     assert again.returncode == 0, again.stderr
     assert len(provider.requests) == asked  # all of it is drawn from the seed

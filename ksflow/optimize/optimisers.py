@@ -1,123 +1,56 @@
-"""DSPy's prompt optimisers, each bounded, single-threaded and drawn from a seed.
+"""An optimiser of DSPy's as the configuration names it: what depends on the examples is filled in by name."""
 
-One thread, because DSPy's others ask slow questions twice, and because kernels are judged one at a time. Parts that
-send source code or whole data sets to a model are switched off: a prompt here may hold several kernels.
-"""
-
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import dspy
 
-from ksflow.lm.dspy_seams import InstructionProposer
 from ksflow.optimize.teaching import CandidateProgram, OptimizerInputs
 
-_PERFECT = 0.999
-_MINIBATCH = 3
-_SIMBA_BATCH = 8
-_SIMBA_CANDIDATES = 3
-_DEMOS = 2
-"""Worked examples that `bootstrap` adds where nobody says how many."""
-Outcome = tuple[CandidateProgram, str]
-"""The student, and a remark for whoever reads the card."""
+_REFLECTED, _BATCH = 3, 8
+"""Examples that GEPA reflects on, and that SIMBA takes, at once."""
 
 
-def gepa(course: OptimizerInputs) -> Outcome:
-    """Instructions by reflection on graded answers. `remark` says so when no new one held."""
-    from gepa.utils import ScoreThresholdStopper
+@dataclass(frozen=True)
+class Optimizer:
+    """Makes a student with a better prompt, or the same."""
 
-    adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
-    optimiser = dspy.GEPA(
-        metric=course.metric,
-        max_metric_calls=course.rollouts,
-        reflection_lm=course.teacher,
-        instruction_proposer=InstructionProposer(adapter=adapter),
-        reflection_minibatch_size=min(_MINIBATCH, len(course.train)),
-        track_stats=True,
-        num_threads=1,
-        seed=course.seed,
-        gepa_kwargs={"stop_callbacks": [ScoreThresholdStopper(_PERFECT)]},
-    )
-    made = optimiser.compile(CandidateProgram(course.school), trainset=course.train, valset=course.validation)
-    found = len(made.detailed_results.candidates)
-    del made.detailed_results
-    return made, f"{found - 1} new instructions held on their examples" if found > 1 else _NOTHING
+    make: Callable[..., Any]
+    """DSPy's class, with the settings that the configuration has."""
+    compile: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of its `compile`."""
+
+    def __call__(self, course: OptimizerInputs) -> CandidateProgram:
+        """The student. Raises what a model call or a grade raises."""
+        optimiser = self.make(**_taken(self.make, _settings(course)), **_demos(self.make, course.demos))
+        parts = {"trainset": course.train[: course.rollouts], "valset": course.validation, "seed": course.seed}
+        given = {**_taken(optimiser.compile, parts), **self.compile}
+        made: CandidateProgram = optimiser.compile(CandidateProgram(course.school), **given)
+        return made
 
 
-_NOTHING = (
-    "no new instruction held: either none was better on its examples, or the teacher's answers could not be read "
-    "(see optimizer.log)"
-)
+def _settings(course: OptimizerInputs) -> dict[str, Any]:
+    """What optimisers take of a course, by the names of DSPy's parameters."""
+    return {
+        "metric": course.metric,
+        "max_metric_calls": course.rollouts,
+        "metric_threshold": max(course.start, math.ulp(1.0)),
+        "reflection_lm": course.teacher,
+        "prompt_model": course.teacher,
+        "task_model": dspy.settings.lm,
+        "reflection_minibatch_size": min(_REFLECTED, len(course.train)),
+        "bsize": min(_BATCH, len(course.train)),
+    }
 
 
-def mipro(course: OptimizerInputs) -> Outcome:
-    """Instructions proposed at once, and chosen with Optuna's TPE on the validation set."""
-    demos = course.demos or 0
-    trials = max(3, course.rollouts // max(len(course.validation), 1) - 1)
-    candidates = max(2, min(6, trials))
-    optimiser = dspy.MIPROv2(
-        metric=course.metric,
-        prompt_model=course.teacher,
-        task_model=dspy.settings.lm,
-        auto=None,
-        num_candidates=candidates,
-        max_bootstrapped_demos=demos,
-        max_labeled_demos=0,
-        num_threads=1,
-        seed=course.seed or 9,  # it takes 0 for none
-        metric_threshold=course.start,
-    )
-    made = optimiser.compile(
-        CandidateProgram(course.school),
-        trainset=course.train,
-        valset=course.validation,
-        num_trials=trials,
-        minibatch=False,
-        program_aware_proposer=False,
-        data_aware_proposer=False,
-        fewshot_aware_proposer=bool(demos),
-    )
-    for name in ("trial_logs", "score", "prompt_model_total_calls", "total_calls", "candidate_programs"):
-        made.__dict__.pop(name, None)
-    return made, f"{candidates} instructions, {trials} trials"
+def _demos(make: Callable[..., Any], demos: int | None) -> dict[str, int]:
+    """Worked examples, where somebody says how many."""
+    return {} if demos is None else _taken(make, {"max_bootstrapped_demos": demos, "max_demos": demos})
 
 
-def bootstrap(course: OptimizerInputs) -> Outcome:
-    """Worked examples: answers that were graded above the start's mean."""
-    demos = _DEMOS if course.demos is None else course.demos
-    optimiser = dspy.BootstrapFewShot(
-        metric=course.metric,
-        metric_threshold=max(course.start, math.ulp(1.0)),
-        max_bootstrapped_demos=demos,
-        max_labeled_demos=0,
-    )
-    made = optimiser.compile(CandidateProgram(course.school), trainset=course.train[: course.rollouts])
-    return made, f"{len(made.predict.demos)} worked examples"
-
-
-def simba(course: OptimizerInputs) -> Outcome:
-    """Rules drawn from good beside bad answers to the same question."""
-    batch = min(_SIMBA_BATCH, len(course.train))
-    steps = max(1, course.rollouts // (2 * batch * _SIMBA_CANDIDATES))
-    optimiser = dspy.SIMBA(
-        metric=course.metric,
-        bsize=batch,
-        num_candidates=_SIMBA_CANDIDATES,
-        max_steps=steps,
-        max_demos=course.demos or 0,
-        prompt_model=course.teacher,
-        num_threads=1,
-    )
-    made = optimiser.compile(CandidateProgram(course.school), trainset=course.train, seed=course.seed)
-    for name in ("candidate_programs", "trial_logs"):
-        made.__dict__.pop(name, None)
-    return made, f"{steps} steps with {batch} examples"
-
-
-OPTIMISERS: dict[str, Callable[[OptimizerInputs], Outcome]] = {
-    "gepa": gepa,
-    "mipro": mipro,
-    "bootstrap": bootstrap,
-    "simba": simba,
-}
-"""By the name a command line uses."""
+def _taken(called: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of it there are parameters for."""
+    return {name: given[name] for name in inspect.signature(called).parameters if name in given}

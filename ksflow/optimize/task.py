@@ -24,7 +24,6 @@ from ksflow.records import Problem
 from ksflow.session.budget import Meter
 
 STAGES = ("selector", "designer", "writer", "digester")
-OPTIMIZERS = ("gepa", "mipro", "bootstrap", "simba")
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")
 """Words of the command line for budgets that are kept here."""
 
@@ -103,7 +102,7 @@ def prepare(words: Sequence[str]) -> Task:
             "and has at most optimize.evaluations kernels judged"
         )
     cfg = compose.compose(overrides, "optimize")
-    for key, valid in (("stage", STAGES), ("optimizer", OPTIMIZERS)):
+    for key, valid in (("stage", STAGES), ("optimizer", [*cfg.optimizers])):
         if cfg[key] not in valid:
             raise ConfigError(f"{key}={cfg[key]} is not one of: {', '.join(valid)}")
     settings: Settings = compose.build(cfg.optimize)

@@ -22,7 +22,6 @@ from dspy import AdapterParseError
 from ksflow.errors import BudgetError, ConfigError, StageError, boundary
 from ksflow.lm.adapter import Malformed
 from ksflow.lm.client import MeteredLM
-from ksflow.lm.compiled import signature_hash
 from ksflow.lm.model import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.lm.refusals import Filtered
@@ -124,6 +123,9 @@ class OptimizerInputs:
     """About how many answers may be graded."""
     demos: int | None = None
     seed: int = 0
+    most: int | None = None
+    """After so many graded answers it ends."""
+    graded: int = 0
 
     @property
     def program(self) -> Program:
@@ -134,6 +136,9 @@ class OptimizerInputs:
         self, gold: dspy.Example, pred: Any, trace: Any = None, pred_name: str | None = None, pred_trace: Any = None
     ) -> Any:
         """A score; with feedback for GEPA, which asks for it by naming the predictor."""
+        self.graded += 1
+        if self.most is not None and self.graded > self.most:
+            raise Halt(BudgetError(f"optimize.rollouts={self.rollouts} used up"))
         score, feedback = self.school.grade(gold, pred)
         return dspy.Prediction(score=score, feedback=feedback) if pred_name else score
 
@@ -188,20 +193,6 @@ class PromptCompiler:
         return "\n".join(self._inquiries[case].inputs.values())
 
     @property
-    def named(self) -> str:
-        """Names signature, instruction, demos, models and layout: what an optimisation starts from."""
-        program = self.program
-        parts = (
-            signature_hash(program.predict.signature),
-            prompt_hash(program.predict),
-            program.model.identity,
-            repr(sorted(program.model.settings.items())),
-            (self.teacher or program.model).identity,
-            dspy.__version__,
-        )
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-    @property
     def keeps(self) -> bool:
         """Whether an answer is had again for nothing."""
         return self.program.model.cache and (self.teacher or self.program.model).cache
@@ -242,19 +233,21 @@ class PromptCompiler:
             return [self.grade(example, student(**example.inputs()))[0] for example in map(self.example, cases)]
 
     def compile(
-        self, optimiser: str, train: Sequence[int], validation: Sequence[int], **settings: Any
+        self,
+        optimizer: Callable[["OptimizerInputs"], CandidateProgram],
+        train: Sequence[int],
+        validation: Sequence[int],
+        **settings: Any,
     ) -> tuple[CandidateProgram, str]:
         """A student with a better prompt, or the same, and a remark. The settings are `OptimizerInputs`'s.
 
-        Raises what a model call or a grade raises.
+        Raises what a model call or a grade raises; BudgetError where a round over all examples more than `rollouts`
+        answers were graded.
         """
-        from ksflow.optimize.optimisers import OPTIMISERS
-
-        if optimiser not in OPTIMISERS:
-            raise ConfigError(f"optimizer={optimiser} is not one of: {', '.join(OPTIMISERS)}")
-        with self.course(train, validation, **settings) as course, boundary(f"optimizer={optimiser}"):
+        with self.course(train, validation, **settings) as course, boundary("optimizer"):
+            course.most = course.rollouts + len(train) + len(validation)
             try:
-                made, remark = OPTIMISERS[optimiser](course)
+                made, remark = optimizer(course), "it came to its end"
             except AdapterParseError:
                 made, remark = CandidateProgram(self), "it ended where an answer of the teacher could not be read"
         made.predict.lm = None

@@ -3,6 +3,7 @@
 import dspy
 import pytest
 
+from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.optimize.teaching import PromptCompiler
 from ksflow.protocols import calling
@@ -15,6 +16,10 @@ def _school(change, grade, problem, population):
     school = PromptCompiler(stage.program)
     assert school.hear(lambda: stage.question(problem, population), lambda shown: grade) == 0
     return school
+
+
+def _optimizer(name):
+    return compose.build(compose.compose(["llm=dummy"], "optimize").optimizers[name])
 
 
 def test_a_stage_says_what_it_would_ask_and_nobody_is_asked(problem, population, calls):
@@ -60,14 +65,14 @@ def test_what_cannot_be_measured_ends_every_optimiser(error, optimiser, problem,
 
     school = _school(lambda text: text, grade, problem, population)
     with pytest.raises(type(error)) as caught:
-        school.compile(optimiser, [0, 0], [0, 0], start=0.0, rollouts=6)
+        school.compile(_optimizer(optimiser), [0, 0], [0, 0], start=0.0, rollouts=6)
     assert caught.value is error
     capsys.readouterr()
 
 
 def test_worked_examples_of_a_selector_are_whole(problem, population, tmp_path, capsys):
     school = _school(lambda text: text, lambda made, refused: (0.9, ""), problem, population)
-    made, _ = school.compile("bootstrap", [0], [0], start=0.5, rollouts=4)
+    made, _ = school.compile(_optimizer("bootstrap"), [0], [0], start=0.5, rollouts=4)
     school.save(made, tmp_path / "x.json")
     stage = LlmSelector(scripted(lambda text: text))
     stage.program.load(tmp_path / "x.json")
