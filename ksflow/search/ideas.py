@@ -7,8 +7,8 @@ from statistics import NormalDist
 
 from ksflow.records import Experiment
 from ksflow.search.catalogue import Catalogue, Move
+from ksflow.search.forecast import Forecast, Forecasts
 from ksflow.search.moves import Proposal
-from ksflow.search.surrogate import Forecast, SurrogateModel
 from ksflow.source.families import Space
 
 _AVENUES = 10
@@ -67,11 +67,11 @@ class Idea:
         return (1 - self.forecast.risk) * hope / len(self.proposal.changes) ** 2
 
 
-def ideas(found: Iterable[Proposal], model: SurrogateModel) -> list[Idea]:
+def ideas(found: Iterable[Proposal], model: Forecasts) -> list[Idea]:
     """The proposals with what the catalogue and the measurements together expect of them."""
     listed = list(found)
     made = []
-    for proposal, forecast in zip(listed, model.forecast([p.config for p in listed]), strict=True):
+    for proposal, forecast in zip(listed, model.of([p.config for p in listed]), strict=True):
         lowest, highest = (sum(math.log1p(move.gain_percent[i] / 100) for move in proposal.moves) for i in (0, 1))
         share = _TRUST * forecast.ignorance**2
         low = share * lowest + (1 - share) * (forecast.mean - forecast.deviation)

@@ -1,6 +1,5 @@
 """Moves applied to a base: which untried configurations the catalogue leads to from here."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -8,12 +7,10 @@ from random import Random
 
 from ksflow.records import Trial
 from ksflow.search.catalogue import Catalogue, Move
-from ksflow.search.surrogate import Forecast, SurrogateModel
+from ksflow.search.forecast import Forecasts
 from ksflow.source.families import Config, Space
 from ksflow.source.tunables import Tunable, values
 
-_DETOURS = 8  # risky single moves for which ways round are looked for
-_RISKY = 0.3
 _PAIRED = 14  # single moves whose pairs are looked at
 _STRANGERS = 20
 _STRANGE = Move(
@@ -23,22 +20,6 @@ _STRANGE = Move(
     "Moves from here are few or known; a stranger may show what they cannot reach.",
     (-50.0, 20.0),
     60.0,
-)
-_JUMP = Move(
-    "the values the measurements favour",
-    (),
-    "favoured",
-    "Each tunable takes the value that did best, whatever kernel it was measured in.",
-    (0.0, 50.0),
-    45.0,
-)
-_DETOUR = Move(
-    "away from what it may clash with",
-    (),
-    "other",
-    "What failed before may have failed because of this value, so it is changed along.",
-    (-20.0, 20.0),
-    50.0,
 )
 
 
@@ -51,21 +32,20 @@ class Proposal:
     config: Config
 
 
-def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: SurrogateModel, seed: str) -> list[Proposal]:
+def proposals(catalogue: Catalogue, space: Space, reference: Trial, model: Forecasts, seed: str) -> list[Proposal]:
     """Untried configurations, each once, under the first moves that lead to it."""
     values_there = values(reference.kernel.main) if reference.kernel else {}
     neighbourhood = _Neighbourhood(catalogue, space, values_there, model)
     singles = _distinct(space, neighbourhood.singles())
     strange = [Proposal((_STRANGE,), space.changes(c), c) for c in space.sample_untried(Random(seed), _STRANGERS)]
-    pairs, detours = neighbourhood.pairs(singles), neighbourhood.detours(singles)
-    found = _distinct(space, [*singles, *pairs, *detours, *neighbourhood.climbs(), *strange])
+    found = _distinct(space, [*singles, *neighbourhood.pairs(singles), *strange])
     return [proposal for proposal in found if space.untried(proposal.config)]
 
 
 class _Neighbourhood:
     """What moves lead to from one base."""
 
-    def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: SurrogateModel) -> None:
+    def __init__(self, catalogue: Catalogue, space: Space, reference: Mapping[str, str], model: Forecasts) -> None:
         self.moves, self.space, self.reference, self.model = catalogue.moves, space, reference, model
         self.kinds: dict[str, list[Tunable]] = {}
         for tunable in space.tunables:
@@ -79,38 +59,12 @@ class _Neighbourhood:
 
     def pairs(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
         """Two moves on different tunables, from those that promise most."""
-        for (_, one), (_, two) in combinations(self._by_promise(singles)[:_PAIRED], 2):
+        forecasts = self.model.of([single.config for single in singles])
+        promise = {id(single): of.mean + of.deviation for single, of in zip(singles, forecasts, strict=True)}
+        best = sorted(singles, key=lambda single: -promise[id(single)])
+        for one, two in combinations(best[:_PAIRED], 2):
             if not one.changes.keys() & two.changes.keys():
                 yield Proposal((*one.moves, *two.moves), {**one.changes, **two.changes}, {**one.config, **two.changes})
-
-    def detours(self, singles: Sequence[Proposal]) -> Iterator[Proposal]:
-        """Promising moves that are likely to fail here, each with one more value changed."""
-        risky = [single for forecast, single in self._by_promise(singles) if forecast.risk > _RISKY]
-        for single in risky[:_DETOURS]:
-            for tunable in self.space.tunables:
-                if tunable.name not in single.changes:
-                    for value in self._targets(tunable, "other"):
-                        more = {tunable.name: value}
-                        yield Proposal((*single.moves, _DETOUR), {**single.changes, **more}, {**single.config, **more})
-
-    def climbs(self) -> Iterator[Proposal]:
-        """From the base, tunable by tunable to the value that looks best, until none looks better."""
-        for optimism in (0.0, 1.0, 2.0):
-            config = dict(self.space.base)
-            for _ in range(2 * len(self.space.tunables)):
-                near = [{**config, t.name: o} for t in self.space.tunables for o in t.options if o != config[t.name]]
-                forecasts = self.model.forecast([*near, config])
-                merits = [f.mean + optimism * f.deviation + 3 * math.log1p(-f.risk) for f in forecasts]
-                best = max(range(len(merits)), key=merits.__getitem__)
-                if best == len(near):
-                    break
-                config = near[best]
-                yield Proposal((_JUMP,), self.space.changes(config), config)
-
-    def _by_promise(self, singles: Sequence[Proposal]) -> list[tuple[Forecast, Proposal]]:
-        forecasts = self.model.forecast([single.config for single in singles])
-        pairs = zip(forecasts, singles, strict=True)
-        return sorted(pairs, key=lambda pair: -(pair[0].mean + pair[0].deviation))
 
     def _applied(self, move: Move) -> Iterator[Config]:
         """What `move` can change here. Kinds that move along do what they can."""
@@ -139,7 +93,7 @@ class _Neighbourhood:
         """The values `how` leads to, from the base's."""
         options, here = tunable.options, tunable.options.index(self.space.base[tunable.name])
         if how == "favoured":  # the one that the measurements favour
-            forecasts = self.model.forecast([{**self.space.base, tunable.name: option} for option in options])
+            forecasts = self.model.of([{**self.space.base, tunable.name: option} for option in options])
             best = max(range(len(forecasts)), key=lambda i: forecasts[i].mean)
             found = options[best : best + 1]
         else:

@@ -1,11 +1,9 @@
-"""A model looks for avenues and designs experiments; three are picked by the paper's rule, or by the record."""
+"""A model looks for avenues and designs experiments; three are picked by the paper's rule."""
 
-import re
 from typing import Any
 
 import dspy
 
-from ksflow.errors import ConfigError
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.calibration import advice
@@ -14,8 +12,7 @@ from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.views import tried
-from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem
-from ksflow.search.pick import check_pick, picked
+from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
 from ksflow.source.tunables import assign
 
 _LONGEST = 10_000  # characters of description and rubric
@@ -73,15 +70,6 @@ class Design(dspy.Signature):  # type: ignore[misc]
     )
 
 
-_PAPER_RULE = re.compile(r"Three are run: .* and a safe one\.", re.DOTALL)
-_OTHER_RULES = {
-    "calibrated": """Three are run: the most innovative, and of the rest the two from which the record of your
-predictions lets expect most. So offer a bold one, and predict as exactly as you can.""",
-    "predicted": """Three are run: those whose predicted range has the highest middle. So predict as exactly as
-you can.""",
-}
-
-
 class LlmDesigner:
     """Ten avenues, five experiments, three picked: the paper's numbers."""
 
@@ -95,20 +83,11 @@ class LlmDesigner:
         tokens: int = 4000,
         findings: int = FINDINGS,
         seed: int = 0,
-        pick: str = "paper",
     ) -> None:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, in tokens. `pick`: see `ksflow.search.pick`. `prompt`: see `Program`.
+        `findings` the notes, in tokens. `prompt`: see `Program`.
         """
-        self.pick = check_pick(pick)
-        if prompt is not None and pick != "paper":
-            raise ConfigError(
-                f"designer.pick={pick} changes the instruction that designer.prompt={prompt} replaces: leave one out"
-            )
-        signature = Design
-        if pick in _OTHER_RULES:
-            signature = Design.with_instructions(_PAPER_RULE.sub(_OTHER_RULES[pick], Design.instructions))
-        self.program = Program("designer=llm", signature, lm, attempts, prompt, seed)
+        self.program = Program("designer=llm", Design, lm, attempts, prompt, seed)
         self.tokens = tokens
         self.findings = findings
         self.avenues = avenues
@@ -141,8 +120,7 @@ class LlmDesigner:
                 if len(answer[name]) < least:
                     raise ValueError(f"{name}: {least} were asked for, {len(answer[name])} given")
             _check(experiments, choice)
-            by = self.program.by
-            return Plan(answer["avenues"], experiments, picked(self.pick, experiments, population, by), by)
+            return Plan(answer["avenues"], experiments, portfolio(experiments), self.program.by)
 
         return Inquiry(self.program.brief(sections), accept)
 

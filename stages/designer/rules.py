@@ -5,43 +5,42 @@ the predictions. The designer has no other memory: the same population gives the
 """
 
 from ksflow.protocols import rng_seed
-from ksflow.records import Choice, Note, Plan, Population, Problem
+from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
+from ksflow.search.forecast import Forecasts
 from ksflow.search.ideas import Idea, avenues, experiment, ideas
 from ksflow.search.moves import Proposal, proposals
-from ksflow.search.pick import check_pick, picked
 from ksflow.search.space import exhausted_error, space
-from ksflow.search.surrogate import SurrogateModel
 from ksflow.source.families import Space
 
 STAGE = "designer=rules"
 _UNLIKELY = 0.5  # the risk above which an unseen form is not tried for its own sake
+_HOPELESS = 0.9  # the risk from which on an idea is left alone while there is another
 _WANTED = ("expected_improvement", "novelty", "upside", "expected_improvement", "uncertainty")
 
 
 class Rules:
     """Ten avenues, five experiments, three of them picked."""
 
-    def __init__(self, experiments: int = 5, catalogue: str = "", seed: int = 0, pick: str = "paper") -> None:
-        """`catalogue`: a YAML file of moves, or nothing for the one that ships. `pick`: see `ksflow.search.pick`."""
+    def __init__(self, experiments: int = 5, catalogue: str = "", seed: int = 0) -> None:
+        """`catalogue`: a YAML file of moves, or nothing for the one that ships."""
         self.experiments = experiments
         self.catalogue = catalogue
         self.seed = seed
-        self.pick = check_pick(pick)
 
     def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
         around = space(STAGE, population, choice.base)
         moves = catalogue(self.catalogue)
-        model = SurrogateModel(around, [moves.kind(tunable) for tunable in around.tunables])
+        model = Forecasts(around, [moves.kind(tunable) for tunable in around.tunables])
         found = proposals(moves, around, choice.reference, model, rng_seed(self.seed, population))
         if not found:
             raise exhausted_error(STAGE, choice.base)
         ways = avenues(moves, ideas(found, model))
         chosen = self._chosen(found, model, _unseen_forms(moves, around))
         experiments = tuple(experiment(idea, around, choice.base.id) for idea in chosen)
-        return Plan(ways, experiments, picked(self.pick, experiments, population, STAGE), STAGE)
+        return Plan(ways, experiments, portfolio(experiments), STAGE)
 
-    def _chosen(self, found: list[Proposal], model: SurrogateModel, unseen: frozenset[tuple[str, str]]) -> list[Idea]:
+    def _chosen(self, found: list[Proposal], model: Forecasts, unseen: frozenset[tuple[str, str]]) -> list[Idea]:
         """Five ideas for the three ways of picking, each chosen as if those before it were measured already.
 
         The first is a form that was never seen to work, while there is one: what is measured in one form says little
@@ -50,6 +49,7 @@ class Rules:
         chosen: list[Idea] = []
         for turn in range(min(self.experiments, len(found))):
             left = ideas([proposal for proposal in found if proposal not in [c.proposal for c in chosen]], model)
+            left = [idea for idea in left if idea.forecast.risk < _HOPELESS] or left
             forms = [i for i in left if i.forecast.risk < _UNLIKELY and unseen & i.proposal.config.items()]
             wanted = _WANTED[turn % len(_WANTED)]
             best = max((not turn and forms) or left, key=lambda idea: float(getattr(idea, wanted)))

@@ -9,7 +9,7 @@ from landscapes import GEMM, PLAIN, PROBLEM, SOFTMAX, best, gemm, run, seeds, so
 from ksflow.errors import StageError
 from ksflow.records import Plan, Population, portfolio
 from ksflow.search.catalogue import catalogue
-from ksflow.search.failure_model import FailureModel
+from ksflow.search.forecast import FailureRisk
 from ksflow.source.families import Point
 from ksflow.source.tunables import Tunable
 from ksflow.stages.designer.random import RandomDesigner
@@ -114,7 +114,7 @@ def test_a_value_that_was_accepted_elsewhere_is_innocent() -> None:
         Point("2", {"A": "2", "B": "2"}, None, True),
         Point("3", {"A": "1", "B": "2"}, None, True),
     ]
-    model = FailureModel(points, {"A": 0.05, "B": 0.05})
+    model = FailureRisk(points, {"A": 0.05, "B": 0.05})
     assert model.risk({"A": "2", "B": "1"}) == 0
     assert 0.5 < model.risk({"A": "3", "B": "2"}) < 1
 
@@ -122,5 +122,5 @@ def test_a_value_that_was_accepted_elsewhere_is_innocent() -> None:
 def test_what_the_compiler_names_is_suspected_first() -> None:
     values = {"A": "2", "B": "2", "C": "2"}
     points = [Point("0", dict.fromkeys("ABC", "1"), 5.0, False), Point("1", values, None, True, frozenset("B"))]
-    model = FailureModel(points, dict.fromkeys("ABC", 0.05))
+    model = FailureRisk(points, dict.fromkeys("ABC", 0.05))
     assert model.risk({"A": "1", "B": "2", "C": "1"}) > 5 * model.risk({"A": "2", "B": "1", "C": "1"})

@@ -123,12 +123,6 @@ def test_the_writers_do_not_take_each_others_prompts(tmp_path):
         LlmSelector(dummy(), prompt=str(tmp_path / "diff.json"))
 
 
-def test_a_prompt_for_one_rule_of_picking_is_not_used_under_another(tmp_path):
-    LlmDesigner(dummy()).program.save(tmp_path / "x.json")
-    with pytest.raises(ConfigError, match=r"designer\.p"):
-        LlmDesigner(dummy(), prompt=str(tmp_path / "x.json"), pick="calibrated")
-
-
 def test_the_hash_changes_with_what_a_signature_means():
     changed = [
         Select.with_instructions("Other words."),
