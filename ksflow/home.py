@@ -18,6 +18,12 @@ def shipped(*parts: str) -> Path:
     return PACKAGE.joinpath(*parts)
 
 
+def sections(file: Path) -> dict[str, str]:
+    """The parts of a text that ships, each below a line `@@ NAME what it is`."""
+    _, *parts = re.split(r"^@@ (\w+).*\n", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 def cache(*parts: str) -> Path:
     """A path for what may be deleted at any time (compiled kernels), under `$KSFLOW_CACHE` or XDG's cache."""
     base = os.environ.get("KSFLOW_CACHE")

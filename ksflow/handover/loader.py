@@ -6,13 +6,23 @@ out: nothing is run. Not covered: tensors of other sizes, strides or types than 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ksflow.handover import templates
+from ksflow.home import sections
 from ksflow.records import Json, Kernel, Problem, Target
 from ksflow.sandbox.driver import tensor_map_numbers
 from ksflow.source.contract import ENDINGS, defines
 
+TEXTS = sections(Path(__file__).with_name("templates.txt"))
+"""What the files that are written are made of."""
+_ATTRIBUTE = '_EARLY = ctypes.create_string_buffer(struct.pack("=i4xi60x", 6, 1))  # CUlaunchAttribute'
+"""What allows programmatic dependent launch."""
+_DRIVERS = {
+    "cuda": {"library": "libcuda.so.1", "stem": "libcuda", "prefix": "cu", "launch": "LaunchKernel"},
+    "hip": {"library": "libamdhip64.so", "stem": "libamdhip64", "prefix": "hip", "launch": "ModuleLaunchKernel"},
+}
+"""Language -> how its driver calls things."""
 _COMPILERS = {
     "cuda": 'shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"',
     "hip": 'shutil.which("hipcc") or "/opt/rocm/bin/hipcc"',
@@ -44,21 +54,22 @@ def loader(problem: Problem, target: Target, kernel: Kernel, facts: Facts) -> st
     if not facts.sources:
         last = "" if kernel.language == "cpp" else f", ctypes.c_void_p({stream})"
         rows = _rows(facts, lambda row: tuple(row[2]))
-        body = host_code(problem, target, kernel, rows) + templates.HOST.format(last=last)
+        body = host_code(problem, target, kernel, rows) + TEXTS["HOST"].format(last=last)
     elif kernel.language == "triton":
         body = _triton(kernel, facts)
     else:
         which = ", on its default queue (handle 0), whichever is current" if kind in WORDLESS else ""
-        words = {"pdl": "", "early": "", "maps": "", "described": "", "address": "ctypes.addressof(held) + 8 * at "}
+        words = {"limit": TEXTS["LIMIT"] if kernel.language == "cuda" else "", "pdl": "", "early": ""}
+        words |= {"maps": "", "described": "", "address": "ctypes.addressof(held) + 8 * at "}
         if _pdl(facts):
-            words |= {"pdl": ", pdl", "early": templates.EARLY}
+            words |= {"pdl": ", pdl", "early": TEXTS["EARLY"]}
         if maps := _tensor_maps(facts):
             words["address"] = f'values[at] if arguments[at][0] == "tensor_map" else {words["address"]}'
-            words |= {"maps": ", maps", "described": templates.DESCRIBED}
-        calls = templates.DEVICE.format(**templates.DRIVERS[kernel.language], **words, queue=stream, which=which)
-        spaces = templates.SPACES + (templates.TENSOR_MAP if maps else "")
+            words |= {"maps": ", maps", "described": TEXTS["DESCRIBED"]}
+        calls = TEXTS["DEVICE"].format(**_DRIVERS[kernel.language], **words, queue=stream, which=which)
+        spaces = TEXTS["SPACES"] + (TEXTS["TENSOR_MAP"] if maps else "")
         body = _device_code(problem, target, kernel, facts) + spaces + calls
-    return body + templates.ENTRIES.get(kind, templates.ENTRIES[""])
+    return body + TEXTS.get(f"ENTRY_{kind.upper()}", TEXTS["ENTRY"])
 
 
 def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None = None) -> str:
@@ -68,12 +79,12 @@ def host_code(problem: Problem, target: Target, kernel: Kernel, rows: str | None
     sources = [name for name in kernel.files if name.endswith(endings)]
     command = compile_command(problem, target, kernel.language, sources)
     if own:
-        constants = [templates.CPP, f"_COMMAND = _command({target.march!r}, *{command!r})"]
+        constants = [TEXTS["CPP"], f"_COMMAND = _command({target.march!r}, *{command!r})"]
     else:
         constants = [f"_COMMAND = [{_COMPILERS[kernel.language]}, *{command!r}]"]
     modules = ["ctypes", "functools", "os", "shutil", "subprocess", *(["sys"] if own else []), "tempfile"]
     head = _head(modules, [*constants, f"_FILES = {_files(kernel.files)}"], rows, "numbers")
-    return head + templates.COMPILE.format(made="kernel.so") + templates.KERNEL
+    return head + TEXTS["COMPILE"].format(made="kernel.so") + TEXTS["KERNEL"]
 
 
 def compile_command(
@@ -116,7 +127,7 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
     modules = ["ctypes", "functools", "os", "pathlib", "re", "shutil", "subprocess", "tempfile"]
     if pdl := _pdl(facts):
         modules = sorted([*modules, "struct"])
-        constants.append(templates.ATTRIBUTE)
+        constants.append(_ATTRIBUTE)
 
     def launch(step: Json) -> tuple[Any, ...]:
         sizes, args = (*step["grid"], *step["block"]), tuple(map(tuple, step["args"]))
@@ -129,7 +140,7 @@ def _device_code(problem: Problem, target: Target, kernel: Kernel, facts: Facts)
         return (*_planned(row[3], launch), *described)
 
     head = _head(modules, constants, _rows(facts, planned), _LAUNCHED)
-    return head + templates.VARIANTS.format(main=main) + templates.COMPILE.format(made=_BINARIES[kernel.language])
+    return head + TEXTS["VARIANTS"].format(main=main) + TEXTS["COMPILE"].format(made=_BINARIES[kernel.language])
 
 
 def _triton(kernel: Kernel, facts: Facts) -> str:
@@ -142,8 +153,8 @@ def _triton(kernel: Kernel, facts: Facts) -> str:
         return step["kernel"], tuple(step["grid"]), tuple(map(tuple, step["args"])), options
 
     rows = _rows(facts, lambda row: _planned(row[3], launch))
-    head = _head(modules, _variants(kernel, facts), rows, _LAUNCHED) + templates.VARIANTS.format(main=main)
-    return head + templates.SPACES + templates.TRITON.format(main=main)
+    head = _head(modules, _variants(kernel, facts), rows, _LAUNCHED) + TEXTS["VARIANTS"].format(main=main)
+    return head + TEXTS["SPACES"] + TEXTS["TRITON"].format(main=main)
 
 
 def _variants(kernel: Kernel, facts: Facts) -> list[str]:
@@ -209,8 +220,8 @@ def _described(one: Json) -> tuple[Any, ...]:
 
 def _head(modules: Sequence[str], constants: Sequence[str], rows: str | None, row: str) -> str:
     imports = "\n".join(f"import {name}" for name in modules)
-    head = templates.HEAD.format(imports=imports, constants="\n".join(constants))
-    return head + (templates.CASES.format(rows=rows, row=row) if rows is not None else "")
+    head = TEXTS["HEAD"].format(imports=imports, constants="\n".join(constants))
+    return head + (TEXTS["CASES"].format(rows=rows, row=row) if rows is not None else "")
 
 
 def _files(files: Mapping[str, str]) -> str:

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from ksflow import home
-from ksflow.handover import templates
-from ksflow.handover.loader import compile_command, host_code
+from ksflow.handover.loader import TEXTS, compile_command, host_code
 from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, schema
 from ksflow.source.contract import device_signature
 from ksflow.source.tunables import launch_lines
@@ -63,13 +62,13 @@ def write_best(folder: Path, problem: Problem, target: Target, trial: Trial, com
     if trial.kernel.language != "cpp" or problem.origin:  # what other formats call is under handover/
         return folder / named
     asked = [dim for dim in problem.dims if not _size(problem, dim)]
-    call = templates.ANY_SIZE.format(
+    call = TEXTS["ANY_SIZE"].format(
         dims=list(problem.dims),
         sizes=", ".join(_size(problem, dim) or f"{dim}={dim}" for dim in problem.dims),
         asked=f", *, {', '.join(asked)}" if asked else "",
         why=f" No shape says {', '.join(asked)}." if asked else "",
     )
-    head = templates.BEST.format(title=problem.title, id=trial.id, score=score)
+    head = TEXTS["BEST"].format(title=problem.title, id=trial.id, score=score)
     module = folder / "best.py"
     home.write(module, head + host_code(problem, target, trial.kernel) + call)
     return module

@@ -17,8 +17,7 @@ from pathlib import Path, PurePath
 from ksflow import home
 from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
-from ksflow.handover.loader import WORDLESS, Facts, indistinguishable, loader
-from ksflow.handover.templates import BESIDE
+from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
 from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.source.tunables import has_launches
@@ -110,7 +109,7 @@ def _python(problem: Problem, kernel: Kernel, kind: str) -> str:
     first = {number for one in imports for number in range(one.lineno - 1, one.end_lineno or one.lineno)}
     future = "".join(lines[at] for at in sorted(first))
     body = "".join(line for at, line in enumerate(lines) if at not in first)
-    return future + (BESIDE.format(files=beside) if beside else "") + body
+    return future + (TEXTS["BESIDE"].format(files=beside) if beside else "") + body
 
 
 def mark_modules(main: str, beside: Mapping[str, str], mark: str) -> tuple[str, dict[str, str]]:

@@ -10,7 +10,7 @@ from ksflow.remote.job_store import read, write
 
 FOLDER = "worker"
 _MANIFEST = "manifest.json"
-_COMMAND = ("cli/__init__.py", "cli/usage.py")
+_COMMAND = ("cli/__init__.py", "cli/usage.py", "cli/usage.txt")
 """What `python -m ksflow` itself imports, before it knows that the command is `worker`."""
 _ROOMS = (
     *("records", "hardware", "processes", "source", "problem", "formats"),
