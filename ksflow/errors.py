@@ -200,6 +200,16 @@ def boundary(stage: str) -> Iterator[None]:
         raise StageError(stage, f"{type(error).__name__}: {reason}{place(error)}") from error
 
 
+@contextmanager
+def foreign() -> Iterator[list[Exception]]:
+    """Keep what foreign code raises meanwhile, at most one exception, instead of raising it."""
+    caught: list[Exception] = []
+    try:
+        yield caught
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is not ours
+        caught.append(error)
+
+
 def expect_type(kind: type[T], value: T) -> T:
     """What a swappable part returned, if it is what its protocol says. TypeError."""
     if not isinstance(value, kind):

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ksflow.errors import foreign
 from ksflow.judge.tolerance import bits, is_constant, same_bits
 from ksflow.sandbox.runners.pytree import Leaf, Tree, pack, returned
 
@@ -89,9 +90,9 @@ class CallLayout:
             contents = [leaf.clone() for leaf in self._before]
             poisoned = contents[index]
             poisoned.copy_(torch.full_like(bits(poisoned), byte).view(poisoned.dtype).reshape(poisoned.shape))
-            try:
+            with foreign() as caught:
                 found = [torch.as_tensor(leaf) for leaf in returned(self._answer(contents))]
-            except Exception:  # noqa: BLE001 - foreign code: whatever it says of such contents, it read them
+            if caught:  # whatever it says of such contents, it read them
                 return True
             again = [*found, *(contents[place] for place in among)]
             if any(not same_bits(one, other) for one, other in zip(results, again, strict=True)):

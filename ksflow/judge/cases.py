@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ksflow.errors import foreign
 from ksflow.judge.tolerance import ALL, COMPARED, Expected, expected, untrue
 from ksflow.sandbox.runners.pytree import Flat
 
@@ -262,15 +263,15 @@ class ProblemCheck:
 
     def _asked(self, data: tuple[torch.Tensor, ...], outputs: Any) -> str:
         try:
-            with _within(self._seconds):
+            with foreign() as caught, _within(self._seconds):
                 return self._check(data, outputs)
         except _Overdue:
             raise CheckBroke(f"{self._name} did not end within {self._seconds:g} s") from None
-        except Exception as error:  # a problem's code on a stranger's bytes: anything may come
-            first = (str(error).splitlines() or [""])[0]
-            raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)  # also where the interruption came while it was being called off
+        (error,) = caught  # a problem's code on a stranger's bytes: anything may come
+        first = (str(error).splitlines() or [""])[0]
+        raise CheckBroke(f"{self._name} raised {type(error).__name__}: {first}"[:300]) from error
 
 
 @contextmanager

@@ -145,16 +145,16 @@ class DeviceSandbox(Sandbox):
         nonce = self._say(GO, FIRST.pack(self._numbered) + bytes([slot]))
         self.thaw()
         gated = self.gated and self._queued(nonce, deadline)
-        try:  # nothing is held before: a sandbox that ends while it queues must not leave the judge's stream waiting
+        with contextlib.ExitStack() as failing:
+            # nothing is held before: a sandbox that ends while it queues must not leave the judge's stream waiting
+            failing.callback(self._let_through)
             self.device.hold_queue()
             self._queue(slot, packed)
             self.device.start_queue()
             if not gated:
                 self._answer(QUEUED, nonce, deadline, spin_s=_LOOK_S)
             self._await(self._marks[-1], deadline)
-        except BaseException:
-            self._let_through()
-            raise
+            failing.pop_all()
         report = self._answer(DONE, nonce, deadline, _LOOK_S)
         start, opened, back, copied = self._marks
         elapsed = self.device.driver.elapsed_us

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ksflow.errors import foreign
 from ksflow.hardware.cost_model import extents
 from ksflow.judge.cases import Reference, Tensors
 from ksflow.judge.mutants import MUTANTS, Mutant, Right, answered, unread
@@ -126,10 +127,9 @@ class _Inputs:
         return f", but for {names}: the same for every seed, so a kernel may keep what it makes of it" if names else ""
 
     def _takes(self, right: Right, index: int, instead: torch.Tensor) -> bool:
-        try:
+        with foreign():  # the reference, on contents that its author did not mean it for: where it raises, it read them
             return _accepts(self._reference, right, answered(right, index, instead))
-        except Exception:  # noqa: BLE001 - the reference, on contents that its author did not mean it for: it read them
-            return False
+        return False
 
     def _name(self, index: int) -> str:
         return self._names[index] if len(self._names) == self._count else f"input {index}"
@@ -194,10 +194,9 @@ class _Played:
 
 def _passes(reference: Reference, shortcut: Shortcut, right: Right) -> bool | None:
     """Whether one of its answers would be accepted; None where it makes no difference, or cannot be made."""
-    try:
+    answers = []
+    with foreign():  # the reference, on contents that its author did not mean it for
         answers = list(shortcut.answers(right))
-    except Exception:  # noqa: BLE001 - the reference, on contents that its author did not mean it for
-        return None
     return any(_accepts(reference, right, answer) for answer in answers) if answers else None
 
 

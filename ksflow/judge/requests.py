@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ksflow.errors import place
+from ksflow.errors import foreign, place
 from ksflow.judge.input_pool import InputPool, key
 from ksflow.judge.overhead import Overhead
 from ksflow.judge.probes import probe
@@ -69,22 +69,20 @@ class RequestHandler:
 
     def prepare(self) -> bool:
         """Make a part of what the next request may need; whether there is more."""
-        try:
+        with foreign():  # the problem's code; the same fault will show when it is asked for
             return self.latest is not None and self.latest.step()
-        except Exception:  # noqa: BLE001 - the child's entry: the same fault will show when it is asked for
-            self.latest = None
-            return False
+        self.latest = None
+        return False
 
     def answer(self, request: Json) -> Json | None:
         """The answer, or None where none is wanted. A fault of the judge's own is a `harness-error`."""
-        try:
+        with foreign() as caught:
             self.latest = self._pool(request["problem"])
             if request["op"] == "prepare":
                 return None
             work = probe(self.latest) if request["op"] == "probe" else self._judge(self.latest, request)
             return {**work, "id": request["id"]}
-        except Exception as error:  # noqa: BLE001 - the child's entry: a fault is told, and blamed on nobody
-            return None if request["op"] == "prepare" else {**_fault(error), "id": request["id"]}
+        return None if request["op"] == "prepare" else {**_fault(caught[0]), "id": request["id"]}
 
     def _judge(self, pool: InputPool, request: Json) -> Json:
         _move_to(self.cores.judge)

@@ -413,7 +413,6 @@ def _write_durably(data: bytes, draft: str, place: str) -> None:
             out.flush()
             os.fsync(file)
         os.rename(draft, place)
-    except BaseException:
-        with suppress(OSError):
+    finally:
+        with suppress(OSError):  # where it has its name by now, there is none
             os.unlink(draft)
-        raise

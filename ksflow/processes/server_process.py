@@ -6,6 +6,7 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from ksflow.processes import scratch
 from ksflow.processes.child_environment import child_environment
@@ -56,18 +57,17 @@ class ServerProcess:
         """Send, and wait for the answer. Raises Closed; the process is then dead, `restart` starts another."""
         self._ids += 1
         until = time.monotonic() + timeout_s
-        try:
-            send(self._input, {**message, "id": self._ids})
-            while (answer := receive(self._output, until - time.monotonic())).get("id") != self._ids:
-                pass
-        except Closed as error:
-            start = max(os.fstat(self._words).st_size - _TAIL, 0)
-            words = os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
-            self.close()
-            raise Closed(f"{error}\n{words}") from error
-        except BaseException:  # half a frame may be left in the pipe: this process cannot be asked again
-            self.close()
-            raise
+        with ExitStack() as failing:
+            failing.callback(self.close)  # half a frame may be left in the pipe: this process cannot be asked again
+            try:
+                send(self._input, {**message, "id": self._ids})
+                while (answer := receive(self._output, until - time.monotonic())).get("id") != self._ids:
+                    pass
+            except Closed as error:
+                start = max(os.fstat(self._words).st_size - _TAIL, 0)
+                words = os.pread(self._words, _TAIL, start).decode("utf-8", "replace")
+                raise Closed(f"{error}\n{words}") from error
+            failing.pop_all()
         return answer
 
     @property

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ksflow.errors import foreign
 from ksflow.formats.assembly import ACCUMULATE
 from ksflow.formats.isolated import answer_order
 from ksflow.formats.runtime import ImportedReference, Json, SourceFiles
@@ -44,13 +45,13 @@ def classify_calls(order: Json) -> list[Json]:
     for number, call in enumerate(calls):
         row = {"call": number, "function": call.function, "fixed": False, "outputs": 0, "why": ""}
         why = _slow(order, before_s, call.took_s, _PATIENCE)
-        try:
+        with foreign() as caught:
             with cuda_means(device):
                 ran_s, why = (0.0, why) if why else _repeats(task, number, call)
                 fixed = not why and bool(task.fixed(number))
             why = why or _slow(order, 0.0, ran_s)
             row |= {"why": why} if why else {"fixed": fixed, **reference.classify(number)}
-        except Exception as error:  # noqa: BLE001 - foreign code, and whatever it says is the reason
+        for error in caught:
             row["why"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         rows.append(row)
         before_s += call.took_s

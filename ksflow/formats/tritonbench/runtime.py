@@ -3,7 +3,6 @@
 `calls` tells which calls can be one.
 """
 
-import contextlib
 import copy
 import inspect
 import os
@@ -12,11 +11,13 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from ksflow.errors import foreign
 from ksflow.formats.runtime import Json, Params, SourceFiles, Task, varied
 from ksflow.sandbox.runners.device_mapping import seeded
 from ksflow.sandbox.runners.pytree import Tree, build, flatten
@@ -119,14 +120,13 @@ class TritonBench(Task):
         sys.modules[self._name] = module
         seeded(seed)
         try:
-            with torch.enable_grad(), contextlib.suppress(_Stop), contextlib.redirect_stdout(sys.stderr):
+            with foreign() as caught, torch.enable_grad(), suppress(_Stop), redirect_stdout(sys.stderr):
                 exec(compile(self._tests, f"{self._name} (tests)", "exec"), module.__dict__)
-        except Exception:  # foreign code: what was called before it failed counts
-            if not calls:
-                raise
         finally:
             sys.modules.pop(self._name, None)
             sys.modules.update({self._name: kept} if kept else {})
+        if caught and not calls:  # what was called before it failed counts
+            raise caught[0]
         return calls
 
 
