@@ -1,6 +1,7 @@
 """What is printed: words of models and people as they are, and every kernel below the one it came from."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ksflow import report
 from ksflow.lineage import Lineage
 from ksflow.problem.loader import load
 from ksflow.records import Origin, Plan, Trial
+from ksflow.report import scores
 from ksflow.report.words import console
 from ksflow.session.schedule import Schedule
 from ksflow.session.session import Session
@@ -51,7 +53,8 @@ def test_brackets_in_an_approval_break_no_table(
     lineage.approve(outcome.best, note=f"{ODD} [/see]")
     made = Console(file=io.StringIO(), width=240)  # with markup, as another program may have it
     report.show_outcome(made, outcome, load("softmax", "cpu"), lineage)
-    report.show_sweep(made, [report.summary(outcome, load("softmax", "cpu"), lineage)])
+    figures = scores.figures(outcome.population, load("softmax", "cpu"))
+    scores.show(made, [{**report.summary(outcome, load("softmax", "cpu"), lineage), "figures": figures}])
     assert written(made).count(f"{ODD} [/see]") == 2
 
 
@@ -75,14 +78,15 @@ def test_children_of_a_pushed_branch_stand_below_it() -> None:
     assert depth["00003"] == depth["00005"] == depth["00001"] < depth["turned"]
 
 
-def test_a_sweep_sets_ratios_over_one_baseline_side_by_side() -> None:
-    common = {"problem": "p", "trials": 3, "trials_to_best": 1, "correct": 1.0, "usd": 0.0, "wall_s": 1.0}
-    rows = [
-        {**common, "run": "one", "score_us": 426.0, "speedups": {"NumPy": 9.0, "PyTorch": 2.03}},
-        {**common, "run": "two", "score_us": 277.8, "speedups": {"NumPy": 13.8}},
-    ]
+def test_a_sweep_sets_ratios_over_one_baseline_side_by_side(tmp_path: Path) -> None:
+    common = {"problem": "p", "trials": 3, "trials_to_best": 1, "correct": 1.0, "tokens": 0, "usd": 0.0, "wall_s": 1.0}
+    for run, us, over in (("one", 426.0, {"NumPy": 9.0, "PyTorch": 2.03}), ("two", 277.8, {"NumPy": 13.8})):
+        figures = {"compiled": True, "right": True, "us": us, "speedups": over, "sure": over}
+        (tmp_path / run).mkdir()
+        summary = {**common, "run": run, "score_us": us, "figures": figures}
+        (tmp_path / run / "summary.json").write_text(json.dumps(summary))
     out = io.StringIO()
-    report.show_sweep(Console(file=out, width=120), rows)
+    scores.show_sweep(Console(file=out, width=120), tmp_path)
     one, two = (next(line for line in out.getvalue().splitlines() if f"p/{run}" in line) for run in ("one", "two"))
     assert "x9.00 over NumPy" in one
     assert "x13.80 over NumPy" in two

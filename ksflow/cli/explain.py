@@ -8,7 +8,7 @@ the kernel says something else, or another model is asked; `again=true` asks ane
 from dataclasses import replace
 
 from ksflow import report
-from ksflow.cli.task import recorded_task
+from ksflow.cli.task import opened, recorded_task, some_trials
 from ksflow.config import compose, keys
 from ksflow.errors import BudgetError, ConfigError, KsflowError, StageError, boolean, boundary, expect_type
 from ksflow.lineage import Lineage
@@ -28,8 +28,7 @@ def explain(words: list[str], overrides: list[str]) -> int:
     cfg = compose.compose(rest)
     problem: Problem = compose.build(cfg.problem)
     explainer: Explainer = compose.build(cfg.explainer)
-    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=str(cfg.run), create=False)
-    try:
+    with opened(cfg, problem.name) as lineage:
         lineage.expect_as_recorded()
         trial = _trial(lineage, "".join(words))
         assert trial.kernel
@@ -62,8 +61,6 @@ def explain(words: list[str], overrides: list[str]) -> int:
         head = f"{lineage.branch_of(trial.id)}, {trial.kernel.language}, {trial.verdict}{cost}"
         console.print(head, markup=False, highlight=False, soft_wrap=True)
         console.print("\n".join(report.explanation.lines(found)), markup=False, highlight=False, soft_wrap=True)
-    finally:
-        lineage.close()
     if failed:
         raise failed  # what source and compiler show is kept and told; the model's words are missing
     return 0
@@ -83,9 +80,7 @@ def _redacted(found: Explanation) -> Explanation:
 
 def _trial(lineage: Lineage, word: str) -> Trial:
     """The trial that is named, or the winner. ConfigError where there is none, or it has no kernel."""
-    trials = {trial.id: trial for trial in lineage.all_trials()}
-    if not trials:
-        raise ConfigError(f"no trial of problem={lineage.problem} run={lineage.run}; runs: {lineage.runs()}")
+    trials = some_trials(lineage)
     if word in ("", "best"):
         if lineage.known.best is None:
             raise ConfigError(f"run={lineage.run} has no winner: no kernel was accepted; name a trial: explain ID")

@@ -3,13 +3,14 @@
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ksflow import home
+from ksflow.cli.task import opened, some_trials
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
@@ -48,7 +49,7 @@ def watch(words: list[str], overrides: list[str]) -> int:
     port = own.get("port", "0")
     if not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"port={port}; valid: 0 (any that is free) to 65535")
-    with suppress(KeyboardInterrupt), runs() as opened, _server(int(port), _Follower(*opened)) as server:
+    with suppress(KeyboardInterrupt), runs() as found, _server(int(port), _Follower(*found)) as server:
         console().print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", markup=False)
         server.serve_forever()
     return 0
@@ -67,17 +68,11 @@ def _opened(names: Sequence[str], overrides: list[str]) -> Iterator[tuple[list[L
     """The lineages of some runs of one problem, and the problem."""
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
-    found: list[Lineage] = []
-    try:
-        for name in (one or str(cfg.run) for one in names):
-            found.append(compose.build(cfg.lineage)(problem=problem.name, run=name, create=False))
-            if not found[-1].all_trials():
-                where = f"problem={problem.name} run={name} in {cfg.lineage.path}"
-                raise ConfigError(f"no trial of {where}; runs: {found[-1].runs()}")
-        yield found, problem
-    finally:
+    with ExitStack() as stack:
+        found = [stack.enter_context(opened(cfg, problem.name, name)) for name in names]
         for lineage in found:
-            lineage.close()
+            some_trials(lineage)
+        yield found, problem
 
 
 class _Follower:

@@ -1,13 +1,13 @@
 """The verb `runs`: every run that a lineage has, a line each."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ksflow import report
+from ksflow.cli.task import opened
 from ksflow.config import compose
 from ksflow.errors import ConfigError
-from ksflow.lineage import Lineage
 from ksflow.records import Origin
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.words import grid, us
@@ -23,12 +23,12 @@ def runs(words: list[str], overrides: list[str]) -> int:
     if words:
         raise ConfigError(f"runs takes key=value, such as problem=softmax, not {words[0]!r}")
     cfg = compose.compose(overrides)
-    opened: Callable[..., Lineage] = compose.build(cfg.lineage)
     wanted = next((word.partition("=")[2] for word in overrides if word.startswith("problem=")), "").strip("/")
-    names = [name for name in _names(opened) if wanted.rpartition("/")[2] in ("", name[0])]
+    with opened(cfg, "any", "main") as lineage:
+        names = [name for name in lineage.store.runs() if wanted.rpartition("/")[2] in ("", name[0])]
     if not names:
         raise ConfigError(f"no run{f' of {wanted}' if wanted else ''} in {cfg.lineage.path}; a search makes one")
-    rows = sorted((_row(opened, *name) for name in names), key=lambda row: row.when, reverse=True)
+    rows = sorted((_row(cfg, *name) for name in names), key=lambda row: row.when, reverse=True)
     console = report.console()
     cells = [row.cells for row in rows]
     console.print(grid(console, cells, _WORDS, ("run",), _DISPENSABLE, 12))
@@ -45,24 +45,12 @@ class _Row:
     when: int
 
 
-def _names(opened: Callable[..., Lineage]) -> list[tuple[str, str]]:
-    """(problem, run) of each."""
-    lineage = opened(problem="any", run="main", create=False)
-    try:
-        return lineage.store.runs()
-    finally:
-        lineage.close()
-
-
-def _row(opened: Callable[..., Lineage], problem: str, run: str) -> _Row:
-    lineage = opened(problem=problem, run=run, create=False)
-    try:
+def _row(cfg: Any, problem: str, run: str) -> _Row:
+    with opened(cfg, problem, run) as lineage:
         lineage.expect_as_recorded()
         known, total = lineage.population(), lineage.spent()
         left, working = lineage.undone()
         when = max(map(lineage.store.newest, lineage.prefixes))
-    finally:
-        lineage.close()
     best, claimed = known.best, headline(known, known_baselines(known))
     everything = (*known.stale, *known.trials)
     cells = {

@@ -16,9 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -27,6 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ksflow import home, report
+from ksflow.cli.task import opened
 from ksflow.config import compose
 from ksflow.config.members import FLAGS, Member, Suite, members
 from ksflow.errors import ConfigError, LineageError, NothingTried, of_system
@@ -298,29 +298,21 @@ def _kept(words: Iterable[Any]) -> list[Any]:
 
 def _judged(member: Member) -> int:
     """Experiments that an earlier call has judged."""
-    try:
-        lineage: Lineage = _opened(member)(create=False)
-    except LineageError:
-        return 0
-    try:
+    with suppress(LineageError), _opened(member) as lineage:
         return sum(t.origin is not Origin.SEED and t.evaluation is not None for t in lineage.all_trials())
-    finally:
-        lineage.close()
+    return 0
 
 
 def _paid(member: Member) -> float:
     """What models have cost by the calls on record: of a member that left no summary."""
-    try:
-        lineage: Lineage = _opened(member)(create=False)
-    except (ConfigError, LineageError):
-        return 0.0
-    try:
+    with suppress(ConfigError, LineageError), _opened(member) as lineage:
         return lineage.spent().usd
-    finally:
-        lineage.close()
+    return 0.0
 
 
-def _opened(member: Member) -> Callable[..., Lineage]:
+@contextmanager
+def _opened(member: Member) -> Iterator[Lineage]:
     cfg = compose.compose(list(member.words))
     problem: Problem = compose.build(cfg.problem)
-    return partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))
+    with opened(cfg, problem.name) as lineage:
+        yield lineage

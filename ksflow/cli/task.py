@@ -1,4 +1,4 @@
-"""Model calls of a command that is no run: kept in the problem's lineage, and within the budgets of `loop`."""
+"""What commands that are no run share: a lineage to read, and model calls on record within the budgets of `loop`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,22 +6,37 @@ from contextlib import contextmanager
 from omegaconf import DictConfig
 
 from ksflow.config import compose
+from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.protocols import calling
-from ksflow.records import Problem
+from ksflow.records import Problem, Trial
 from ksflow.session.budget import Meter
+
+
+@contextmanager
+def opened(cfg: DictConfig, problem: str, run: str = "", create: bool = False) -> Iterator[Lineage]:
+    """The lineage of a problem's run (the configured one), closed in the end. Raises LineageError, ConfigError."""
+    lineage: Lineage = compose.build(cfg.lineage)(problem=problem, run=run or str(cfg.run), create=create)
+    try:
+        yield lineage
+    finally:
+        lineage.close()
+
+
+def some_trials(lineage: Lineage) -> dict[str, Trial]:
+    """Its trials by their ids. ConfigError where there is none."""
+    if trials := {trial.id: trial for trial in lineage.all_trials()}:
+        return trials
+    where = f"problem={lineage.problem} run={lineage.run} in {lineage.store.path}"
+    raise ConfigError(f"no trial of {where}; runs: {lineage.runs()}")
 
 
 @contextmanager
 def recorded_task(cfg: DictConfig, problem: Problem, what: str) -> Iterator[Transcript]:
     """Meanwhile, in this context, every model call is about `what`, on record and metered. BudgetError in there."""
-    lineage: Lineage = compose.build(cfg.lineage)(problem=problem.name, run=str(cfg.run))
-    try:
+    with opened(cfg, problem.name, create=True) as lineage:
         transcript = Transcript(lineage)
-        caps = compose.build(cfg.loop).caps
-        meter = Meter(transcript, caps)
+        meter = Meter(transcript, compose.build(cfg.loop).caps)
         with calling(meter=meter.reserve), transcript.about(what):
             yield transcript
-    finally:
-        lineage.close()

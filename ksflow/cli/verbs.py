@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ksflow import evaluation, home, log, report
 from ksflow.cli import usage
+from ksflow.cli.task import opened, some_trials
 from ksflow.cli.warm_start import WarmStart, warm_start
 from ksflow.config import compose, keys
 from ksflow.config.members import of_multirun
@@ -166,9 +167,9 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
     """What the run starts with from another one."""
     if not cfg.inherit:
         return WarmStart()
-    opened, target = compose.build(cfg.lineage), compose.build(cfg.target)
+    lineages, target = compose.build(cfg.lineage), compose.build(cfg.target)
     fingerprint = evaluation.key(problem, evaluate).target
-    return warm_start(opened, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
+    return warm_start(lineages, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
 
 
 def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
@@ -217,14 +218,9 @@ def lineage(words: list[str], overrides: list[str]) -> int:
     details = boolean("details", options.get("details", "false"))
     cfg = compose.compose(rest)
     found: Problem = compose.build(cfg.problem)
-    tree: Lineage = compose.build(cfg.lineage)(problem=found.name, run=str(cfg.run), create=False)
-    try:
+    with opened(cfg, found.name) as tree:
         tree.expect_as_recorded()
-        trials = {trial.id: trial for trial in tree.all_trials()}
-        if not trials:
-            raise ConfigError(
-                f"no trial of problem={found.name} run={cfg.run} in {cfg.lineage.path}; runs: {tree.runs()}"
-            )
+        trials = some_trials(tree)
         console = report.console()
         match words:
             case []:
@@ -248,8 +244,6 @@ def lineage(words: list[str], overrides: list[str]) -> int:
                     report.show_source(console, changes, "diff")
             case _:
                 raise ConfigError(f"valid: lineage, lineage show ID, lineage diff A B; not lineage {' '.join(words)}")
-    finally:
-        tree.close()
     return 0
 
 

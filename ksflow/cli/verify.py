@@ -1,7 +1,7 @@
 """The commands about one kernel: judge a file, judge a commit again, give it a person's word."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ksflow import evaluation as judging
 from ksflow import report
+from ksflow.cli.task import opened
 from ksflow.config import compose, keys
 from ksflow.errors import ConfigError, boolean
 from ksflow.lineage import Lineage
@@ -54,14 +55,11 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
 def verify(words: list[str], overrides: list[str]) -> int:
     """`verify COMMIT`: 0 when the record holds, 1 when it does not, 3 when the judge could not tell."""
     (word,) = _words(words, "verify COMMIT (a commit's id, a branch, or a trial of the run)")
-    cfg, problem, lineage, place = _committed(word, overrides)
-    try:
+    with _committed(word, overrides) as (cfg, problem, lineage, place):
         trial = lineage.at(place.trial, place.commit)
         if trial.evaluation is None or trial.kernel is None:
             raise ConfigError(f"commit {place.commit[:12]} of {place.branch} holds no verdict; name a later one")
         known = {other.id: other for other in lineage.all_trials()}
-    finally:
-        lineage.close()
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
     what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
     judge: Evaluator = compose.build(cfg.evaluator)
@@ -98,16 +96,13 @@ def approve(words: list[str], overrides: list[str]) -> int:
     (word,) = _words(words, 'approve COMMIT (a commit\'s id, a branch, or a trial of the run) [note="..."]')
     options, rest = keys.own_options(overrides, "note", "sign", "force")
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
-    cfg, problem, lineage, place = _committed(word, rest)
-    try:
+    with _committed(word, rest) as (cfg, problem, lineage, place):
         expect(lineage, judging.key(problem, compose.build(cfg.evaluator)))
         trial = next(trial for trial in lineage.all_trials() if trial.id == place.trial)
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:
             raise ConfigError(f"{place.branch} holds another kernel since commit {place.commit[:12]}; name the branch")
         approval = lineage.approve(trial, options.get("note", ""), sign, force)
-    finally:
-        lineage.close()
     console = report.console()
     console.print(f"{place.branch}  commit {approval.commit}\n{approval}", markup=False, soft_wrap=True)
     return 0
@@ -196,19 +191,17 @@ def _code(evaluation: Evaluation) -> int:
     return 3 if evaluation.verdict is Verdict.HARNESS else 0 if fine else 1
 
 
-def _committed(word: str, overrides: list[str]) -> tuple[Any, Problem, Lineage, Place]:
-    """Where the kernel is; configuration and problem as its branch says, and its lineage."""
+@contextmanager
+def _committed(word: str, overrides: list[str]) -> Iterator[tuple[Any, Problem, Lineage, Place]]:
+    """Configuration and problem as a kernel's branch says, its lineage, and where it is."""
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
-    opened: Callable[..., Lineage] = compose.build(cfg.lineage)
-    lineage = opened(problem=problem.name, run=str(cfg.run), create=False)
-    try:
+    with opened(cfg, problem.name) as lineage:
         place = locate(lineage.store, word, problem.name, str(cfg.run))
-    finally:
-        lineage.close()
     if place.problem != problem.name:
         cfg, problem = _other_problem(place, overrides, problem)
-    return cfg, problem, opened(problem=place.problem, run=place.run, create=False), place
+    with opened(cfg, place.problem, place.run) as lineage:
+        yield cfg, problem, lineage, place
 
 
 def _other_problem(place: Place, overrides: list[str], given: Problem) -> tuple[Any, Problem]:

@@ -33,6 +33,7 @@ from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
 from ksflow.records import Problem
 from ksflow.redaction import passwords
+from ksflow.report import scores
 
 logging.getLogger("hydra.utils").disabled = True  # what it logs it raises too, and that is said in one line
 _OLD = hydra.__version__ < "1.4"
@@ -269,9 +270,7 @@ class SweepTable(Callback):
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         """Hydra calls this after the last job."""
         sweep.forget_if_finished()
-        rows = report.read_summaries(Path(config.hydra.sweep.dir))
-        if rows:
-            report.show_sweep(report.console(), rows)
+        scores.show_sweep(report.console(), Path(config.hydra.sweep.dir))
 
 
 def _share_model(cfg: DictConfig, settings: Any) -> None:

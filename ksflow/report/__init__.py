@@ -4,7 +4,7 @@ from ksflow.report import explanation
 from ksflow.report.headline import known_baselines
 from ksflow.report.pager import paged
 from ksflow.report.progress import Display
-from ksflow.report.tables import read_summaries, show_calibration, show_outcome, show_spending, show_sweep, summary
+from ksflow.report.tables import show_calibration, show_outcome, show_spending, summary
 from ksflow.report.tracking import Tracking, plain_parameters
 from ksflow.report.tree import show_source, show_tree, show_trial
 from ksflow.report.words import console
@@ -17,12 +17,10 @@ __all__ = [
     "known_baselines",
     "paged",
     "plain_parameters",
-    "read_summaries",
     "show_calibration",
     "show_outcome",
     "show_source",
     "show_spending",
-    "show_sweep",
     "show_tree",
     "show_trial",
     "summary",

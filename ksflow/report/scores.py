@@ -11,15 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ksflow import home
 from ksflow.records import Json, Origin, Population, Problem, Speedup, Timing, Trial, Verdict, geomean, speedup
 from ksflow.report import results
-from ksflow.report.words import us
+from ksflow.report.words import grid, us
 
 FAST = (0.0, 1.0, 1.5, 2.0)
 _UNBUILT = (Verdict.COMPILE, Verdict.MALFORMED)
@@ -27,7 +24,6 @@ _CAPTION = (
     "fast_p: more than p times as fast as the first baseline for sure, by the lower end of the 95 % interval; in "
     "brackets, where it is another share, by the mean speed-up alone, as KernelBench counts."
 )
-_NAMES = ("compiled", "right", *(f"fast_{p:g}" for p in FAST), "geomean", "tokens", "cost", "wall")
 
 
 def figures(population: Population, problem: Problem) -> Json:
@@ -90,20 +86,22 @@ def fast_p(rows: Sequence[Mapping[str, Any]], p: float, sure: bool = True) -> fl
     return float(sum(fast) / len(rows))
 
 
-def show(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each problem, and one for all of each variant."""
-    table = Table(title="suite", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("problem", "best µs", "x baseline", "trials", "tokens", "cost", "wall"):
-        table.add_column(name, justify="left" if name == "problem" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, _line(row)))
-    console.print(table)
-    whole = Table(title="all problems", caption=_CAPTION, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
-    for name in ("variant", "problems", *_NAMES):
-        whole.add_column(name, justify="left" if name == "variant" else "right", overflow="fold")
-    for variant, found in by_variant(rows).items():
-        whole.add_row(*map(Text, (variant or "all", *_whole(found))))
-    console.print(whole)
+def show(console: Console, rows: Sequence[Mapping[str, Any]], title: str = "suite") -> None:
+    """A line for each problem and variant, and one for all problems of each variant."""
+    lines, spare = [_line(row) for row in rows], ("wall", "cost", "tokens", "to best", "trials")
+    console.print(grid(console, lines, ("problem",), ("problem",), spare, title=title))
+    whole = [{"variant": variant or "all", **_whole(found)} for variant, found in by_variant(rows).items()]
+    if len(whole) == 1 or len(whole) < len(rows):
+        console.print(grid(console, whole, ("variant",), ("variant",), spare, title="all problems", caption=_CAPTION))
+
+
+def show_sweep(console: Console, folder: Path) -> None:
+    """The summaries that a sweep's jobs left in their folders, best first. Nothing where there is none."""
+    rows = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*/summary.json"))]
+    rows = [{**row, "variant": row["run"]} for row in rows]
+    rows.sort(key=lambda row: (-_first(row["figures"]["speedups"]), row["score_us"]))
+    if rows:
+        show(console, rows, "sweep")
 
 
 def keep(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -145,20 +143,28 @@ def by_variant(rows: Iterable[Mapping[str, Any]]) -> dict[str, Json]:
     return {variant: totals(group) for variant, group in groups.items()}
 
 
-def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
-    name = " ".join(filter(None, (str(row.get("problem") or row["member"]), str(row.get("variant", "")))))
+def _line(row: Mapping[str, Any]) -> dict[str, str]:
+    name = "/".join(filter(None, (str(row.get("problem") or row["member"]), str(row.get("variant", "")))))
     found = row.get("figures")
     if not found:
-        return f"{name}\n{_unfinished(row)}", "", "", "", "", "", ""
-    return (
-        name,
-        us(found["us"]) if found["right"] else _lack(row),
-        f"{_first(found['speedups']):.2f}" if _first(found["speedups"]) else "",
-        str(row["trials"]),
-        str(row["tokens"]),
-        f"${row['usd']:.2f}",
-        f"{row['wall_s']:.0f} s",
-    )
+        return {"problem": f"{name}\n{_unfinished(row)}"}
+    approved = [f"{trial} {said}" for trial, said in row.get("approved", {}).items()]
+    doubt = [f"not ranked: {row['unranked']}"] if row.get("unranked") else []
+    over = next((f"x{value:.2f} over {name}" for name, value in found["speedups"].items() if value), "")
+    return {
+        "problem": "\n".join([name, *approved, *doubt]),
+        "best µs": us(found["us"]) if found["right"] else _lack(row),
+        "speed-up": over,
+        "trials": str(row["trials"]),
+        "to best": str(row.get("trials_to_best") or ""),
+        "correct": f"{row['correct']:.0%}" if row.get("correct") is not None else "",
+        **_spent(row),
+    }
+
+
+def _spent(row: Mapping[str, Any]) -> dict[str, str]:
+    """What a row, or the totals of several, took."""
+    return {"tokens": str(row["tokens"]), "cost": f"${row['usd']:.2f}", "wall": f"{row['wall_s']:.0f} s"}
 
 
 def _lack(row: Mapping[str, Any]) -> str:
@@ -168,19 +174,15 @@ def _lack(row: Mapping[str, Any]) -> str:
     return "none right" if row["figures"]["compiled"] else "none compiled"
 
 
-def _whole(found: Json) -> tuple[str, ...]:
-    geomeans = "\n".join(f"{name} {value:.2f}" if value else f"{name} -" for name, value in found["geomean"].items())
-    fast = [_both(share, found["fast_mean"][p]) for p, share in found["fast"].items()]
-    return (
-        str(found["problems"]),
-        f"{found['compiled']:.0%}",
-        f"{found['right']:.0%}",
-        *fast,
-        geomeans,
-        str(found["tokens"]),
-        f"${found['usd']:.2f}",
-        f"{found['wall_s']:.0f} s",
-    )
+def _whole(found: Json) -> dict[str, str]:
+    return {
+        "problems": str(found["problems"]),
+        "compiled": f"{found['compiled']:.0%}",
+        "right": f"{found['right']:.0%}",
+        **{f"fast_{p}": _both(share, found["fast_mean"][p]) for p, share in found["fast"].items()},
+        "geomean": "\n".join(f"{name} {f'{value:.2f}' if value else '-'}" for name, value in found["geomean"].items()),
+        **_spent(found),
+    }
 
 
 def _both(sure: float, mean: float) -> str:

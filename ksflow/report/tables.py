@@ -1,12 +1,9 @@
-"""What a run comes to, as tables: the best kernels, costs, calibration, a sweep's variants side by side."""
+"""What a run comes to, as tables: the best kernels, costs, calibration."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +14,7 @@ from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
 from ksflow.report.headline import Headline, beside, called, headline
-from ksflow.report.words import fits, not_ranked, us
+from ksflow.report.words import fits, grid, not_ranked, us
 from ksflow.session.schedule import Outcome
 
 _CASES = 6
@@ -42,7 +39,6 @@ def summary(outcome: Outcome, problem: Problem, lineage: Lineage) -> dict[str, A
         "score_us": best.score_us,
         "speedup": claimed.speedup if claimed else None,
         "over": called(claimed.over) if claimed and claimed.over else "",
-        "speedups": {called(one): row.speedup for one in outcome.baselines if (row := beside(best, one))},
         "tied": [trial.id for trial in outcome.population.tied],
         "headline": str(claimed),
         "trials": len(experiments),
@@ -67,11 +63,7 @@ def show_outcome(console: Console, outcome: Outcome, problem: Problem, lineage: 
     found = [t for t in outcome.population.ranked if t is not best and t not in baselines]
     shown = [*([] if best in baselines else [best]), *found[:4]]
     approved = lineage.approvals()
-    table = _scores(problem, [*shown, *baselines], claimed, approved)
-    for parts in ((0, True), (0, False)):
-        if not fits(console, table):
-            table = _scores(problem, [*shown, *baselines], claimed, approved, parts)
-    console.print(table)
+    console.print(_scores(console, problem, [*shown, *baselines], claimed, approved))
     for trial in shown:
         if doubt := not_ranked(trial.evaluation):
             console.print(f"{trial.id} is {doubt}", markup=False, soft_wrap=True)
@@ -118,13 +110,17 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
     found = spending.improvements(population)
     trials = sum(trial.origin is not Origin.SEED for trial in (*population.stale, *population.trials))
     if every and found:
-        table = Table(title="improvements", title_justify="left", box=SIMPLE_HEAD)
-        for name in ("kernel", "µs", "gain", "experiments", "cost"):
-            table.add_column(name, justify="left" if name in ("kernel", "cost") else "right", no_wrap=True)
-        for row in found:
-            gain = "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %"
-            table.add_row(row.trial.id, us(row.trial.score_us or 0.0), gain, str(row.trials), spending.price(row.cost))
-        console.print(table)
+        rows = [
+            {
+                "kernel": row.trial.id,
+                "µs": us(row.trial.score_us or 0.0),
+                "gain": "" if row.gain_percent is None else f"{row.gain_percent:+.0f} %",
+                "experiments": str(row.trials),
+                "cost": spending.price(row.cost),
+            }
+            for row in found
+        ]
+        console.print(grid(console, rows, ("kernel", "cost"), title="improvements"))
     if spending.price(total):
         words = [f"cost of the run so far: {spending.price(total)}"]
         if trials:
@@ -134,34 +130,16 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
         console.print("; ".join(words), soft_wrap=True)
 
 
-_BRIEF = ("designed by", "experiments", "predicted", "measured")
-"""Columns that a narrow window has room for."""
 _CAPTION = "Gains are over the base. In range, predicted and measured: of the accepted alone; the last two are medians."
 
 
 def show_calibration(console: Console, population: Population) -> None:
     """A row for each designer: its predicted gains beside the measured ones. Nothing where nothing was predicted."""
-    found = calibration.calibrations(population)
-    if not found:
-        return
-    cells = [_calibrated(row) for row in found]
-    table = _grid(cells, tuple(cells[0]), True)
-    if not fits(console, table):
-        table = _grid(cells, _BRIEF, fits(console, _grid(cells, _BRIEF, True)))
-    console.print(table)
-
-
-def _grid(cells: list[dict[str, str]], names: tuple[str, ...], whole: bool) -> Table:
-    """A designer a row. whole: no cell is folded."""
-    table = Table(title="predicted and measured gains", title_justify="left", box=SIMPLE_HEAD)
-    table.caption, table.caption_justify = _CAPTION, "left"
-    for name in names:
-        least = max(map(len, name.split()))
-        justify: Any = "left" if name == names[0] else "right"
-        table.add_column(name, justify=justify, overflow="fold", min_width=least, no_wrap=whole)
-    for row in cells:
-        table.add_row(*(Text(row[name]) for name in names))
-    return table
+    if found := calibration.calibrations(population):
+        rows, first = [_calibrated(row) for row in found], ("designed by",)
+        least = ("rank corr.", "ranges should", "in range", "accepted")
+        title = "predicted and measured gains"
+        console.print(grid(console, rows, first, first, least, 8, title=title, caption=_CAPTION))
 
 
 def _calibrated(row: calibration.Calibration) -> dict[str, str]:
@@ -178,43 +156,6 @@ def _calibrated(row: calibration.Calibration) -> dict[str, str]:
         if row.rank_correlation is None
         else "{:.2f} [{:.2f}, {:.2f}]".format(*row.rank_correlation),
     }
-
-
-def show_sweep(console: Console, summaries: list[dict[str, Any]]) -> None:
-    """One row per variant, best first, each problem's over one baseline."""
-    table = Table(title="sweep", title_justify="left", box=SIMPLE_HEAD)
-    for name in ("run", "best µs", "speed-up", "trials", "to best", "correct", "cost", "wall"):
-        left = name == "run"
-        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
-    over = {row["problem"]: _common_baseline(summaries, row["problem"]) for row in summaries}
-    ratios = [row.get("speedups", {}).get(over[row["problem"]]) for row in summaries]
-    order = sorted(zip(summaries, ratios, strict=True), key=lambda pair: (-(pair[1] or 0.0), pair[0]["score_us"]))
-    for row, ratio in order:
-        table.add_row(
-            Text("\n".join([f"{row['problem']}/{row['run']}", *_sweep_notes(row)])),
-            us(row["score_us"]),
-            f"x{ratio:.2f} over {over[row['problem']]}" if ratio else "",
-            str(row["trials"]),
-            str(row["trials_to_best"]),
-            f"{row['correct']:.0%}" if row["correct"] is not None else "",
-            f"${row['usd']:.2f}",
-            f"{row['wall_s']:.0f} s",
-        )
-    console.print(table)
-
-
-def _common_baseline(summaries: list[dict[str, Any]], problem: str) -> str:
-    """Of the baselines that every variant of a problem was timed beside, the one that is beaten by least; empty where
-    there is none, because ratios over different kernels say nothing of each other."""
-    known = [row.get("speedups", {}) for row in summaries if row["problem"] == problem]
-    common = set.intersection(*(set(speedups) for speedups in known))
-    return min(sorted(common), key=lambda name: float(known[0][name]), default="")
-
-
-def read_summaries(folder: Path) -> list[dict[str, Any]]:
-    """The summaries that a sweep's jobs left in their folders."""
-    files = sorted(folder.glob("*/summary.json"))
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
 def _share(part: int, whole: int) -> str:
@@ -237,49 +178,36 @@ def _ranges(row: calibration.Calibration) -> str:
     return f"move {row.shift_points:+.1f}{wide}"
 
 
-def _sweep_notes(row: Mapping[str, Any]) -> list[str]:
-    approved = [f"{name} {said}" for name, said in row.get("approved", {}).items()]
-    return [*approved, *([f"not ranked: {row['unranked']}"] if row.get("unranked") else [])]
-
-
 _ONE_MOMENT = "µs: of one moment; those of other kernels follow from ratios that were timed side by side."
 
 
 def _scores(
-    problem: Problem,
-    trials: list[Trial],
-    claimed: Headline,
-    approved: Mapping[str, Approval],
-    parts: tuple[int, bool] = (_CASES, True),
+    console: Console, problem: Problem, trials: list[Trial], claimed: Headline, approved: Mapping[str, Approval]
 ) -> Table:
     """A row for each kernel: its time, and how many times as fast as the baseline it is; both of one moment.
 
-    parts: how many of the cases to show, and whether intervals.
+    A narrow window has fewer of the cases, and no intervals.
     """
-    most, intervals = parts
-    cases = [case.name for case in problem.benchmarks][:most]
-    table = Table(title=f"{problem.name}: µs per call, lower is better", title_justify="left", box=SIMPLE_HEAD)
-    if claimed.row:
-        table.caption, table.caption_justify = _ONE_MOMENT, "left"
-    paid = any(trial.cost.calls for trial in trials)
-    over = [f"x {called(claimed.over)}"] if claimed.over and claimed.row else []
-    for name in ("kernel", problem.score, *over, *(["cost"] if paid else []), *cases):
-        left = name == "kernel"
-        least = _NAME if left else None
-        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold", min_width=least)
-    for trial in trials:
-        scale = claimed.scale(trial)
-        timings = {t.case: t.us * scale for t in trial.evaluation.timings} if trial.evaluation else {}
-        place = claimed.place(trial)
-        name = " ".join(filter(None, (trial.id, trial.name, place)))
-        table.add_row(
-            Text("\n".join([name, *_notes(trial, approved.get(trial.id))])),
-            us(trial.score_us * scale) if trial.score_us else trial.verdict,
-            *([claimed.ratio(trial).partition(" over " if intervals else " [")[0]] if over else []),
-            *([trial.cost.dollars(4) if trial.cost.calls else ""] if paid else []),
-            *(us(timings[case]) if case in timings else "" for case in cases),
-            style="bold" if place else None,
-        )
+    cases = [case.name for case in problem.benchmarks][:_CASES]
+    over = f"x {called(claimed.over)}" if claimed.over and claimed.row else ""
+    title, caption = f"{problem.name}: µs per call, lower is better", _ONE_MOMENT if claimed.row else None
+    for until in (" over ", " ["):
+        rows = []
+        for trial in trials:
+            scale, place = claimed.scale(trial), claimed.place(trial)
+            timings = {t.case: t.us * scale for t in trial.evaluation.timings} if trial.evaluation else {}
+            name = " ".join(filter(None, (trial.id, trial.name, place)))
+            cells = {
+                "kernel": "\n".join([name, *_notes(trial, approved.get(trial.id))]),
+                problem.score: us(trial.score_us * scale) if trial.score_us else trial.verdict,
+                over: claimed.ratio(trial).partition(until)[0] if over else "",
+                "cost": trial.cost.dollars(4) if trial.cost.calls else "",
+                **{case: us(timings[case]) if case in timings else "" for case in cases},
+            }
+            rows.append({key: Text(text, "bold" if place else "") for key, text in cells.items()})
+        table = grid(console, rows, ("kernel",), ("kernel",), cases[::-1], _NAME, title=title, caption=caption)
+        if fits(console, table):
+            break
     return table
 
 

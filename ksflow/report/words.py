@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -91,29 +92,30 @@ def fits(console: Console, table: Table) -> bool:
 
 def grid(
     console: Console,
-    rows: Sequence[Mapping[str, str]],
+    rows: Sequence[Mapping[str, str | Text]],
     left: Container[str],
-    folded: Container[str],
-    dispensable: Sequence[str],
+    folded: Container[str] = (),
+    dispensable: Iterable[str] = (),
     least: int | None = None,
+    **looks: Any,
 ) -> Table:
     """A table of rows by the names of their columns, without those of which nothing is known.
 
     left: columns of words, not of figures. folded: those whose cells may go on below; `least` wide. Where the window
-    has no room for all, those of `dispensable` go, the first of them first.
+    has no room for all, those of `dispensable` go, the first of them first. looks: its title and caption.
     """
 
     def filled() -> Table:
-        table = Table(box=SIMPLE_HEAD)
+        table = Table(box=SIMPLE_HEAD, title_justify="left", caption_justify="left", **looks)
         for name in names:
             whole = name not in folded
             justify: JustifyMethod = "left" if name in left else "right"
             table.add_column(name, justify=justify, no_wrap=whole, overflow="fold", min_width=None if whole else least)
         for row in rows:
-            table.add_row(*(Text(row[name]) for name in names))
+            table.add_row(*(Text.assemble(row.get(name, "")) for name in names))
         return table
 
-    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    names = [name for name in dict.fromkeys(chain(*rows)) if any(row.get(name) for row in rows)]
     table = filled()
     for name in dispensable:
         if name in names and not fits(console, table):
