@@ -127,7 +127,7 @@ def write(lab: Lab, trial: Trial, notes: tuple[Note, ...] | None = None) -> Tria
     with lab.transcript.about(trial.id) as spent, calling(check=partial(check, lab)):
         try:
             with boundary("writer"):
-                choice, failed = _writer_question(lab.lineage.known, trial)
+                choice, failed = writer_question(lab.lineage.known, trial)
                 assert trial.experiment is not None
                 kernel = expect_type(Kernel, lab.write(lab.problem, choice, trial.experiment, notes, failed))
             trial = replace(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
@@ -182,7 +182,7 @@ def learn(lab: Lab, begun: Round) -> tuple[Note, ...]:
     return lab.lineage.learn(notes, len(begun.known.trials), begun.notes)
 
 
-def _writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
+def writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | None]:
     """What the experiment was designed for, and the attempt to repair where it is one."""
     try:
         failed = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None

@@ -58,7 +58,7 @@ def _said(request: dict, prompt: str) -> str:
 def test_the_page_has_what_is_run() -> None:
     assert list(programs()) == ["improve.py", "compare.py", "unnamed.py"]
     assert len(programs()["improve.py"].splitlines()) <= 20
-    assert len(commands()) == 4
+    assert len(commands()) == 6
 
 
 @pytest.mark.slow
@@ -87,6 +87,8 @@ def test_every_program_and_command_of_the_page_works_as_written(tmp_path: Path, 
     assert re.search(r"^mine \d+\.\d+$", said[2], re.MULTILINE)
     assert re.search(r"^ours \d+\.\d+$", said[2], re.MULTILINE)
     assert all(f"designer.prompt={name}" in said[3] for name in ("null", "mine", "ours"))
+    assert "You design the next experiments" in said[4]
+    assert re.search(r"base_code +slow +\d+", said[5])
     recorded = ksflow(tmp_path, "lineage", "problem=softmax", "run=dry").returncode
     refs = subprocess.run(
         ["git", "-C", tmp_path / "runs/lineage.git", "for-each-ref", "--format=%(refname)"],

@@ -21,7 +21,7 @@ from ksflow.notes.knowledge import StoredNote
 from ksflow.records import Note, Status, Target
 
 Verb = Callable[..., tuple[int, str]]
-CPU = Target("cpu", "cpu", "a chip")
+CPU = Target("cpu", "cpu", "a chip", features=("avx2",))
 H200 = Target("auto", "gpu", "NVIDIA H200", march="sm_90a")
 MI300X = Target("mi300x", "gpu", "AMD Instinct MI300X", march="gfx942")
 NOTE = Note(
@@ -113,6 +113,8 @@ def test_ids_of_trials_are_text(tmp_path: Path) -> None:
         (("gfx94",), {"mi300x"}),
         (("mi355x", "b200"), set()),
         ((f"{CPU.fingerprint}-g++", "h100"), {"cpu", "auto"}),
+        (("avx2", "amx_tile"), {"cpu"}),
+        (("amx_tile",), set()),
         (("../../etc/passwd",), set()),
     ],
 )

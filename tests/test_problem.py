@@ -11,6 +11,7 @@ from ksflow.errors import ConfigError
 from ksflow.hardware.target import from_data_sheet
 from ksflow.home import shipped
 from ksflow.problem.loader import kernel_file, load
+from ksflow.problem.texts import for_target, task_source
 from ksflow.records import Problem, Target
 
 
@@ -23,6 +24,50 @@ def test_the_papers_problem_is_the_papers() -> None:
     assert leaderboard.score == "geomean"
     assert "const uint8_t *a, const uint8_t *b, const float *a_scale" in leaderboard.signature
     assert "uint16_t *c, int64_t m, int64_t n, int64_t k, const int64_t *strides" in leaderboard.signature
+
+
+def test_a_statement_has_the_sections_of_its_target_alone() -> None:
+    marked = {
+        "h200": ("(GPU)", "### Hopper"),
+        "mi300x": ("(GPU)", "### CDNA3"),
+        "b200": ("(GPU)",),
+        "cpu": ("(CPU, one core)",),
+    }
+    marches = {"h200": "sm_90a", "mi300x": "gfx942", "b200": "sm_100a", "cpu": "native"}
+    every = {heading for headings in marked.values() for heading in headings}
+    for variant in ("e4m3fn", "e4m3fn_kmajor"):
+        for name, march in marches.items():
+            target = Target(name, "cpu" if name == "cpu" else "gpu", "some chip", march=march)
+            text = load("fp8_gemm", variant=variant, target=target).statement
+            assert "<!--" not in text
+            assert "## What is accepted" in text
+            if variant == "e4m3fn":
+                assert {heading for heading in every if heading in text} == {*marked[name]}
+            else:
+                assert ("### Hopper" in text) == (name == "h200")
+                assert ("### CPU" in text) == (name == "cpu")
+
+
+def test_a_section_ends_where_its_level_does_and_code_has_no_headings() -> None:
+    text = "# A\na\n## B <!-- target: amx_tile gfx94 -->\nb\n### C\nc\n```\n# no heading\n```\n## D\nd\n"
+    amx = Target("auto", "cpu", "a chip", features=("amx_tile",))
+    assert for_target(text, Target("auto", "cpu", "a chip")) == "# A\na\n## D\nd\n"
+    assert for_target(text, amx) == for_target(text, None) == text.replace(" <!-- target: amx_tile gfx94 -->", "")
+
+
+def test_models_read_what_the_task_computes_and_nothing_of_what_the_judge_needs(tmp_path: Path) -> None:
+    for name in ("fp8_gemm", "softmax", "trimul"):
+        shown = load(name).shown
+        for word in ("def oracle", "upstream_check", "UPSTREAM", "ksflow.judge", "Runs in the judge"):
+            assert word not in shown, (name, word)
+        space: dict[str, object] = {}
+        exec(compile(shown, name, "exec"), space)
+        assert callable(space["ref_kernel"])
+        assert callable(space["generate_input"])
+    head, other = "import torch\n# Of rows.\nWIDE = {8: 2}\n", "\n\ndef other(x):\n    return x\n"
+    task = "\n\n@torch.no_grad()\ndef ref_kernel(data):\n    return WIDE\n"
+    assert task_source(head + other + task) == head + task
+    assert task_source("def oracle(data): ...\n") == "def oracle(data): ...\n"
 
 
 def test_auto_takes_the_small_set_unless_there_is_a_gpu() -> None:

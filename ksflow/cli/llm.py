@@ -44,7 +44,8 @@ def llm(words: list[str], overrides: list[str]) -> int:
 def _told(call: Call) -> tuple[str, ...]:
     """Who answered, how fast, for how much."""
     provider, _, name = call.model.partition("/")
-    tokens = f"{call.cost.tokens_in} of prompt, {call.cost.tokens_out} of answer"
+    cached = f" ({call.cost.tokens_cached} cached)" if call.cost.tokens_cached else ""
+    tokens = f"{call.cost.tokens_in} of prompt{cached}, {call.cost.tokens_out} of answer"
     cost = f"{call.cost.dollars(6)} ({call.price_source})" if call.price_source else "no price is known for it"
     return (
         f"provider: {provider}",

@@ -237,7 +237,7 @@ class _Tools:
 
     def knowledge_search(self, query: Words) -> str:
         """The notes that bear most on some words: in full as far as there is room, the others by their titles."""
-        return findings(self._notes(), about=query)
+        return findings(self._notes(), about=query, ranked=True)
 
     def knowledge_read(self, title: Annotated[str, Field(max_length=300)]) -> str:
         """One note by its title, with its sources."""

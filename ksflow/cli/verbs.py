@@ -254,10 +254,7 @@ def _held(known: Population) -> str:
 
 
 def _trial(trials: dict[str, Trial], name: str) -> Trial:
-    name = f"{name:0>5}" if name.isdigit() else name
-    if name not in trials:
-        raise ConfigError(f"no trial {name}; there are {min(trials)} to {max(trials)}")
-    return trials[name]
+    return trials[usage.trial_id(name, trials)]
 
 
 def examine(words: list[str], overrides: list[str]) -> int:
@@ -289,6 +286,7 @@ COMMANDS: dict[str, Callable[[list[str], list[str]], int]] = {
     "init": _of("ksflow.cli.init", "init"),
     "llm": _of("ksflow.cli.llm", "llm"),
     "explain": _of("ksflow.cli.explain", "explain"),
+    "prompt": _of("ksflow.cli.prompt", "prompt"),
     "report": _of("ksflow.cli.report", "report"),
     "watch": _of("ksflow.cli.report", "watch"),
     "mcp": _of("ksflow.cli.mcp", "mcp"),

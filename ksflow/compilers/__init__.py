@@ -10,10 +10,11 @@ The judge, profiling and stages import it. It runs no kernel, and believes nothi
 import base64
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ksflow.compilers import boxes, hip, nvcc, triton
+from ksflow.compilers import boxes, client, hip, nvcc, triton
 from ksflow.compilers.boxes import CompileRequest, Toolchain
 from ksflow.compilers.client import BuildResult
 from ksflow.compilers.container import assemble, row, store
@@ -31,6 +32,10 @@ _MISSING = {
 _NO_HOST = "compile: host mode needs ROCm's hipcc, which is not here; with `launch:` lines device code alone is enough"
 
 _UNKNOWN = re.compile(r"Unsupported gpu architecture|unsupported target: |invalid target ID|unsupported HIP gpu arch")
+
+
+_FLAGS: Mapping[str, Callable[[str], tuple[str, ...]]] = {"cuda": nvcc.flags, "hip": hip.flags}
+"""Language -> what its compiler is told for an architecture; Triton has none."""
 
 
 def build(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
@@ -64,6 +69,21 @@ def versions(target: Target) -> dict[str, str]:
                 found[language] = _toolchain(language, target).version.replace(" / ", "+").replace(" ", "")
             except ConfigError:
                 found[language] = ""
+    return found
+
+
+def command_lines(target: Target, languages: Iterable[str]) -> dict[str, str]:
+    """Language -> its compiler with version and flags, for people and models; empty where it is not here."""
+    found = dict.fromkeys((name for name in languages if name != "python"), "")
+    if "cpp" in found and (compiler := client.find()):
+        found["cpp"] = f"{compiler.version}: {' '.join(client.flags(compiler, target.march))}"
+    for language in found.keys() & DEVICE_LANGUAGES.keys():
+        flags = _FLAGS[language](target.march) if language in _FLAGS else ()
+        try:
+            version = _toolchain(language, target).version
+            found[language] = f"{version}: {' '.join(flags)}" if flags else version
+        except ConfigError:
+            found[language] = f"no compiler here; where it is judged: {' '.join(flags)}" if flags else ""
     return found
 
 

@@ -104,6 +104,11 @@ def find() -> Compiler | None:
     return None
 
 
+def flags(compiler: Compiler, march: str) -> tuple[str, ...]:
+    """What it is told for a chip."""
+    return (*_FLAGS, *compiler.flags, f"-march={march.replace('-', '_') if compiler.zig else march}")
+
+
 def compile_kernel(problem: Problem, kernel: Kernel, target: Target) -> BuildResult:
     """A shared object for a C++ kernel. Raises ConfigError when there is no compiler."""
     compiler = find()

@@ -64,8 +64,7 @@ class Hip(Toolchain):
     def _job(self, request: CompileRequest, files: dict[str, str]) -> CompileJob:
         march = request.target.march
         own = () if self.hipcc else _OWN
-        arch = f"--offload-arch={march}"
-        build = [*self.clang, *_DEVICE, arch, *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main]
+        build = [*self.clang, *flags(march), *own, *defines(request.problem), "-S", "-o", "kernel.s", request.main]
         commands = [build, ["cat", "kernel.s"]]
         if self.linker:
             bare = ["--target=amdgcn-amd-amdhsa", f"-mcpu={march}"]
@@ -91,6 +90,11 @@ class Hip(Toolchain):
 
 def _distilled(answer: Json) -> Json:
     return {"code": answer["files"]["kernel.hsaco"], "kernels": resources.amdgcn(answer["said"][1])}
+
+
+def flags(march: str) -> tuple[str, ...]:
+    """What a clang is told for an architecture."""
+    return (*_DEVICE, f"--offload-arch={march}")
 
 
 def _explained(log: str) -> str:

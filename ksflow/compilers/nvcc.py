@@ -43,16 +43,19 @@ class Nvcc(Toolchain):
 
     def _job(self, request: CompileRequest, files: dict[str, str], kind: tuple[str, ...], made: str) -> CompileJob:
         march = request.target.march
-        virtual = march.replace("sm_", "compute_", 1)
         sources = [request.main] if made.endswith(".cubin") else [name for name in files if name.endswith(".cu")]
-        arch = f"-gencode=arch={virtual},code={march}"
-        compile = [self.command, *kind, *_FLAGS, arch, *defines(request.problem), "-o", made, *sources]
+        compile = [self.command, *kind, *flags(march), *defines(request.problem), "-o", made, *sources]
         look = [self.disassembler or "false", "-sass", made]
         steps = [{"command": compile, "optional": False}, {"command": look, "optional": True}]
         order = {"headers": {}, "steps": steps, "files": [made]}
         programs = filter(None, [self.command, self.disassembler])
         extra = tuple({str(Path(program).resolve().parents[1]) for program in programs})
         return CompileJob("steps_box.py", order, files, self.version, _distilled, _explained, extra)
+
+
+def flags(march: str) -> tuple[str, ...]:
+    """What it is told for an architecture."""
+    return (*_FLAGS, f"-gencode=arch={march.replace('sm_', 'compute_', 1)},code={march}")
 
 
 def _distilled(answer: Json) -> Json:

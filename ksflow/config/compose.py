@@ -167,6 +167,14 @@ def compose(arguments: list[str], config: str = "config") -> DictConfig:
     return cfg
 
 
+def without_keys(cfg: DictConfig) -> DictConfig:
+    """The configuration of a command that asks no model: none of them needs its key."""
+    for _, node in keys.parts(cfg, ""):
+        if str(node["_target_"]) == "ksflow.lm.Model":
+            node.update({"key": "", "api_key": None, "requires": None})
+    return cfg
+
+
 def build(node: DictConfig) -> Any:
     """What a `_target_` makes, its whole subtree included."""
     try:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from ksflow.hardware.cost_model import PRECISIONS
 
-_INTERESTING = (
+FEATURES = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
     *("avx512_bf16", "avx512_fp16", "avx512vbmi", "amx_tile", "amx_bf16", "amx_int8"),
     *("asimd", "asimddp", "bf16", "i8mm", "sve", "sve2"),
 )
+"""Instruction sets that matter to kernels, as targets, notes and probes call them."""
 _X86_64_V3 = ("sse4_2", "avx", "avx2", "fma", "f16c")
 _LIMITED = {"x86-64-v3": _X86_64_V3, "x86-64-v2": ("sse4_2",), "x86-64": ()}
 """What is left of the features when the compiler is told of a lesser chip."""
@@ -62,7 +63,7 @@ class Cpu:
     @property
     def features(self) -> tuple[str, ...]:
         """Those of them that matter to kernels."""
-        return tuple(feature for feature in _INTERESTING if feature in self.flags)
+        return tuple(feature for feature in FEATURES if feature in self.flags)
 
 
 def read() -> Cpu:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -97,7 +98,7 @@ def _shown(names: list[str], *variables: str) -> list[int]:
 
 def _gpu(name: str, chip: str, march: str) -> Target:
     sheet = next((sheet for sheet in _sheets(chip) if not _is_other_variant(chip, sheet["chip"])), {})
-    return from_data_sheet(name, chip, march, sheet.get("peaks", {}), sheet.get("sizes", {}))
+    return from_data_sheet(name, chip, march, sheet.get("peaks", {}), sheet.get("sizes", {}), sheet.get("units", 0))
 
 
 def _is_other_variant(chip: str, sheet: str) -> bool:
@@ -129,8 +130,9 @@ def from_data_sheet(
     march: str,
     peaks: Mapping[str, float],
     sizes: Mapping[str, int] | None = None,
+    units: int = 0,
 ) -> Target:
-    """A GPU by its data sheet, present or not. peaks, sizes: see `Target`. Raises ConfigError."""
+    """A GPU by its data sheet, present or not. peaks, sizes, units: see `Target`. Raises ConfigError."""
     for key, value in {**peaks, **(sizes or {})}.items():
         if not (_PEAK.fullmatch(key) if key in peaks else key in _SIZES):
             valid = f"bytes, bytes.cache, flops.<{', '.join(PRECISIONS)}>; sizes: {', '.join(_SIZES)}"
@@ -140,7 +142,7 @@ def from_data_sheet(
     if not _GPU.fullmatch(march):
         raise ConfigError(f"target.march={march} is no GPU's architecture; they are called sm_90a or gfx942")
     rates = {key: float(value) for key, value in peaks.items()}
-    return Target(name, "gpu", chip, march=march, peaks=rates, sizes=dict(sizes or {}))
+    return Target(name, "gpu", chip, march=march, peaks=rates, sizes=dict(sizes or {}), units=units)
 
 
 def single_gpu_environment(index: int) -> dict[str, str]:
@@ -159,6 +161,29 @@ def fits(wanted: Target, found: Target) -> bool:
         return wanted.kind == found.kind
     sheet, chip = ({*re.findall(r"[a-z0-9]+", name.lower())} for name in (wanted.chip, found.chip))
     return wanted.march == found.march and (wanted.name.lower() in chip or sheet <= chip or chip <= sheet)
+
+
+def means(word: str, target: Target) -> bool:
+    """Whether a word of a note's targets, or of a statement's section, is about this one: its name, `cpu` or `gpu`, its
+    architecture or that of a chip with the same, an instruction set that it has, its fingerprint.
+    """
+    word = word.lower()
+    if word in {target.name.lower(), target.kind, target.chip.lower(), target.march.lower(), *target.features}:
+        return True
+    if word.startswith(target.fingerprint.lower()):  # a judge adds its compilers
+        return True
+    family = word if word.startswith(("sm_", "gfx")) else _shipped_architecture(word)
+    return bool(family) and target.march.startswith(family)
+
+
+@cache
+def _shipped_architecture(name: str) -> str:
+    """Of a GPU that ships as a target; empty for anything else."""
+    sheet = shipped("conf", "target", f"{name}.yaml")
+    if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
+        return ""
+    found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def is_unlisted_variant(chip: str) -> bool:

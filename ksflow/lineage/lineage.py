@@ -310,6 +310,11 @@ class Lineage:
             self._notes = head, schema.load("notes", self.store.read(f"{head}:notes.json"), tuple)
         return self._notes[1]
 
+    @_locked
+    def current_notes(self) -> tuple[Note, ...]:
+        """What was learnt so far, as a round begins with it: what later trials contradict is refuted."""
+        return lessons.refute_contradicted(self.notes(), self.known, self._index.at, self.at)
+
     @property
     @_locked
     def settings(self) -> str:
@@ -419,8 +424,7 @@ class Lineage:
             self._append("rounds", {}, message(f"round {name}", "", {"Round": name}))
         known = self.known
         self._begun[len(known.trials)] += 1
-        notes = lessons.refute_contradicted(self.notes(), known, self._index.at, self.at)
-        return Round(name, known, notes, self._begun[len(known.trials)] - 1)
+        return Round(name, known, self.current_notes(), self._begun[len(known.trials)] - 1)
 
     @_locked
     def select(self, choice: Choice, round_name: str = "") -> None:

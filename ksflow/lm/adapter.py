@@ -93,9 +93,14 @@ class KernelAdapter(dspy.Adapter):  # type: ignore[misc]
         return "\n\n".join(parts)
 
     def _question(self, signature: Signature, inputs: Mapping[str, Any]) -> str:
-        sections = [f"[[ ## {name} ## ]]\n{_shown(inputs[name])}" for name in signature.input_fields if name in inputs]
+        sections = [f"{header(name)}{_shown(inputs[name])}" for name in signature.input_fields if name in inputs]
         wanted = ", ".join(f"[[ ## {name} ## ]]" for name in signature.output_fields)
         return "\n\n".join([*sections, f"Answer with the sections {wanted}, then {COMPLETED}"])
+
+
+def header(name: str) -> str:
+    """What a section begins with."""
+    return f"[[ ## {name} ## ]]\n"
 
 
 def _value(name: str, text: str, annotation: Any) -> Any:

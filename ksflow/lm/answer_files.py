@@ -1,52 +1,44 @@
-"""DSPy's cache as a file for each answer, which any number of threads and processes read and write whole.
+"""Answers of models as files, which any number of threads and processes read and write whole.
 
-DSPy's own is a set of sixteen databases, which each thread opens anew, with pickled contents.
+They are the model's own: what `dspy.cache` is, for models that a person asks, stays as it was found.
 """
 
+import hashlib
 import json
-import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+from dspy.lm15 import Request, Response
 
 from ksflow import home
-from ksflow.lm.dspy_seams import Cache
+from ksflow.lm.dspy_seams import request_to_dict, response_from_dict, response_to_dict
 
-Request = dict[str, Any]
-_newest = threading.local()
-
-
-def newest_file() -> Path | None:
-    """Where the answer is that this thread has looked for or kept last."""
-    found: Path | None = getattr(_newest, "file", None)
-    return found
+_UNREADABLE = (OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError)
 
 
-class AnswerFiles(Cache):  # type: ignore[misc]
-    """What `dspy.cache` is here. A failed write is no error, and what is no JSON is not kept."""
+class AnswerFiles:
+    """A file for each answer. A failed write is no error, and what cannot be read is not there."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is made with the first answer."""
-        super().__init__(enable_disk_cache=False, enable_memory_cache=False, disk_cache_dir=str(folder))
-        self.folder = folder
+        self._folder = folder
 
-    def get(self, request: Request, ignored: list[str] | None = None) -> Any:
-        """The answer to a request; None where there is none, or none that can be read."""
-        with suppress(OSError, TypeError, ValueError, RecursionError):
-            return json.loads(self._file(request, ignored).read_bytes())
+    def place(self, request: Request, rollout_id: int) -> Path:
+        """Where the answer to a request is, or will be. `rollout_id` sets requests of the same words apart."""
+        asked = json.dumps([request_to_dict(request), rollout_id], sort_keys=True, default=str)
+        name = hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()
+        return self._folder / name[:2] / f"{name}.json"
+
+    def get(self, place: Path) -> Response | None:
+        """The answer that is kept there, if there is one."""
+        with suppress(*_UNREADABLE):
+            found: Response = response_from_dict(json.loads(place.read_bytes()))
+            return found
         return None
 
-    def put(
-        self, request: Request, value: Any, ignored: list[str] | None = None, enable_memory_cache: bool = True
-    ) -> None:
-        """Keep the answer to a request."""
-        with suppress(OSError, TypeError, ValueError, RecursionError):
-            file, text = self._file(request, ignored), json.dumps(value)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            home.write(file, text)
-
-    def _file(self, request: Request, ignored: list[str] | None) -> Path:
-        name: str = self.cache_key(request, ignored)
-        file = self.folder / name[:2] / f"{name}.json"
-        _newest.file = file
-        return file
+    def put(self, place: Path, response: Response) -> None:
+        """Keep an answer."""
+        with suppress(*_UNREADABLE):
+            text = json.dumps(response_to_dict(response))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            home.write(place, text)

@@ -2,7 +2,7 @@
 
 stage -> Program.ask -> dspy.Predict, which lays the question out -> MeteredLM -> ModelCall -> the answer, to be parsed
 
-ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an answer is in DSPy's cache, or DSPy calls
+ModelCall.answered      asks as `dspy.LM` does, this call being the engine: an answer is kept on disk, or DSPy calls
   complete              for each try:
     _admit              what it may cost is reserved (`protocols.reserve`), room under the rate limits waited for
     _try                the provider is asked, in a thread that may be left behind, for what is left of the deadline
@@ -28,9 +28,10 @@ from dspy.lm15 import RETRYABLE_ERRORS, Request, Response, ServerError, TextPart
 from ksflow.errors import BudgetError, Interrupted, KsflowError, StageError
 from ksflow.lm.engines import Given
 from ksflow.lm.limits import Slot, rate_limiter
-from ksflow.lm.prices import paid, price, tokens
+from ksflow.lm.prices import cached, paid, price, tokens
 from ksflow.lm.refusals import LATE, Filtered, failed_inside, filtered, meaning, refusal, told
 from ksflow.lm.settings import ModelSettings
+from ksflow.lm.tokenizer import counter
 from ksflow.protocols import calling, record, reserve
 from ksflow.records import Call, Cost, Question, Reservation
 from ksflow.redaction import redact
@@ -38,13 +39,13 @@ from ksflow.redaction import redact
 Messages = list[dict[str, Any]]
 LONGEST_ANSWER = 32_000
 """Tokens that an answer may have, to reckon with, where `max_tokens` leaves it to the provider."""
-_BYTES_PER_TOKEN = 3  # of code and English it is nearer 4: an estimate that rather has too many
+_A_MESSAGE = 8  # tokens that its role and its ends are
 _LONGEST_PAUSE_S = 60.0
 _GRACE_S = 1.0  # after the deadline an engine may give up too: whoever asks is told first
 
 
 class ModelCall:
-    """One question on its way to its record; the engine that DSPy calls where its cache has no answer."""
+    """One question on its way to its record; the engine that DSPy calls where no answer is kept."""
 
     def __init__(self, stage: str, model: ModelSettings, sent: Messages, provider: Any) -> None:
         """`sent` goes on record, `provider` is the engine that reaches one."""
@@ -54,7 +55,8 @@ class ModelCall:
         """What is asked, without secrets."""
         self.cut = False
         """The provider stopped at its token limit."""
-        self._tokens_in = sum(len(text.encode("utf-8", "replace")) + 12 for _, text in texts) // _BYTES_PER_TOKEN
+        count = counter(model.model)
+        self._tokens_in = sum(count(text) + _A_MESSAGE for _, text in texts)
         self._started, self._waited_s = time.monotonic(), 0.0
         self._asked = False
         """A provider was asked: the answer is not out of the cache."""
@@ -69,13 +71,13 @@ class ModelCall:
         self._limiter = rate_limiter(model)
         self._slot: Slot | None = None
         self.kept: Path | None = None
-        """Where the answer is in DSPy's cache."""
+        """Where the answer is kept on disk, or will be."""
         self._late: Future[Response] | None = None
         """What the provider is asked for, until it has answered."""
 
     def answered(self, through_dspy: Callable[[Any], Response]) -> Response:
-        """The answer, recorded. `through_dspy`: what DSPy's cache has, else what the engine it is given answers, which
-        DSPy keeps. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
+        """The answer, recorded. `through_dspy`: what is kept on disk, else what the engine it is given answers, which
+        is kept. StageError after the deadline, when the provider fails, or for a refusal (Filtered);
         ConfigError for what no retry mends; BudgetError where it cannot be paid.
         """
 
@@ -112,7 +114,7 @@ class ModelCall:
             self.kept.unlink(missing_ok=True)
 
     def complete(self, request: Request) -> Response:
-        """For DSPy, which has no answer in its cache: tries until there is one. What it raises is lm15's or ours."""
+        """For DSPy, where no answer is kept: tries until there is one. What it raises is lm15's or ours."""
         attempt = 0
         while True:
             self._admit()
@@ -234,7 +236,8 @@ class ModelCall:
         counts = tokens(self.model, response)
         usd, source = paid(self.model, response)
         if all(counts) or not isinstance(self.model.engine, str):
-            return Cost(usd, *counts), source
+            count, usd_cached = cached(self.model, response)
+            return Cost(usd, *counts, tokens_cached=count, usd_cached=usd_cached), source
         rate = price(self.model, self._tokens_in)
         return self._most, f"{rate.source}; at most: the server told no usage" if rate else ""
 

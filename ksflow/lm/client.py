@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-from dspy.lm15 import LM15Error, Message, Request, Response, request_from_openai_chat
+from dspy.lm15 import CacheConfig, LM15Error, Message, Request, Response, request_from_openai_chat
 
 from ksflow import home
 from ksflow.errors import ConfigError
-from ksflow.lm.answer_files import AnswerFiles, newest_file
+from ksflow.lm.answer_files import AnswerFiles
 from ksflow.lm.call import Messages, ModelCall, text_of
-from ksflow.lm.connection import connect
+from ksflow.lm.connection import connect, takes_marks
 from ksflow.lm.engines import Given
 from ksflow.lm.history import remember
 from ksflow.lm.replay import Replay, replayed
@@ -23,7 +23,7 @@ from ksflow.protocols import calling
 from ksflow.redaction import redact
 
 _engine: ContextVar[Any] = ContextVar("engine")
-"""Whom the question at hand goes to, where DSPy's cache has no answer."""
+"""Whom the question at hand goes to, where no answer is kept."""
 
 
 class MeteredLM(dspy.LM):  # type: ignore[misc]
@@ -36,17 +36,18 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
     def __init__(self, owner: ModelSettings) -> None:
         """`owner` is the configured model. Connects to nothing yet. ConfigError when it cannot be as configured."""
         self.owner, self.label = owner, "dspy"
+        self.volatile = ""
+        """With what the part of a question begins that no other question shares; empty where nobody knows."""
         self.last: ModelCall | None = None
         """The newest call; ask a copy of your own for it."""
-        if owner.cache and not isinstance(owner.engine, Replay):
-            dspy.cache = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
+        self.answers = AnswerFiles(Path(os.environ.get("DSPY_CACHEDIR") or home.cache("dspy")))
         settings = {"temperature": owner.temperature, "max_tokens": owner.max_tokens, "cache": owner.cache}
         try:
             self.provider_engine, self.config = connect(owner)
             super().__init__(owner.model, num_retries=0, engine=_Asked(), **settings)
             if self.config.get("extensions"):  # DSPy looks at them when it is asked: so ask it for nothing
                 asked = self._request([{"role": "user", "content": "?"}], {})
-                self._answered(asked, Given("-"), cache=False)
+                self._answered(asked, Given("-"))
         except (dspy.LMError, LM15Error, ValueError, TypeError) as error:
             said = " ".join(str(error).split())
             raise ConfigError(redact(f"{owner.model} cannot be used as configured: {said}")) from error
@@ -68,10 +69,13 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 cached = settings.pop("cache", self.cache)
                 rollout_id = self._rollout(settings.pop("rollout_id", self.kwargs.get("rollout_id")))
                 request = prompt if isinstance(prompt, Request) else self._request(sent, settings)
+                call.kept = self.answers.place(request, rollout_id) if cached else None
 
                 def through_dspy(engine: Any) -> Response:
-                    answered = self._answered(request, engine, cache=cached, rollout_id=rollout_id)
-                    call.kept = newest_file() if cached else None
+                    kept = self.answers.get(call.kept) if call.kept else None
+                    answered = self._answered(request, Given(kept) if kept else engine)
+                    if call.kept and not kept:
+                        self.answers.put(call.kept, answered)
                     return answered
 
                 response = call.answered(through_dspy)
@@ -79,12 +83,12 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
         remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
 
-    def _answered(self, request: Request, engine: Any, **settings: Any) -> Response:
-        """As `dspy.LM` does it: what its cache has, else what the engine answers, which it keeps."""
+    def _answered(self, request: Request, engine: Any) -> Response:
+        """What the engine answers, as `dspy.LM` asks one. Its cache, which others share, has no part in it."""
         token = _engine.set(engine)
         try:
             with dspy.context(disable_history=True):
-                made: Response = super().__call__(request, **settings)
+                made: Response = super().__call__(request, cache=False)
         finally:
             _engine.reset(token)
         return made
@@ -103,11 +107,22 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
     def _request(self, sent: Messages, settings: dict[str, Any]) -> Request:
         asked = {**self.kwargs, **settings, **({} if self.owner.temperature is not None else {"temperature": None})}
         body = {name: value for name, value in asked.items() if name not in ("rollout_id", "n") and value is not None}
-        made = request_from_openai_chat({"model": self.model, "messages": sent, **body})
-        return replace(made, config=replace(made.config, **self.config)) if self.config else made
+        marked = self._marked(sent)
+        made = request_from_openai_chat({"model": self.model, "messages": marked or sent, **body})
+        mark = {"cache": CacheConfig(prefix_until_index=len(made.messages) - 2)} if marked else {}
+        config = {**self.config, **mark}
+        return replace(made, config=replace(made.config, **config)) if config else made
+
+    def _marked(self, sent: Messages) -> Messages | None:
+        """With the question in two, where it begins to differ from others; None where no mark is to go there."""
+        *before, question = sent
+        shared, header, rest = str(question["content"]).rpartition(self.volatile or "\0")
+        if not shared or not takes_marks(self.owner):
+            return None
+        return [*before, {**question, "content": shared}, {**question, "content": header + rest}]
 
     def _rollout(self, rollout_id: int | None) -> int:
-        """DSPy's cache key has neither the server nor the engine: this part of it stands for both."""
+        """A request names neither the server nor the engine: this part of a kept answer's name stands for both."""
         text = f"{self.owner.identity}\0{rollout_id or 0}"
         return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")
 

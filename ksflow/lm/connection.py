@@ -54,6 +54,11 @@ def resolved(model: str) -> tuple[str, str]:
     return found.provider, name if named else found.model
 
 
+def takes_marks(model: ModelSettings) -> bool:
+    """Whether a prompt is cached by the provider up to a mark; others cache by themselves what prompts begin with."""
+    return model.engine == "lm15" and resolved(model.model)[0] == "anthropic"
+
+
 class _Native:
     """Has lm15 ask, over the wire. The model's name is DSPy's until here."""
 

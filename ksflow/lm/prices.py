@@ -62,7 +62,8 @@ def paid(model: ModelSettings, response: Any) -> tuple[float, str]:
         rated = price(model)
         if rated is None or (rated.usd_in + rated.usd_out and not tokens_in + tokens_out):
             return 0.0, ""
-        return tokens_in * rated.usd_in + tokens_out * rated.usd_out, rated.source
+        count, usd = cached(model, response)
+        return (tokens_in - count) * rated.usd_in + usd + tokens_out * rated.usd_out, rated.source
     provider, name, namespaces = _route(model.model, model.engine)
     if not (_listed(provider, response.model, namespaces) or _listed(provider, name, namespaces)):
         return 0.0, ""
@@ -75,6 +76,23 @@ def tokens(model: ModelSettings, response: Any) -> tuple[int, int]:
     provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
     usage = usage_dict(response, provider)
     return usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+
+
+def cached(model: ModelSettings, response: Any) -> tuple[int, float]:
+    """Tokens of the prompt out of the provider's cache, and what they cost in dollars; 0 where nobody told."""
+    provider = _route(model.model, model.engine)[0] if isinstance(model.engine, str) else None
+    count = int((usage_dict(response, provider).get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+    rate = price(model, tokens(model, response)[0]) if count else None
+    if rate is None:
+        return count, 0.0
+    per_token = rate.usd_in
+    if model.usd_per_mtok_cached is not None:
+        per_token = model.usd_per_mtok_cached / _MILLION
+    elif rate.source != CONFIGURED and isinstance(model.engine, str):
+        info, _ = _entry(model.model, model.engine)
+        found = _rate(info, "cache_read_input_token_cost", tokens(model, response)[0])
+        per_token = per_token if found is None else found
+    return count, count * per_token
 
 
 @lru_cache

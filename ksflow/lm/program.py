@@ -3,6 +3,7 @@
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +13,13 @@ from dspy import AdapterParseError
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import compiled
-from ksflow.lm.adapter import KernelAdapter, Malformed
+from ksflow.lm.adapter import KernelAdapter, Malformed, header
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
-from ksflow.prompts.brief import Section, count, fill
+from ksflow.lm.tokenizer import counter
+from ksflow.prompts.brief import Brief, Kind, Section, fill
 from ksflow.protocols import call_context
 from ksflow.redaction import redact
 
@@ -29,6 +31,37 @@ class Inquiry(NamedTuple):
     """Input field -> text: all fields of the signature."""
     accept: Callable[[dict[str, Any]], Any]
     """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
+
+
+class Prompt(NamedTuple):
+    """A question as it would be sent."""
+
+    label: str
+    """The stage and its variant."""
+    model: str
+    messages: list[dict[str, Any]]
+    sections: list[tuple[str, str, int]]
+    """Each with its kind (`stable`, `slow`, `volatile`) and its tokens; the instructions are the first."""
+
+
+class _Previewed(BaseException):
+    """The way out of a stage that would ask now, no error. `args[0]` is the Prompt."""
+
+
+_previewing: ContextVar[bool] = ContextVar("previewing", default=False)
+
+
+def preview(call: Callable[[], object]) -> Prompt | None:
+    """The first question that `call` would ask a model, which is not asked; None where it ends without asking."""
+    token = _previewing.set(True)
+    try:
+        call()
+    except _Previewed as previewed:
+        prompt: Prompt = previewed.args[0]
+        return prompt
+    finally:
+        _previewing.reset(token)
+    return None
 
 
 class Program(dspy.Module):  # type: ignore[misc]
@@ -65,6 +98,7 @@ class Program(dspy.Module):  # type: ignore[misc]
         self.attempts = attempts
         self.seed = seed
         self.prompt = prompt
+        self._count = counter(lm.model)
         self.declared = signature
         """The signature as the stage declares it, whatever an optimiser made of the predictor's."""
         self.predict = dspy.Predict(signature)
@@ -104,10 +138,14 @@ class Program(dspy.Module):  # type: ignore[misc]
         `attempts` answers that cannot be used, or where the provider fails; BudgetError and ConfigError as ever.
         """
         self._check(inquiry.inputs)
+        if _previewing.get():
+            raise _Previewed(self._prompt(inquiry.inputs))
         refused = ""
         for attempt in range(self.attempts):
             before(refused)
-            lm = self.model.client.copy(label=self.label, rollout_id=self._rollout(key, attempt))
+            lm = self.model.client.copy(
+                label=self.label, rollout_id=self._rollout(key, attempt), volatile=self._volatile(inquiry.inputs)
+            )
             try:
                 with dspy.context(lm=lm, adapter=KernelAdapter(refused), trace=None):
                     answer = self.predict(**inquiry.inputs, lm=lm)
@@ -128,21 +166,43 @@ class Program(dspy.Module):  # type: ignore[misc]
         reason = redact(refused)[:1000]
         raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
 
-    def brief(self, sections: Iterable[Section]) -> dict[str, str]:
+    def brief(self, sections: Iterable[Section]) -> Brief:
         """The inputs of a question: its sections in what the model can take. What has no room is logged."""
         budget = self.model.context_tokens
         if budget is not None:
-            fixed = self.messages(dict.fromkeys(self.declared.input_fields, ""))
-            budget -= sum(count(str(message["content"])) for message in fixed) + (self.model.max_tokens or 0)
-        made = fill(sections, budget)
+            fixed = self.messages(dict.fromkeys(self.declared.input_fields, "x"))  # blanks around a text count
+            budget -= self._size(fixed) + (self.model.max_tokens or 0)
+        made = fill(sections, budget, self._count)
         if made.left_out:
             log = structlog.get_logger("ksflow.prompts")
             log.info("the prompt has no room for all of it", stage=self.stage, shortened=", ".join(made.left_out))
-        return made.texts
+        return made
 
     def messages(self, inputs: Mapping[str, str]) -> list[dict[str, Any]]:
         """The prompt with these inputs, as it is sent at the first attempt."""
         return KernelAdapter().format(self.predict.signature, self.predict.demos, dict(inputs))
+
+    def _size(self, messages: Iterable[Mapping[str, Any]]) -> int:
+        """Tokens."""
+        return sum(self._count(str(message["content"])) for message in messages)
+
+    def _volatile(self, inputs: Mapping[str, str]) -> str:
+        """The header of the first section that the next question will not share: of the first volatile one; where there
+        is none, the slow ones are a question's own. Empty where all is shared, or the kinds are not known.
+        """
+        kinds = inputs.kinds if isinstance(inputs, Brief) else {}
+        own = Kind.VOLATILE if Kind.VOLATILE in kinds.values() else Kind.SLOW
+        names = [name for name in self.predict.signature.input_fields if kinds.get(name) is own]
+        return header(names[0]) if names else ""
+
+    def _prompt(self, inputs: Mapping[str, str]) -> Prompt:
+        messages = self.messages(inputs)
+        kinds = inputs.kinds if isinstance(inputs, Brief) else {}
+        sections = [("instructions", "stable", self._size(messages[:-1]))]
+        for name in self.predict.signature.input_fields:
+            kind = kinds.get(name, Kind.VOLATILE).name.lower()
+            sections.append((name, kind, self._count(inputs[name])))
+        return Prompt(self.label, self.model.model, messages, sections)
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The prompt and nothing else: no model, so no key and no address, and none of an optimiser's traces."""
@@ -181,6 +241,6 @@ class Program(dspy.Module):  # type: ignore[misc]
             )
 
     def _rollout(self, key: str, attempt: int) -> int:
-        """Names one sample. It is part of DSPy's cache key and is not sent."""
+        """Names one sample. It is part of a kept answer's name and is not sent."""
         text = "\0".join([self.stage, str(self.seed), key, str(attempt), str(call_context().sample_index)])
         return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:6], "big")

@@ -58,6 +58,9 @@ class ModelSettings:
     usd_per_mtok_in: float | None = None
     """Dollars for a million tokens of prompt and of answer; None reads DSPy's price list."""
     usd_per_mtok_out: float | None = None
+    usd_per_mtok_cached: float | None = None
+    """Dollars for a million tokens of prompt that came out of the provider's cache; None: what any of them costs, or
+    the price list's."""
     cache: bool = True
     """Keep answers on disk, so that going on after a crash pays for nothing twice."""
     engine: Any = "lm15"
@@ -88,7 +91,8 @@ class ModelSettings:
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{self.model}: {name} must be positive, not {value}")
         prices = (self.usd_per_mtok_in, self.usd_per_mtok_out)
-        if prices.count(None) == 1 or any(price is not None and not 0 <= price < math.inf for price in prices):
+        told = [price for price in (*prices, self.usd_per_mtok_cached) if price is not None]
+        if prices.count(None) == 1 or not all(0 <= price < math.inf for price in told):
             raise ConfigError(f"{self.model}: give usd_per_mtok_in and usd_per_mtok_out, both 0 or more, or neither")
 
     def __repr__(self) -> str:
@@ -105,7 +109,7 @@ class ModelSettings:
 
     @property
     def identity(self) -> str:
-        """What its answers depend on, beside what DSPy's cache key has: temperature and max_tokens."""
+        """What its answers depend on, beside what a request has: temperature and max_tokens."""
         options = sorted((self.options or {}).items())
         return f"{self.model} {self.api_base or ''} {self.engine!r} {self.reasoning_effort or ''} {options}"
 

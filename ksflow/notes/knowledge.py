@@ -5,7 +5,8 @@
     origin: who made it, free text
     sources: [Intel Optimization Reference Manual, section 20.5]
     quotes: [what it says there]      one for each source (empty where nobody looked), or none at all
-    targets: [cpu]                    names of targets, `cpu` or `gpu`, architectures (gfx942), fingerprints
+    targets: [cpu]                    names of targets, `cpu` or `gpu`, architectures (gfx942), a CPU's features
+                                      (amx_tile), fingerprints
     problems: [fp8_gemm]
     status: documented
     closes: [00012]                   trials that it stands for
@@ -23,7 +24,7 @@ notes (that is a digester or a probe), rank them (that is a prompt's affair) or 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ import yaml
 
 from ksflow import home
 from ksflow.errors import ConfigError, one_line
+from ksflow.hardware.target import means
 from ksflow.records import Note, Status, Target, digest
 
 LINEAGE = "runs/lineage.git"
@@ -96,7 +98,7 @@ def fits(note: Note, target: Target, problem: str = "") -> bool:
     """Whether a note bears on a target and a problem. Chips of one architecture share their notes."""
     if problem and note.problems and problem not in note.problems:
         return False
-    return not note.targets or any(_means(word.lower(), target) for word in note.targets)
+    return not note.targets or any(means(word, target) for word in note.targets)
 
 
 def read(file: Path) -> Note:
@@ -170,26 +172,6 @@ def _entries(root: Path, broken: list[str], ships: bool = False, deep: bool = Tr
             continue
         found.append(StoredNote(note, f"shipped {file.parent.name}" if ships else str(file.parent), file, ships))
     return found
-
-
-def _means(word: str, target: Target) -> bool:
-    """Whether a word of a note's targets is about this one."""
-    if word in {target.name.lower(), target.kind, target.chip.lower(), target.march.lower()}:
-        return True
-    if word.startswith(target.fingerprint.lower()):  # a judge adds its compilers
-        return True
-    family = word if word.startswith(("sm_", "gfx")) else _architecture(word)
-    return bool(family) and target.march.startswith(family)
-
-
-@cache
-def _architecture(name: str) -> str:
-    """Of a GPU that ships as a target; empty for anything else."""
-    sheet = home.shipped("conf", "target", f"{name}.yaml")
-    if not re.fullmatch(r"[a-z0-9_]+", name) or not sheet.is_file():
-        return ""
-    found = re.search(r"^march: ((?:sm_|gfx)\w+)$", sheet.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
 
 
 def _read(file: Path) -> tuple[Note, str]:

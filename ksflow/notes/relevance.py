@@ -10,6 +10,7 @@ from itertools import groupby, pairwise
 
 from ksflow.errors import short
 from ksflow.records import Document, Problem, Target
+from ksflow.source.tokens import estimate
 
 CHARACTERS = 4
 """Of a token, by and large."""
@@ -49,12 +50,7 @@ class ShownPassage:
     @property
     def tokens(self) -> int:
         """About so many."""
-        return tokens(self.block)
-
-
-def tokens(text: str) -> int:
-    """About so many are in a text."""
-    return len(text.encode("utf-8", "replace")) // CHARACTERS + 1
+        return estimate(self.block)
 
 
 def passages(documents: Iterable[Document]) -> tuple[ShownPassage, ...]:

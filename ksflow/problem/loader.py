@@ -20,6 +20,7 @@ from ksflow.errors import ConfigError, suggest
 from ksflow.hardware import cost_model
 from ksflow.home import shipped
 from ksflow.problem import file as problem_file
+from ksflow.problem.texts import for_target, task_source
 from ksflow.records import (
     C_TYPES,
     DEVICE_LANGUAGES,
@@ -88,9 +89,10 @@ def load(
         name=root.name,
         title=spec["title"],
         description=spec["description"],
-        statement=statement,
+        statement=for_target(statement, target),
         root=str(home),
         reference=reference,
+        listing=task_source(reference),
         languages=languages,
         args=args,
         dims=tuple(spec["dims"]),

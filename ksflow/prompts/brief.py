@@ -1,10 +1,13 @@
 """One ordered list of sections, filled to a budget of tokens: what matters most first, of equals what changes least."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ksflow.notes.relevance import CHARACTERS
+from ksflow.source.tokens import estimate
+
+count = estimate
+"""Tokens of a text, where no model's own tokenizer is asked."""
 
 
 class Kind(IntEnum):
@@ -35,32 +38,31 @@ class Section:
     priority: int = 0
     """0 is always there and whole; of the others the lower come first."""
 
-    def within(self, room: int | None) -> str:
+    def within(self, room: int | None, count: Callable[[str], int]) -> str:
         """The text in so many tokens; None is as many as it takes. It says so where a whole text has no room."""
         if not isinstance(self.text, str):
-            return self.text(self.tokens if room is None or not self.priority else max(0, min(self.tokens, room)))
+            most = self.tokens if room is None or not self.priority else max(0, min(self.tokens, room))
+            text, asked = self.text(most), most
+            while asked and (size := count(text)) > most:  # who writes it reckons with so many characters a token
+                asked = asked * most // size
+                text = self.text(asked)
+            return text
         size = count(self.text)
         if room is None or not self.priority or size <= room:
             return self.text
         return f"(left out: its {size} tokens have no room here)"
 
 
-@dataclass(frozen=True)
-class Brief:
-    """Sections as they are sent."""
+class Brief(dict[str, str]):
+    """Sections as they are sent: name -> text, in their order."""
 
-    texts: dict[str, str]
-    """By name, in order."""
-    left_out: tuple[str, ...] = ()
-    """The names of those that are not there, or shorter than they would be."""
-
-    @property
-    def tokens(self) -> int:
-        """About so many."""
-        return sum(map(count, self.texts.values()))
+    def __init__(self, texts: Mapping[str, str], kinds: Mapping[str, Kind], left_out: tuple[str, ...] = ()) -> None:
+        """`left_out`: the names of those that are not there, or shorter than they would be."""
+        super().__init__(texts)
+        self.kinds, self.left_out = dict(kinds), left_out
 
 
-def fill(sections: Iterable[Section], budget: int | None = None) -> Brief:
+def fill(sections: Iterable[Section], budget: int | None = None, count: Callable[[str], int] = estimate) -> Brief:
     """The sections in so many tokens, in their order. What has priority 0 is there even where it is more than that."""
     given = list(sections)
     assert given == sorted(given, key=lambda one: one.kind), "stable sections come first"
@@ -68,13 +70,8 @@ def fill(sections: Iterable[Section], budget: int | None = None) -> Brief:
     left_out: set[str] = set()
     for section in sorted(given, key=lambda one: (one.priority, one.kind)):
         room = None if budget is None else budget - sum(map(count, texts.values()))
-        texts[section.name] = section.within(room)
-        if room is not None and texts[section.name] != section.within(None):
+        texts[section.name] = section.within(room, count)
+        if room is not None and texts[section.name] != section.within(None, count):
             left_out.add(section.name)
-    names = [section.name for section in given]
-    return Brief({name: texts[name] for name in names}, tuple(name for name in names if name in left_out))
-
-
-def count(text: str) -> int:
-    """Tokens of a text, by and large."""
-    return -(-len(text) // CHARACTERS)
+    kinds = {section.name: section.kind for section in given}
+    return Brief({name: texts[name] for name in kinds}, kinds, tuple(name for name in kinds if name in left_out))

@@ -1,7 +1,8 @@
 """Notes as prompt text: in full those that bear most on the work at hand, the others by a line, within a budget.
 
-What bears on it is found by the words that a note shares with the task, the code and the experiment: rare words count
-most, and a name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text.
+What bears on it is found by the words that a note shares with the task and the code of a round's base: rare words count
+most, and a name such as `v_mfma_f32` counts whole and in its parts. The same notes and words give the same text. What
+bears on one experiment alone, and has no room in what all prompts of the round share, is `more_findings`.
 """
 
 import textwrap
@@ -29,11 +30,24 @@ _TITLE, _WHY, _LINE = 160, 200, 240  # characters
 _LEVELS = 5  # of relevance; within a level trust decides, and the lowest is not shown in full
 
 
-def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "") -> str:
-    """The notes that have room in `tokens`; what bears most on `about` comes first, then the most trusted.
+def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "", ranked: bool = False) -> str:
+    """The notes that have room in `tokens`: those that bear most on `about`, of equals the most trusted.
 
-    The rest is listed by title as far as there is room, and counted; what is refuted comes last, in a line each.
+    They stand in the order in which they were given, whatever is asked about, so that prompts begin alike; `ranked`:
+    what bears most comes first. The rest is listed by title as far as there is room, and counted; what is refuted comes
+    last, in a line each.
     """
+    return _chosen(notes, tokens, about, ranked)[0]
+
+
+def more_findings(notes: Iterable[Note], before: tuple[int, str], tokens: int, about: str) -> str:
+    """What bears on `about` of the notes that `findings`, given these tokens and text, does not show in full."""
+    _, left_out = _chosen(notes, *before, ranked=False)
+    return _chosen(left_out, tokens, about, ranked=True)[0] if left_out else "(none beside those above)"
+
+
+def _chosen(notes: Iterable[Note], tokens: int, about: str, ranked: bool) -> tuple[str, list[Note]]:
+    """The text, and the notes that are not in full there."""
     given = list(notes)
     refuted = [note for note in given if note.status is Status.REFUTED]
     held = _ranked([note for note in given if note.status is not Status.REFUTED], about)
@@ -42,12 +56,17 @@ def findings(notes: Iterable[Note], tokens: int = FINDINGS, about: str = "") -> 
         [(_REFUTED, [f"- {_cut(note.title, _TITLE)}: {_cut(note.text, _LINE)}" for note in refuted])], room // _SHARE
     )
     shown, left_out = _in_full(held, room - short.size - _listed(_titles(held), room // _SHARE).size)
-    titles = _listed(_titles(left_out), room - short.size - sum(len(block) + 2 for block in shown))
+    if not ranked:
+        place = {id(note): index for index, note in enumerate(given)}
+        for part in (shown, left_out):
+            part.sort(key=lambda each: place[id(each.note)])
+    full = [_block(each.note) for each in shown]
+    titles = _listed(_titles(left_out), room - short.size - sum(len(block) + 2 for block in full))
     missing = len(left_out) - titles.lines + len(refuted) - short.lines
-    blocks = [*shown, *titles.blocks, *short.blocks]
+    blocks = [*full, *titles.blocks, *short.blocks]
     if missing:
         blocks.append(f"({missing} more notes have no room here)")
-    return "\n\n".join(blocks) or "(there are no findings yet)"
+    return "\n\n".join(blocks) or "(there are no findings yet)", [each.note for each in left_out]
 
 
 @dataclass(frozen=True)
@@ -84,15 +103,16 @@ def _doubt(note: Note) -> float:
 _note_words = lru_cache(4096)(word_set)
 
 
-def _in_full(ranked: Sequence[_Ranked], room: int) -> tuple[list[str], list[_Ranked]]:
+def _in_full(ranked: Sequence[_Ranked], room: int) -> tuple[list[_Ranked], list[_Ranked]]:
+    """Those that have room, and the others."""
     shown, left_out = [], []
     for each in ranked:
-        block = _block(each.note)
-        if not each.full or len(block) + 2 > room:
+        size = len(_block(each.note)) + 2
+        if each.full and size <= room:
+            room -= size
+            shown.append(each)
+        else:
             left_out.append(each)
-            continue
-        room -= len(block) + 2
-        shown.append(block)
     return shown, left_out
 
 

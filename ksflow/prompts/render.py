@@ -172,13 +172,11 @@ def _roofline(row: RooflineCase | None, now: float) -> tuple[str, str, str]:
     return us(row.bound_us), f"{figure(round(100 * row.bound_us / now, 1))} %", short(row.bound, 80)
 
 
-def about(problem: Problem, kernel: Kernel | None, tried: Experiment | None = None, more: str = "") -> str:
-    """The work at hand in one text, by which `findings` tells what bears on it."""
-    texts = [problem.name, problem.title, problem.description, problem.statement, more]
+def about(problem: Problem, kernel: Kernel | None) -> str:
+    """The work of a round in one text, by which `findings` tells what bears on it."""
+    texts = [problem.name, problem.title, problem.description, problem.statement]
     if kernel:
         texts += [kernel.language, kernel.report, *kernel.files.values()]
-    if tried:
-        texts += [tried.description, tried.rubric]
     return "\n".join(texts)
 
 

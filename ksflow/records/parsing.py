@@ -20,7 +20,14 @@ T = TypeVar("T")
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _LATER = frozenset(
     {
-        *(("Cost", "untold"), ("Trial", "baseline"), ("Ratio", "ranked"), ("Comparison", "ranked")),
+        *(
+            ("Cost", "untold"),
+            ("Cost", "tokens_cached"),
+            ("Cost", "usd_cached"),
+            ("Trial", "baseline"),
+            ("Ratio", "ranked"),
+            ("Comparison", "ranked"),
+        ),
         *((kind, "moment") for kind in ("Ratio", "Comparison", "Claim")),
     }
 )

@@ -93,7 +93,7 @@ class Problem:
     root: str
     """The folder with `reference.py`; only the judge's side runs it."""
     reference: str
-    """The text of `reference.py`, shown to models."""
+    """The text of `reference.py`."""
     languages: tuple[str, ...]
     args: tuple[Arg, ...]
     dims: tuple[str, ...]
@@ -121,7 +121,7 @@ class Problem:
     called: str = ""
     """How a candidate in Python is called, in words, where that is another format's way; empty for the own way."""
     listing: str = ""
-    """What people and models read in place of `reference`, where that was made by an importer."""
+    """What people and models read in place of `reference`: the task without what the judge alone needs."""
     good: tuple[Seed, ...] = ()
     """Kernels that came with the problem as right; `problem check` judges them."""
     bad: tuple[Seed, ...] = ()

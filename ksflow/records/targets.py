@@ -28,6 +28,9 @@ class Target:
     """Rates that one core of this CPU was seen to reach, named as the peaks are, and `bytes.N` for working sets of up
     to N bytes; empty where nobody measured."""
 
+    units: int = 0
+    """How many multiprocessors or compute units a GPU has; 0 where nobody told."""
+
     @property
     def fingerprint(self) -> str:
         """Names what a time depends on."""

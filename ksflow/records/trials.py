@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from ksflow.records.base import Record
@@ -32,6 +32,10 @@ class Cost(Record):
     wall_s: float = 0.0
     untold: int = 0
     """Answers of which nobody told what they took: the most that it may have been is in this cost."""
+    tokens_cached: int = 0
+    """Of `tokens_in` those that came out of the provider's cache."""
+    usd_cached: float = 0.0
+    """Of `usd` what these cost."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(*map(operator.add, _amounts(self), _amounts(other)))
@@ -43,6 +47,11 @@ class Cost(Record):
     def tokens(self) -> int:
         """Of prompts and answers."""
         return self.tokens_in + self.tokens_out
+
+    @property
+    def cached_share(self) -> float:
+        """Of the prompts' tokens the share that came out of the provider's cache."""
+        return self.tokens_cached / self.tokens_in if self.tokens_in else 0.0
 
     def dollars(self, digits: int = 2, shares: int = 1) -> str:
         """`$0.01`, or `at most $0.01` where nobody told what some of it was: its part of so many."""
@@ -57,7 +66,7 @@ class Cost(Record):
         def share(count: int, index: int) -> int:
             return count // shares + (index < count % shares)
 
-        usd, wall_s = self.usd / shares, round(self.wall_s / shares, 3)
+        usd, cached, wall_s = self.usd / shares, self.usd_cached / shares, round(self.wall_s / shares, 3)
         return tuple(
             replace(
                 self,
@@ -66,12 +75,14 @@ class Cost(Record):
                 tokens_out=share(self.tokens_out, i),
                 calls=share(self.calls, i),
                 wall_s=wall_s,
+                tokens_cached=share(self.tokens_cached, i),
+                usd_cached=cached,
             )
             for i in range(shares)
         )
 
 
-_amounts = operator.attrgetter("usd", "tokens_in", "tokens_out", "calls", "wall_s", "untold")
+_amounts = operator.attrgetter(*(field.name for field in fields(Cost)))
 
 
 @dataclass(frozen=True, slots=True)

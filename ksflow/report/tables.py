@@ -127,6 +127,9 @@ def show_spending(console: Console, population: Population, total: Cost, every: 
             words.append(f"an experiment {spending.price(total, trials)}")
         if found:
             words.append(f"an improvement {spending.price(total, len(found))} ({len(found)} so far)")
+        if total.tokens_cached:
+            share = f"{100 * total.cached_share:.0f} % of the prompts' tokens"
+            words.append(f"{share} came out of the provider's cache, for ${total.usd_cached:.4f}")
         console.print("; ".join(words), soft_wrap=True)
 
 

@@ -8,11 +8,12 @@ from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.calibration import advice
 from ksflow.prompts import render
-from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
+from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
+from ksflow.prompts.target import describe
 from ksflow.prompts.views import tried
-from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, portfolio
+from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, Target, portfolio
 from ksflow.source.tunables import assign
 
 _LONGEST = 10_000  # characters of description and rubric
@@ -45,6 +46,8 @@ class Design(dspy.Signature):  # type: ignore[misc]
     optimisation.
     """
 
+    target: str = dspy.InputField(desc="the machine that kernels are built for and judged on")
+    wanted: str = dspy.InputField(desc="how many avenues and experiments")
     task: str = dspy.InputField(desc="the task, its numerical contract, the shapes and the score")
     reference_implementation: str = dspy.InputField(desc="what the task computes; not the judge")
     findings: str = dspy.InputField(
@@ -55,7 +58,6 @@ class Design(dspy.Signature):  # type: ignore[misc]
     reference_analysis: str = dspy.InputField(desc="the same of the kernel to learn from")
     tried: str = dspy.InputField(desc="experiments on the base and the latest elsewhere, newest first, with outcomes")
     predictions: str = dspy.InputField(desc="your earlier predictions beside what was measured; predict by it")
-    wanted: str = dspy.InputField(desc="how many avenues and experiments")
     avenues: tuple[str, ...] = dspy.OutputField(
         desc='a list of strings, one for each avenue: ["Pack B so that ...", "..."]'
     )
@@ -82,13 +84,15 @@ class LlmDesigner:
         experiments: int = 5,
         tokens: int = 4000,
         findings: int = FINDINGS,
+        target: Target | None = None,
         seed: int = 0,
     ) -> None:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, in tokens. `prompt`: see `Program`.
+        `findings` the notes, in tokens; `target`: what kernels are for. `prompt`: see `Program`.
         """
         self.program = Program("designer=llm", Design, lm, attempts, prompt, seed)
         self.tokens = tokens
+        self.target = target
         self.findings = findings
         self.avenues = avenues
         self.experiments = experiments
@@ -103,6 +107,8 @@ class LlmDesigner:
         base, reference, about = choice.base, choice.reference, render.about(problem, choice.base.kernel)
         predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
         sections = [
+            Section("target", STABLE, describe(self.target, problem)),
+            Section("wanted", STABLE, f"{self.avenues} avenues and {self.experiments} experiments"),
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.shown, priority=2),
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
@@ -111,7 +117,6 @@ class LlmDesigner:
             Section("reference_analysis", SLOW, render.analysis(reference, choice.reference_step), priority=2),
             Section("tried", SLOW, lambda room: tried(population, choice, room), self.tokens, priority=1),
             Section("predictions", SLOW, predictions, priority=2),
-            Section("wanted", VOLATILE, f"{self.avenues} avenues and {self.experiments} experiments"),
         ]
 
         def accept(answer: dict[str, Any]) -> Plan:

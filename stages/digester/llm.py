@@ -18,11 +18,12 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.document_claims import Grounds, fits, validated_notes
 from ksflow.notes.documents import Progress, Unread
 from ksflow.notes.reading_plan import ReadingBudget, ReadingPlan, plan_reading
-from ksflow.notes.relevance import ShownPassage, passages, question, tokens
+from ksflow.notes.relevance import ShownPassage, passages, question
 from ksflow.prompts import render
 from ksflow.prompts.brief import STABLE, VOLATILE, Section
 from ksflow.prompts.findings import findings as written
 from ksflow.records import Document, Material, Note, Passage, Population, Problem, Target, Trial, digest
+from ksflow.source.tokens import estimate
 from ksflow.stages.digester.places import Places, chooser
 
 _OUTCOMES = 60  # the latest trials that are shown
@@ -192,7 +193,7 @@ class LlmDigester:
 
     def _count(self, work: _Work, size: int, refused: str) -> None:
         """Before a prompt is sent. StageError where it would be sent again and there is no room for that."""
-        size += tokens(refused) if refused else 0
+        size += estimate(refused) if refused else 0
         if refused and (why := self._limit(work, size)):
             raise StageError("digester=llm", f"{why} leaves no room to ask again; raise it; refused: {refused[:_TELL]}")
         work.tokens += size
@@ -278,7 +279,7 @@ class LlmDigester:
     def _size(self, inputs: dict[str, str], program: Program | None = None) -> int:
         """Tokens of the prompt, about."""
         program = program or self.program
-        return sum(tokens(str(message["content"])) for message in program.messages(inputs))
+        return sum(estimate(str(message["content"])) for message in program.messages(inputs))
 
     def _key(self, inputs: dict[str, str]) -> str:
         """Names what is read, for what, and by whom; what was known before is no part of it."""

@@ -9,8 +9,9 @@ from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, Section
+from ksflow.prompts.target import describe
 from ksflow.prompts.views import view
-from ksflow.records import Choice, Population, Problem
+from ksflow.records import Choice, Population, Problem, Target
 
 
 class Select(dspy.Signature):  # type: ignore[misc]
@@ -32,6 +33,7 @@ class Select(dspy.Signature):  # type: ignore[misc]
     the failures say which directions are used up. Give the rationale first, then choose what it supports.
     """
 
+    target: str = dspy.InputField(desc="the machine that kernels are built for and judged on")
     task: str = dspy.InputField(desc="the task and its score")
     population: str = dspy.InputField(desc="the kernels to choose from, best first, and how many are not shown")
     failures: str = dspy.InputField(desc="attempts that failed, one of each kind, newest first, and why")
@@ -46,11 +48,17 @@ class LlmSelector:
     """Shows the model a view of bounded size; refuses ids that are not in it."""
 
     def __init__(
-        self, lm: Model | None = None, attempts: int = 3, prompt: str | None = None, tokens: int = 6000, seed: int = 0
+        self,
+        lm: Model | None = None,
+        attempts: int = 3,
+        prompt: str | None = None,
+        tokens: int = 6000,
+        target: Target | None = None,
+        seed: int = 0,
     ) -> None:
-        """`tokens` bounds what is shown of the population. `prompt`: see `Program`."""
+        """`tokens` bounds what is shown of the population; `target`: what kernels are for. `prompt`: see `Program`."""
         self.program = Program("selector=llm", Select, lm, attempts, prompt, seed)
-        self.tokens = tokens
+        self.tokens, self.target = tokens, target
 
     def __call__(self, problem: Problem, population: Population) -> Choice:
         made: Choice = self.program.ask(self.question(problem, population), key=str(len(population.trials)))
@@ -68,6 +76,7 @@ class LlmSelector:
             return population.choose(ids[0], ids[1], answer["rationale"].strip())
 
         sections = [
+            Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.summary(problem)),
             Section("population", SLOW, seen.table),
             Section("failures", SLOW, seen.failures, priority=1),

@@ -11,7 +11,7 @@ from ksflow.prompts import render
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.protocols import Workspace, calling
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 
@@ -37,12 +37,13 @@ class AgentWriter(ModelWriter):
         attempts: int = 1,
         prompt: str | None = None,
         findings: int = FINDINGS,
+        target: Target | None = None,
         seed: int = 0,
     ) -> None:
-        """`attempts`: how often the agent is started for one kernel. `prompt` and `findings`: as in `Rewrite`."""
+        """`attempts`: how often the agent is started for one kernel. The rest: as in `Rewrite`."""
         if not isinstance(lm, Model):
             raise ConfigError("writer=agent needs an agent: agent=claude, codex, gemini or command")
-        super().__init__(Program("writer=agent", Work, lm, attempts, prompt, seed), findings)
+        super().__init__(Program("writer=agent", Work, lm, attempts, prompt, seed), findings, target)
 
     def __call__(
         self,
@@ -53,7 +54,7 @@ class AgentWriter(ModelWriter):
         failed: Trial | None = None,
     ) -> Kernel:
         start = failed.kernel if failed and failed.kernel else choice.base.kernel
-        shown = {"notes.md": written(notes, self.findings, render.about(problem, start, experiment))}
+        shown = {"notes.md": written(notes, self.findings, render.about(problem, choice.base.kernel))}
         for name, trial in (("base", choice.base), ("reference", choice.reference)):
             files = trial.kernel.files if trial.kernel else {}
             shown |= {f"{name}/{file}": text for file, text in files.items()}

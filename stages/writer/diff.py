@@ -9,7 +9,7 @@ from ksflow.lm import Model
 from ksflow.lm.program import Program
 from ksflow.prompts.brief import VOLATILE, Section
 from ksflow.prompts.findings import FINDINGS
-from ksflow.records import Kernel
+from ksflow.records import Kernel, Target
 from ksflow.source.patch import apply
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
@@ -60,19 +60,20 @@ class Edit(Given):
 class Diff(ModelWriter):
     """Edits of the base's main file, or of the failed attempt's; its other files stay."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a key of the configuration
         self,
         lm: Model | None = None,
         attempts: int = 3,
         prompt: str | None = None,
         style: str = "blocks",
         findings: int = FINDINGS,
+        target: Target | None = None,
         seed: int = 0,
     ) -> None:
         """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings)
+        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target)
         self.style = style
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:

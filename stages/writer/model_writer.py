@@ -9,8 +9,9 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.prompts import render
 from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
 from ksflow.prompts.failures import failure
-from ksflow.prompts.findings import findings
-from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
+from ksflow.prompts.findings import findings, more_findings
+from ksflow.prompts.target import describe
+from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
 from ksflow.source.answer import check, rewritten
 
 CRAFT = """
@@ -21,8 +22,8 @@ CRAFT = """
     A judge compares every output of the kernel with a high-precision oracle, on secret inputs and fresh data at each
     timed call, within an error bound derived from the arithmetic. So accumulate as the task demands, handle every shape
     (sizes that no tile divides too) and special values as the statement says, write each output element exactly once in
-    the end, and keep no result from one call to the next. Reading the reference implementation, the clock or anything
-    outside the arguments is a cheat and is rejected.
+    the end, and keep no result from one call to the next. While it runs, a kernel looks at its arguments and nothing
+    else: one that reads files, the clock or the process around it is rejected as a cheat.
 
     Where a number is a choice (a tile, an unroll factor), declare it on one line with the values worth trying, so
     that a tuner can search it: `constexpr int MR = 8;  // tune: 4 6 8 12 | tile: rows of the register tile` (with `#`
@@ -32,6 +33,7 @@ CRAFT = """
 """The part of a writer's instructions that does not depend on the form of its answer."""
 
 _REPORT = 20_000  # characters
+_MORE_FINDINGS = 3_000  # tokens
 _MOST_KB = 200  # of the new file
 REPORT = (
     "three to ten sentences for the next engineer: the techniques used, with the sizes chosen, how each point of the "
@@ -42,6 +44,7 @@ REPORT = (
 class Given(dspy.Signature):  # type: ignore[misc]
     """What every writer is given."""
 
+    target: str = dspy.InputField(desc="the machine that kernels are built for and judged on")
     task: str = dspy.InputField(desc="the task, its numerical contract, the shapes and the score")
     reference_implementation: str = dspy.InputField(desc="what the task computes; not the judge")
     interface: str = dspy.InputField(desc="language, file, what the file must define; other languages")
@@ -54,6 +57,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
     reference_code: str = dspy.InputField(desc="the kernel to learn from; it works")
     reference_analysis: str = dspy.InputField(desc="how the reference came about, and its times per shape")
     experiment: str = dspy.InputField(desc="what to do, and the rubric it is held against")
+    more_findings: str = dspy.InputField(desc="what else is known that bears on this experiment")
     failed: str = dspy.InputField(desc="a failed attempt at this experiment to repair, with the judge's evidence")
     failed_code: str = dspy.InputField(desc="the main file of the failed attempt")
     report: str = dspy.OutputField(desc=REPORT)
@@ -62,9 +66,9 @@ class Given(dspy.Signature):  # type: ignore[misc]
 class ModelWriter:
     """A writer that asks a model. Its `code` makes the new main file of an answer."""
 
-    def __init__(self, program: Program, findings: int) -> None:
-        """`findings`: how many tokens of notes the prompt has at most."""
-        self.program, self.findings = program, findings
+    def __init__(self, program: Program, findings: int, target: Target | None) -> None:
+        """`findings`: how many tokens of notes the prompt has at most. `target`: what kernels are for."""
+        self.program, self.findings, self.target = program, findings, target
 
     def __call__(
         self,
@@ -103,9 +107,11 @@ class ModelWriter:
 
         told = failure(failed)
         same = "(the base itself)" if choice.reference.id == choice.base.id else ""
-        about = render.about(problem, start, experiment, told)
+        about = render.about(problem, base)
+        tried = f"{experiment.description}\n{experiment.rubric}\n{told}"
         reference = choice.reference
         sections = [
+            Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.shown, priority=2),
             Section("interface", STABLE, render.interface(problem, start)),
@@ -116,6 +122,13 @@ class ModelWriter:
             Section("reference_code", SLOW, same or render.listing(reference.kernel), priority=2),
             Section("reference_analysis", SLOW, same or render.analysis(reference, choice.reference_step), priority=2),
             Section("experiment", VOLATILE, render.experiment(experiment)),
+            Section(
+                "more_findings",
+                VOLATILE,
+                lambda room: more_findings(notes, (self.findings, about), room, tried),
+                _MORE_FINDINGS,
+                priority=3,
+            ),
             Section("failed", VOLATILE, told),
             Section("failed_code", VOLATILE, attempt.main if attempt else "(none)"),
             *self.more_sections(attempt is not None),

@@ -7,7 +7,7 @@ import dspy
 from ksflow.lm import Model
 from ksflow.lm.program import Program
 from ksflow.prompts.findings import FINDINGS
-from ksflow.records import Kernel
+from ksflow.records import Kernel, Target
 from ksflow.source.answer import as_code
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
@@ -34,10 +34,11 @@ class Rewrite(ModelWriter):
         attempts: int = 3,
         prompt: str | None = None,
         findings: int = FINDINGS,
+        target: Target | None = None,
         seed: int = 0,
     ) -> None:
-        """`findings` bounds the notes in a prompt, in tokens. `prompt`: see `Program`."""
-        super().__init__(Program("writer=rewrite", Write, lm, attempts, prompt, seed), findings)
+        """`findings` bounds the notes shown, in tokens; `target`: what kernels are for; `prompt`: see `Program`."""
+        super().__init__(Program("writer=rewrite", Write, lm, attempts, prompt, seed), findings, target)
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""

@@ -93,6 +93,7 @@ class RunFacts:
             ],
             "costs": [
                 {"stage": stage, "model": model, "usd": cost.usd, "tokens": cost.tokens, "calls": cost.calls}
+                | {"cached": cost.tokens_cached, "usd_cached": cost.usd_cached}
                 for (stage, model), cost in sorted(lineage.costs().items())
             ],
             "spent": {"usd": spent.usd, "tokens": spent.tokens, "calls": spent.calls},

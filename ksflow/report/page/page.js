@@ -201,7 +201,7 @@ function page() {
   at("learnt").hidden = !run.notes.length;
   at("notes").replaceChildren(...run.notes.map(note => { const found = make("details"); found.append(make("summary", `${note.title} (${note.status})`), make("p", note.text), make("p", note.sources.join("; "), "quiet")); return found; }));
   at("paid").hidden = !run.costs.length;
-  table(at("costs"), [["stage"], ["model"], ["calls", 1], ["tokens", 1], ["US dollars", 1]], run.costs.map(row => [row.stage, row.model, row.calls, figure(row.tokens), row.usd.toFixed(4)]));
+  table(at("costs"), [["stage"], ["model"], ["calls", 1], ["tokens", 1], ["of them cached", 1], ["US dollars", 1], ["for cached", 1]], run.costs.map(row => [row.stage, row.model, row.calls, figure(row.tokens), figure(row.cached) || "0", row.usd.toFixed(4), row.usd_cached.toFixed(4)]));
   at("compare").hidden = RUNS.length < 2;
   table(at("compared"), [["run"], ["headline"], ["best µs", 1], ["experiments", 1], ["accepted", 1], ["US dollars", 1]], RUNS.map((one, number) => {
     const tried = one.trials.filter(row => row.origin !== "seed"), name = make("button", one.run, "link");

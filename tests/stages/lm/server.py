@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from ksflow.lm import Model
@@ -37,6 +38,8 @@ class Reply:
     """Says how many tokens it took."""
     zeros: bool = False
     """Says that it took none."""
+    cached: int = 0
+    """So many of the prompt's came out of a cache."""
     headers: dict[str, str] = field(default_factory=dict)
     body: Json | None = None
     """All that it says, whatever the protocol."""
@@ -193,9 +196,11 @@ class Dialect:
 
     @classmethod
     def prompt(cls, request: Json) -> str:
-        """The last message."""
-        content = request["messages"][-1]["content"]
-        return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        """What the user said last, in one message or in several."""
+        last = takewhile(lambda message: message["role"] == "user", reversed(request["messages"]))
+        contents = [message["content"] for message in last][::-1]
+        parts = (part for content in contents for part in ([content] if isinstance(content, str) else content))
+        return "".join(part if isinstance(part, str) else part.get("text", "") for part in parts)
 
     @classmethod
     def body(cls, reply: Reply) -> Json:
@@ -209,6 +214,7 @@ class Dialect:
     @classmethod
     def _usage(cls, reply: Reply) -> Json:
         usage = dict.fromkeys(cls.USAGE, 0) if reply.zeros else cls.USAGE
+        usage = usage | {"prompt_tokens_details": {"cached_tokens": reply.cached}} if reply.cached else usage
         return {"usage": usage} if reply.counted else {}
 
     @classmethod
@@ -240,7 +246,8 @@ class Anthropic(Dialect):
 
     @classmethod
     def _message(cls, reply: Reply, content: list[Json]) -> Json:
-        usage = {"input_tokens": TOKENS_IN, "output_tokens": TOKENS_OUT}
+        usage = {"input_tokens": TOKENS_IN - reply.cached, "output_tokens": TOKENS_OUT}
+        usage["cache_read_input_tokens"] = reply.cached
         return {"id": "1", "type": "message", "role": "assistant", "model": "", "content": content, "usage": usage}
 
     @classmethod

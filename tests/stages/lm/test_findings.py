@@ -1,11 +1,12 @@
 """What a prompt shows of many notes: what bears on the work in full, the rest by title, never more than its room."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
 
-from ksflow.prompts.findings import findings
+from ksflow.prompts.findings import findings, more_findings
 from ksflow.records import Experiment, Kernel, Note, Status
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.writer.rewrite import Rewrite
@@ -29,17 +30,17 @@ def many(count: int) -> list[Note]:
 
 def test_the_notes_that_share_rare_words_with_the_code_come_first() -> None:
     kernel = Kernel("hip", {"k.hip": "acc = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, acc, 0, 0, 0);"})
-    text = findings([SOFTMAX, WGMMA, MFMA], about=f"{kernel.language} {kernel.main}")
+    text = findings([SOFTMAX, WGMMA, MFMA], about=f"{kernel.language} {kernel.main}", ranked=True)
     assert text.startswith("### Lanes of the matrix unit (for mi300x)")
     assert "- Operands of wgmma [documented]" in text
     experiment = Experiment("Let wgmma read B through a descriptor with stride 64", "r", (0.0, 1.0), 1.0)
-    text = findings([SOFTMAX, WGMMA, MFMA], about=experiment.description)
+    text = findings([SOFTMAX, WGMMA, MFMA], about=experiment.description, ranked=True)
     assert text.startswith("### Operands of wgmma\n")
 
 
 def test_of_two_that_bear_on_it_alike_the_trusted_one_comes_first() -> None:
     notes = [replace(WGMMA, title=f"Operands of wgmma {status}", status=status) for status in reversed(Status)]
-    text = findings(notes, about="wgmma descriptor stride")
+    text = findings(notes, about="wgmma descriptor stride", ranked=True)
     order = [text.index(words) for words in ("Measured here", "Documented.", "Assumed", "Refuted: do not rely")]
     assert order == sorted(order)
 
@@ -48,9 +49,9 @@ def test_of_two_that_bear_on_it_alike_the_trusted_one_comes_first() -> None:
 def test_five_hundred_notes_stay_within_the_budget(tokens: int) -> None:
     notes = many(500)
     about = notes[321].text
-    text = findings(notes, tokens, about)
+    text = findings(notes, tokens, about, ranked=True)
     assert len(text) <= 4 * tokens
-    assert text == findings(notes, tokens, about)
+    assert text == findings(notes, tokens, about, ranked=True)
     first = "### Note number 321\n" if tokens >= 2000 else "Other notes, by their titles:\n- Note number 321 ["
     assert text.startswith(first)
     full = text.count("### Note number ")
@@ -72,12 +73,24 @@ def test_whatever_their_size_what_has_room_is_shown() -> None:
 def test_a_doubt_is_shown_and_what_is_refuted_comes_last_and_short() -> None:
     doubted = replace(WGMMA, challenge="it stalled on our chip")
     wrong = replace(MFMA, status=Status.REFUTED, text="word " * 300)
-    text = findings([wrong, doubted, replace(WGMMA, title="Another")])
+    text = findings([wrong, doubted, replace(WGMMA, title="Another")], ranked=True)
     assert "Challenged, so doubtful: it stalled on our chip" in text
     assert text.index("### Another") < text.index("### Operands of wgmma")
     last = text.split("\n\n")[-1]
     assert last.startswith("Refuted: do not rely on these:\n- Lanes of the matrix unit: word")
     assert len(last) < 500
+
+
+def test_what_bears_on_the_round_is_chosen_and_stands_in_the_order_given() -> None:
+    notes = many(500)
+    text = findings(notes, 2000, notes[321].text)
+    shown = [int(number) for number in re.findall(r"^### Note number (\d+)$", text, re.MULTILINE)]
+    assert 321 in shown
+    assert shown == sorted(shown)
+    rest = more_findings(notes, (2000, notes[321].text), 600, notes[78].text)
+    assert rest.startswith("### Note number 78\n")
+    assert "### Note number 321\n" not in rest
+    assert more_findings(notes[:3], (15_000, ""), 600, notes[1].text) == "(none beside those above)"
 
 
 def test_nothing_is_said_of_no_notes() -> None:

@@ -21,6 +21,7 @@ from lm.scripted import dummy
 
 SIGNATURES = [Select, Design, Write, Edit, Digest, Places, Ask, Explain]
 DEMO = {
+    "target": "m",
     "task": "t",
     "population": "p",
     "failures": "f",

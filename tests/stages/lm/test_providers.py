@@ -13,7 +13,9 @@ from ksflow.config.compose import build, compose
 from ksflow.errors import ConfigError, StageError
 from ksflow.lm import Model
 from ksflow.lm.answers import answer
+from ksflow.lm.prices import price
 from ksflow.redaction import redact
+from ksflow.stages.writer.rewrite import Rewrite
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 CONF = Path(__file__).parents[3] / "conf"
@@ -44,6 +46,41 @@ def preset(name: str, provider, monkeypatch, **changes) -> Model:
     path = {"gemini": "/v1beta", "azure": "", "vertex": "", "bedrock": ""}.get(name, "/v1")
     made = {**raw, "api_base": f"{provider.root}{path}", "retries": 0, "cache": False, **changes}
     return build(OmegaConf.create(made))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_mark_of_the_providers_cache_stands_where_questions_begin_to_differ(protocol, provider, problem, choice):
+    """Anthropic's takes marks; the others cache by themselves what prompts begin with, and get one message."""
+    tried = choice.base.experiment
+    Rewrite(reached(provider, protocol))(problem, choice, tried, ())
+    (request,) = provider.requests
+    if protocol != "anthropic":
+        assert "cache" not in json.dumps({key: value for key, value in request.items() if key != "messages"})
+        assert len(request.get("contents") or request["messages"]) <= 2
+        return
+    shared, own = request["messages"]
+    assert shared["content"][-1]["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in json.dumps(own)
+    assert shared["content"][-1]["text"].startswith("[[ ## target ## ]]")
+    assert own["content"][0]["text"].startswith(f"[[ ## experiment ## ]]\n{tried.description}")
+    assert "cache_control" in request["system"][0]
+
+
+@pytest.mark.parametrize("prices", [{}, {"usd_per_mtok_in": 2.0, "usd_per_mtok_out": 4.0, "usd_per_mtok_cached": 0.5}])
+@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+def test_what_came_out_of_the_providers_cache_is_on_record_with_its_price(protocol, prices, provider, calls, select):
+    model = reached(provider, protocol, **prices)
+    provider.reply = lambda prompt: Reply(answer(prompt))
+    select(model)
+    provider.reply = lambda prompt: Reply(answer(prompt), cached=800)
+    select(model)
+    plain, cached = (call.cost for call in calls)
+    assert (cached.tokens_in, plain.tokens_cached, cached.tokens_cached) == (TOKENS_IN, 0, 800)
+    assert cached.cached_share == 0.8
+    assert 0 < cached.usd_cached < 800 / TOKENS_IN * plain.usd
+    assert plain.usd - cached.usd == pytest.approx(800 * (price(model).usd_in) - cached.usd_cached)
+    if prices:
+        assert cached.usd_cached == pytest.approx(800 * 0.5e-6)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

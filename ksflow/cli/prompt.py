@@ -1,0 +1,120 @@
+"""The command `prompt`: what a stage would ask its model now. No model is asked, nothing is written, no key is needed.
+
+The stage itself is called with what a round would give it, up to its first question. Verdicts are told as recorded,
+whatever machine this is. What a selector that asks a model would answer is not known: in its place stands the newest
+selection on record. Notes that `inherit=` would bring are not among those shown.
+"""
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from ksflow import report
+from ksflow.cli import usage
+from ksflow.cli.task import opened
+from ksflow.config import compose, keys
+from ksflow.errors import ConfigError, boolean, boundary
+from ksflow.lineage import Lineage
+from ksflow.lineage.history import Kind, RunReader
+from ksflow.lm.program import Prompt, preview
+from ksflow.loop import writer_question
+from ksflow.protocols import Selector
+from ksflow.records import Choice, Material, Note, Population, Problem, Trial
+
+STAGES = ("selector", "designer", "writer", "digester")
+
+
+def prompt(words: list[str], overrides: list[str]) -> int:
+    """`prompt STAGE [ID] [--sections]`: 0. ConfigError for a stage that asks no model, or a trial that is not there."""
+    usage.expect_word("prompt", words, STAGES)
+    if not 1 <= len(words) <= 2 or (words[1:] and words[0] in ("selector", "digester")):
+        raise ConfigError("the command is: prompt selector|digester, or prompt designer|writer [ID], for one trial")
+    given = ["sections=true" if word == "--sections" else word for word in overrides]
+    own, rest = keys.own_options(given, "sections")
+    cfg = compose.without_keys(compose.compose(rest))
+    problem: Problem = compose.build(cfg.problem)
+    with opened(cfg, problem.name) as lineage:
+        lineage.expect_as_recorded()
+        if not lineage.population().ranked:
+            raise ConfigError(f"{problem.name}/{cfg.run} has no accepted kernel to go on from; runs: {lineage.runs()}")
+        asked = Asker(cfg, problem, lineage).ask(words[0], "".join(words[1:]))
+    console = report.console()
+    with report.paged(console):
+        if not boolean("sections", own.get("sections", "false")):
+            for message in asked.messages:
+                console.print(f"----- {message['role']} -----", style="bold")
+                console.print(str(message["content"]), markup=False, soft_wrap=True)
+        console.print(_table(asked))
+    return 0
+
+
+class Asker:
+    """Calls the configured stages as a round that begins now would."""
+
+    def __init__(self, cfg: Any, problem: Problem, lineage: Lineage) -> None:
+        learnt = lineage.current_notes()
+        initial = compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name)
+        self._cfg, self._problem, self._lineage, self._learnt = cfg, problem, lineage, learnt
+        self._notes: tuple[Note, ...] = (*initial, *learnt)
+        self._known: Population = lineage.known.pruned_by(learnt)
+
+    def ask(self, name: str, id: str) -> Prompt:
+        """What the stage asks first. ConfigError where it asks nobody."""
+        stage, problem, notes = compose.build(self._cfg[name]), self._problem, self._notes
+        values: tuple[Any, ...]
+        if name == "selector":
+            values = (self._known,)
+        elif name == "designer":
+            values = (self._known, self._choice(id), notes)
+        elif name == "writer":
+            trial = self._experiment(id)
+            choice, failed = writer_question(self._known, trial)
+            values = (choice, trial.experiment, notes, failed)
+        else:
+            values = (Material((), self._known, self._learnt),)
+        with boundary(name):
+            asked = preview(lambda: stage(problem, *values))
+        if asked is None:
+            raise ConfigError(f"{name}={type(stage).__name__} asks no model; name one with llm=... (llm=dummy will do)")
+        return asked
+
+    def _choice(self, id: str) -> Choice:
+        """Base and reference of a trial's experiment; without one, what a round would start from."""
+        if id:
+            return writer_question(self._known, self._experiment(id))[0]
+        select: Selector = compose.build(self._cfg.selector)
+        chosen: list[Choice] = []
+        with boundary("selector"):
+            preview(lambda: chosen.append(select(self._problem, self._known)))
+        return chosen[0] if chosen else self._newest_selection()
+
+    def _newest_selection(self) -> Choice:
+        lineage = self._lineage
+        for commit in reversed(RunReader(lineage.store, lineage.problem, lineage.run).commits(Kind.ROUNDS)):
+            base, reference = commit.trailer("Base"), commit.trailer("Reference")
+            if base and {base, reference} <= self._known.by_id.keys():
+                return self._known.choose(base, reference, commit.body)
+        best = self._known.ranked[0].id
+        return self._known.choose(best, best, "")
+
+    def _experiment(self, id: str) -> Trial:
+        """The trial that is named, or the newest experiment."""
+        trials = {trial.id: trial for trial in self._lineage.all_trials()}
+        named = [trials[usage.trial_id(id, trials)]] if id else list(trials.values())
+        tried = [trial for trial in named if trial.experiment]
+        if not tried:
+            what = f"{named[0].id} is no experiment" if id else "the run has no experiment yet"
+            raise ConfigError(f"{what}: there is nothing to write; ask for the designer's prompt, or name a trial")
+        return tried[-1]
+
+
+def _table(asked: Prompt) -> Table:
+    """Tokens by section."""
+    table = Table("section", "kind", "tokens", box=SIMPLE_HEAD, title=f"{asked.label} {asked.model}")
+    table.columns[2].justify = "right"
+    for name, kind, tokens in asked.sections:
+        table.add_row(name, kind, str(tokens))
+    table.add_section()
+    table.add_row("all", "", str(sum(tokens for _, _, tokens in asked.sections)))
+    return table
