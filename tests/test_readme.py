@@ -14,6 +14,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,8 @@ _LINES = {
 }
 """The beginning of a line -> how it ends; the longest beginning counts. A line of none ends with 0."""
 _SERVING = "ksflow watch"
+_ELSEWHERE = {"ada:work/runs/lineage.git": "ada.git", " URL": " mirror.git"}
+"""What the lines name of other machines -> what stands for it in the folder."""
 _WAITING = re.compile("evaluator=spool")
 
 
@@ -341,8 +344,12 @@ def test_a_line_of_the_documents_does_what_it_says(line: str, place: Path, home:
     inbox = threading.Event()
     if "llm=inbox" in line:
         threading.Thread(target=_answering, args=(place / "runs" / "inbox", inbox), daemon=True).start()
+    if line.startswith("git"):
+        subprocess.run(["git", "clone", "-q", "--mirror", place / "runs/lineage.git", place / "ada.git"], check=True)
+        subprocess.run(["git", "init", "-q", "--bare", place / "mirror.git"], check=True)
+    command = reduce(lambda text, name: text.replace(name, _ELSEWHERE[name]), _ELSEWHERE, line)
     done = subprocess.run(
-        ["bash", "-c", line],
+        ["bash", "-c", command],
         cwd=ROOT if line.startswith("make ") else place,
         env=environment(home, provider, line),
         stdin=subprocess.DEVNULL,
