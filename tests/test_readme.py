@@ -194,8 +194,8 @@ _LINES = {
 }
 """The beginning of a line -> how it ends; the longest beginning counts. A line of none ends with 0."""
 _SERVING = "ksflow watch"
-_ELSEWHERE = {"ada:work/runs/lineage.git": "ada.git", " URL": " mirror.git"}
-"""What the lines name of other machines -> what stands for it in the folder."""
+_ELSEWHERE = {"ada:work/runs/lineage.git": "../../ada.git", " URL": " ../../mirror.git"}
+"""What the lines name of other machines -> what stands for it, as git sees it from within a lineage."""
 _WAITING = re.compile("evaluator=spool")
 
 
