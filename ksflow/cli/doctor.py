@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -60,7 +60,11 @@ def show(console: Console) -> int:
     compilers = executables.compilers()
     usable = bool({"g++", "clang++", "zig"} & compilers.keys())
     here = targets.detect()
-    add = _adding(table)
+
+    def add(name: str, found: str) -> None:
+        """A row of plain words: brackets in them are no markup."""
+        table.add_row(name, Text(found))
+
     add("cpu", f"{here.chip}, {os.cpu_count()} cores: {' '.join(here.features)}")
     add("one core", _rates(here) or "peak rates unknown: no floor for times")
     add("gpus", _gpus(targets.gpu_names()) or "none: kernels run on the CPU (python, cpp)")
@@ -90,11 +94,6 @@ def show(console: Console) -> int:
     verdict = "ready: python -m ksflow" if usable else f"no C++ compiler: {_REMEDIES['g++']}"
     console.print(verdict, markup=False)
     return 0 if usable else 1
-
-
-def _adding(table: Table) -> Callable[[str, str], None]:
-    """Adds a row of plain words: brackets in them are no markup."""
-    return lambda name, found: table.add_row(name, Text(found))
 
 
 def _rates(target: Target) -> str:
