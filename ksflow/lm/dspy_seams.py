@@ -22,6 +22,3 @@ from dspy.clients.engines import LiteLLMEngine as LiteLLMEngine
 # The price list before a call, and its version for the record.
 from dspy.clients.model_metadata import model_info as model_info
 from dspy.clients.model_metadata import source_info as source_info
-
-# Documented with `dspy.GEPA`; it has no name at the top level.
-from dspy.teleprompt.gepa import InstructionProposer as InstructionProposer
