@@ -18,7 +18,9 @@ from pathlib import Path
 
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import Lab
+from ksflow.loop.round import Lab
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Schedule
 from ksflow.problem.loader import load
 from ksflow.records import (
     Choice,
@@ -36,8 +38,6 @@ from ksflow.records import (
     Verdict,
     portfolio,
 )
-from ksflow.session.schedule import Schedule
-from ksflow.session.session import Session
 
 
 def select(problem: Problem, population: Population) -> Choice:
@@ -110,7 +110,7 @@ def cpu_s() -> float:
 _FIRST_CALL = """
 import os, resource, sys, time
 from functools import partial
-from ksflow import loop
+from ksflow.loop import startup
 from ksflow.cli import verbs
 from ksflow.config import compose
 
@@ -120,7 +120,7 @@ def reached(*arguments):
     sys.stdout.flush()
     os._exit(0)
 
-loop.judge = reached
+startup.judge = reached
 compose.launch(partial(verbs._job, []), sys.argv[1:])
 """
 

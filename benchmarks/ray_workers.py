@@ -20,7 +20,9 @@ from ksflow.hardware import target
 from ksflow.judge import VERSION
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import Lab
+from ksflow.loop.round import Lab
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Schedule
 from ksflow.problem.loader import load
 from ksflow.records import (
     Choice,
@@ -38,8 +40,6 @@ from ksflow.records import (
     Verdict,
 )
 from ksflow.remote.ray_client import RayClient, Settings
-from ksflow.session.schedule import Schedule
-from ksflow.session.session import Session
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.evaluator.ray import RayEvaluator
 from ksflow.stages.selector.random import RandomSelector

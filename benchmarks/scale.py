@@ -19,11 +19,11 @@ from overhead import Write, cpu_s, design, digest, evaluate, select
 
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import Lab
+from ksflow.loop.round import Lab
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Schedule
 from ksflow.problem.loader import load
 from ksflow.records import Kernel, Seed, Trial
-from ksflow.session.schedule import Schedule
-from ksflow.session.session import Session
 
 _PART = 1000
 

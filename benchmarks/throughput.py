@@ -18,11 +18,11 @@ from peers.model import StubModel
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.lm import Model
-from ksflow.loop import Lab
+from ksflow.loop.round import Lab
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Schedule
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Timing, Trial, Verdict
-from ksflow.session.schedule import Schedule
-from ksflow.session.session import Session
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.digester.none import Nothing
 from ksflow.stages.selector.llm import LlmSelector

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ksflow import evaluation as judging
 from ksflow.cli import verbs
 from ksflow.config import compose
 from ksflow.errors import KsflowError
+from ksflow.loop import judging
+from ksflow.loop.schedule import Outcome
 from ksflow.problem.loader import kernel_file
 from ksflow.records import Evaluation, Kernel, Origin, Problem, Trial
-from ksflow.session.schedule import Outcome
 
 
 def run(*overrides: str) -> Outcome:

@@ -7,9 +7,9 @@ import pytest
 from conftest import accepted, again, draft, kernel, plant, rejected
 
 from ksflow.lineage import Lineage
+from ksflow.loop.queue import map_parallel
 from ksflow.notes.lessons import refute_contradicted, trial_of
 from ksflow.records import Evaluation, Evidence, Key, Material, Note, Problem, Status, Trial, Verdict, parse
-from ksflow.session.scheduler import map_parallel
 from ksflow.stages.digester.rules import Rules
 
 PROBLEM = Problem("toy", "", "", "", "", "", ("cpp",), (), (), (), (), ())

@@ -20,7 +20,7 @@ from ksflow.cli.inbox import Inbox
 from ksflow.cli.mcp import _Tools
 from ksflow.errors import ConfigError
 from ksflow.home import PACKAGE, shipped
-from ksflow.session.scheduler import map_parallel
+from ksflow.loop.queue import map_parallel
 
 Ask = Callable[..., Awaitable[str]]
 

@@ -11,12 +11,12 @@ from test_session import SEEDS, Run
 
 from ksflow import report
 from ksflow.lineage import Lineage
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Schedule
 from ksflow.problem.loader import load
 from ksflow.records import Origin, Plan, Trial
 from ksflow.report import scores
 from ksflow.report.words import console
-from ksflow.session.schedule import Schedule
-from ksflow.session.session import Session
 
 ODD = "cannot read [/x] in [red]a[/red]"
 

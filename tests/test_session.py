@@ -22,7 +22,13 @@ from ksflow.errors import BudgetError, ConfigError, StageError
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import Lab
+from ksflow.loop import startup
+from ksflow.loop.assistant import Workbench
+from ksflow.loop.estimate import estimate
+from ksflow.loop.queue import map_parallel
+from ksflow.loop.round import Lab
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Outcome, Schedule
 from ksflow.problem.loader import load
 from ksflow.protocols import call_context, record, reserve
 from ksflow.records import (
@@ -48,12 +54,6 @@ from ksflow.records import (
 )
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
-from ksflow.session import startup
-from ksflow.session.estimate import estimate
-from ksflow.session.schedule import Outcome, Schedule
-from ksflow.session.scheduler import map_parallel
-from ksflow.session.session import Session
-from ksflow.session.workbench import Workbench
 
 Notes = tuple[Note, ...]
 

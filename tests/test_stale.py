@@ -12,10 +12,10 @@ from conftest import accepted, kernel, plant
 from test_cli import DRY, ksflow
 from test_session import Run, evaluate
 
-from ksflow import evaluation as judging
 from ksflow.hardware.target import detect
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache
+from ksflow.loop import judging
 from ksflow.records import Claim, Evaluation, Evidence, Kernel, Key, Origin, Population, Problem, Trial, Verdict
 from ksflow.stages.evaluator.local import LocalEvaluator
 

@@ -15,10 +15,10 @@ from test_session import SEEDS, Run
 from ksflow.errors import ConfigError, need_package
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Outcome, Schedule
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.report import Tracking
-from ksflow.session.schedule import Outcome, Schedule
-from ksflow.session.session import Session
 from ksflow.stages.tracker.mlflow import Mlflow
 from ksflow.stages.tracker.tensorboard import TensorBoard
 from ksflow.stages.tracker.wandb import Wandb

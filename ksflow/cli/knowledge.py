@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import evaluation, report
+from ksflow import report
 from ksflow.cli import probe, verify
 from ksflow.cli.sources import Finding, Sources
 from ksflow.cli.task import recorded_task
@@ -25,6 +25,7 @@ from ksflow.config import compose
 from ksflow.errors import BudgetError, ConfigError, StageError, counted
 from ksflow.hardware.target import label
 from ksflow.lineage import Lineage
+from ksflow.loop import judging
 from ksflow.notes import knowledge
 from ksflow.notes.knowledge import StoredNote
 from ksflow.records import Note, Problem, Status
@@ -167,7 +168,7 @@ def _expect(command: _Command) -> None:
     """Have the run's lineage tell what is stale, where its judge can be built here."""
     if lineage := command.lineage():
         with suppress(ConfigError):
-            verify.expect(lineage, evaluation.key(command.problem, compose.build(command.cfg.evaluator)))
+            verify.expect(lineage, judging.key(command.problem, compose.build(command.cfg.evaluator)))
 
 
 # -- doubting --------------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import Lab
+from ksflow.loop.assistant import Ticket, Workbench
+from ksflow.loop.round import Lab
+from ksflow.loop.schedule import Schedule
+from ksflow.loop.startup import no_other, place
 from ksflow.prompts import render
 from ksflow.prompts.failures import without_answers, without_paths
 from ksflow.prompts.findings import findings
@@ -36,9 +39,6 @@ from ksflow.records import Experiment, Kernel, Origin, Problem, Trial
 from ksflow.redaction import redact
 from ksflow.report.headline import headline, known_baselines
 from ksflow.report.page import as_html, as_markdown, run_facts
-from ksflow.session.schedule import Schedule
-from ksflow.session.startup import no_other, place
-from ksflow.session.workbench import Ticket, Workbench
 from ksflow.source.contract import contract, newer_lines
 
 _SKILL = Path(__file__).parent / "assistant" / "SKILL.md"

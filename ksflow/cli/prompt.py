@@ -18,7 +18,7 @@ from ksflow.errors import ConfigError, boolean, boundary
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.lm.program import Prompt, preview
-from ksflow.loop import writer_question
+from ksflow.loop.round import writer_question
 from ksflow.protocols import Selector
 from ksflow.records import Choice, Material, Note, Population, Problem, Trial
 

@@ -9,9 +9,9 @@ from ksflow.config import compose
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
+from ksflow.loop.budget import Meter
 from ksflow.protocols import calling
 from ksflow.records import Problem, Trial
-from ksflow.session.budget import Meter
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ksflow import evaluation, home, log, report
+from ksflow import home, log, report
 from ksflow.cli import usage
 from ksflow.cli.task import opened, some_trials
 from ksflow.cli.warm_start import WarmStart, warm_start
@@ -22,15 +22,16 @@ from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
 from ksflow.lineage.transcript import Transcript
-from ksflow.loop import Lab
+from ksflow.loop import judging
+from ksflow.loop.round import Lab
+from ksflow.loop.run import Session
+from ksflow.loop.schedule import Outcome
+from ksflow.loop.startup import no_other, place
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
 from ksflow.records import Json, Population, Problem, Seed, Trial
 from ksflow.report import scores
 from ksflow.report.headline import headline
-from ksflow.session.schedule import Outcome
-from ksflow.session.session import Session
-from ksflow.session.startup import no_other, place
 
 
 def run(words: list[str], overrides: list[str]) -> int:
@@ -110,7 +111,7 @@ def search(cfg: DictConfig) -> Outcome:
             compose.end_sweep()
     finally:
         lineage.close()
-        evaluation.close(evaluate)
+        judging.close(evaluate)
     return outcome
 
 
@@ -168,7 +169,7 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
     if not cfg.inherit:
         return WarmStart()
     lineages, target = compose.build(cfg.lineage), compose.build(cfg.target)
-    fingerprint = evaluation.key(problem, evaluate).target
+    fingerprint = judging.key(problem, evaluate).target
     return warm_start(lineages, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
 
 

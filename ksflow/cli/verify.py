@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ksflow import evaluation as judging
 from ksflow import report
 from ksflow.cli.task import opened
 from ksflow.config import compose, keys
@@ -19,6 +18,7 @@ from ksflow.errors import ConfigError, boolean
 from ksflow.lineage import Lineage
 from ksflow.lineage.cache import Cache, evaluation_cache
 from ksflow.lineage.history import Place, locate
+from ksflow.loop import judging
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator
 from ksflow.records import Cached, Evaluation, Kernel, Key, Origin, Problem, Trial, Verdict, schema

@@ -15,10 +15,10 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ksflow import evaluation
 from ksflow.errors import BudgetError, StageError
 from ksflow.lineage.cache import Cache
 from ksflow.lineage.history import RoundSnapshot, RunHistory
+from ksflow.loop import judging
 from ksflow.protocols import Evaluator, Writer
 from ksflow.records import Choice, Evaluation, Experiment, Kernel, Note, Plan, Problem, Trial, Verdict, between, speedup
 
@@ -54,7 +54,7 @@ class Judge:
         """Its verdict: as it was given before, or now. BudgetError, StageError."""
         name = (problem.name, kernel.digest)
         if name not in self._known:
-            kept = self.cache.find(kernel, evaluation.key(problem, self.evaluate)) if self.cache else None
+            kept = self.cache.find(kernel, judging.key(problem, self.evaluate)) if self.cache else None
             self._known[name] = kept.evaluation if kept else self._ask(problem, kernel)
         return self._known[name]
 
@@ -62,8 +62,8 @@ class Judge:
         if self.asked >= self.most:
             raise BudgetError(f"optimize.evaluations={self.most} used up")
         self.asked += 1
-        evaluation.prepare(problem, self.evaluate, kernel)
-        found = evaluation.verdict(problem, self.evaluate, kernel, ())
+        judging.prepare(problem, self.evaluate, kernel)
+        found = judging.verdict(problem, self.evaluate, kernel, ())
         if self.cache:
             self.cache.keep(kernel, problem.name, "optimize", found)
         return found
@@ -73,7 +73,7 @@ class Judge:
         if found.score_us is None or base.kernel is None:
             return None
         before = base.evaluation
-        if before is None or evaluation.key(problem, self.evaluate).changed(before) or before.score_us is None:
+        if before is None or judging.key(problem, self.evaluate).changed(before) or before.score_us is None:
             before = self(problem, base.kernel)
         measured = between(found, "", before, "")
         return measured.gain_percent if measured else None

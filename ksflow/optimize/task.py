@@ -17,11 +17,11 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.cache import evaluation_cache
 from ksflow.lineage.history import RunHistory, read_histories
 from ksflow.lineage.transcript import Transcript
+from ksflow.loop.budget import Meter
 from ksflow.optimize.examples import Parts, Source, gather
 from ksflow.optimize.metrics import Judge
 from ksflow.protocols import calling
 from ksflow.records import Problem
-from ksflow.session.budget import Meter
 
 STAGES = ("selector", "designer", "writer", "digester")
 _CAP = re.compile(r"\+*loop\.(usd|tokens|minutes|stages(?!\.evaluator\.)[\w.]*)=")

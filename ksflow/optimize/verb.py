@@ -21,12 +21,12 @@ from ksflow import home, report
 from ksflow.config.compose import build
 from ksflow.errors import BudgetError, ConfigError, counted
 from ksflow.lineage.transcript import Transcript
+from ksflow.loop.budget import Meter
 from ksflow.optimize import metrics
 from ksflow.optimize.card import Comparison, card, spent
 from ksflow.optimize.task import Settings, Task, prepare
 from ksflow.protocols import calling
 from ksflow.redaction import redact
-from ksflow.session.budget import Meter
 
 _EVERY = 10
 """Graded answers between two lines of progress."""

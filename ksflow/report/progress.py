@@ -10,11 +10,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from ksflow.errors import counted
+from ksflow.loop.run import Session
 from ksflow.records import Trial, Verdict
 from ksflow.report import words
 from ksflow.report.headline import headline
 from ksflow.report.words import STYLE
-from ksflow.session.session import Session
 
 _LOG = structlog.get_logger("ksflow")
 _NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")

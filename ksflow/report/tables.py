@@ -10,12 +10,12 @@ from rich.text import Text
 
 from ksflow.errors import counted
 from ksflow.lineage import Lineage
+from ksflow.loop.schedule import Outcome
 from ksflow.notes import calibration
 from ksflow.records import Approval, Cost, Evidence, Origin, Population, Problem, Trial, duel
 from ksflow.report import evidence, spending
 from ksflow.report.headline import Headline, beside, called, headline
 from ksflow.report.words import fits, grid, not_ranked, us
-from ksflow.session.schedule import Outcome
 
 _CASES = 6
 _NAME = 16

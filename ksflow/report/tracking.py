@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ksflow.errors import keep_traceback, place
+from ksflow.loop.queue import Job
+from ksflow.loop.run import Session
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.records import Population, Trial, Verdict
 from ksflow.redaction import redact
-from ksflow.session.scheduler import Job
-from ksflow.session.session import Session
 
 _AT_THE_END_S = 60.0
 _SOON_S = 1.0

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from conftest import until
 
-from ksflow import evaluation
 from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.judge import VERSION
+from ksflow.loop import judging
 from ksflow.records import Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.remote.ray_client import RayClient, Settings
 from ksflow.stages.evaluator.ray import RayEvaluator
@@ -86,7 +86,7 @@ def verdicts(evaluator: RayEvaluator, problem: Problem, kernels: list[Kernel]) -
     """All asked at once; where they appear, in the order in which they come."""
     found: list[Evaluation] = []
     for kernel in kernels:
-        ask = lambda kernel=kernel: found.append(evaluation.verdict(problem, evaluator, kernel, ()))  # noqa: E731
+        ask = lambda kernel=kernel: found.append(judging.verdict(problem, evaluator, kernel, ()))  # noqa: E731
         threading.Thread(target=ask, daemon=True).start()
     return found
 
@@ -128,7 +128,7 @@ def test_an_evaluator_with_a_queue_counts_its_own_seconds(problem: Problem) -> N
     def queued(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         return Evaluation(Verdict.COMPILE, "no", wall_s=1234.5, judge="toy-1")
 
-    assert evaluation.verdict(problem, queued, toy.RIGHT_CPP, ()).wall_s == 1234.5
+    assert judging.verdict(problem, queued, toy.RIGHT_CPP, ()).wall_s == 1234.5
 
 
 # -- a cluster of this machine ---------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_lease_that_is_too_long_is_given_up_and_what_is_finished_is_kept(
 def test_the_judge_of_a_worker_is_that_of_this_machine(problem: Problem, two_workers: RayEvaluator) -> None:
     real = RayEvaluator(two_workers.target)
     real.client._task, real.client._head = two_workers.client._task, two_workers.client._head
-    found = evaluation.verdict(problem, real, toy.RIGHT_CPP, (toy.trial(toy.slow(8)),))
+    found = judging.verdict(problem, real, toy.RIGHT_CPP, (toy.trial(toy.slow(8)),))
     assert found.verdict is Verdict.ACCEPT, found.reason
     assert found.claim is not None
     assert found.target == real.fingerprint

@@ -19,9 +19,9 @@ from ksflow.lm.call import LONGEST_ANSWER
 from ksflow.lm.limits import RateLimiter
 from ksflow.lm.prices import price
 from ksflow.lm.refusals import failure
+from ksflow.loop.budget import Meter
 from ksflow.protocols import calling
 from ksflow.records import Call, Question, Reservation, schema
-from ksflow.session.budget import Meter
 from lm.server import TOKENS_IN, TOKENS_OUT, Reply
 
 PERIOD_S = 0.5

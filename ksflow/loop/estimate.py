@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
-from ksflow.loop import Lab
+from ksflow.loop.round import Lab
 from ksflow.protocols import calling
 from ksflow.records import Experiment, Material, Question, Reservation
 

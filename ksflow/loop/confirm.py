@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from ksflow import evaluation as judging
-from ksflow.loop import Lab
+from ksflow.loop import judging
+from ksflow.loop.queue import map_parallel
+from ksflow.loop.round import Lab
 from ksflow.records import Comparison, Evaluation, Trial, Verdict
-from ksflow.session.scheduler import map_parallel
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""

@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ksflow import evaluation as judging
-from ksflow import loop
 from ksflow.errors import ConfigError, KsflowError
-from ksflow.loop import Control, Lab
+from ksflow.loop import confirm, judging, startup
+from ksflow.loop.queue import DeviceQueue, Job
+from ksflow.loop.round import Control, Lab, judge
 from ksflow.prompts import render
 from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
 from ksflow.records import Choice, Experiment, Kernel, Origin, Plan, Seed, Trial, portfolio
-from ksflow.session import confirm, startup
-from ksflow.session.scheduler import DeviceQueue, Job
 from ksflow.source import fingerprint
 
 _MOST_WAITING = 32
@@ -230,13 +228,13 @@ class Workbench:
         return self._planned
 
     def _judge(self, written: Trial) -> Ticket:
-        def judge(ticket: Ticket) -> None:
+        def answer(ticket: Ticket) -> None:
             try:
-                ticket.trial = loop.judge(self.lab, written)
+                ticket.trial = judge(self.lab, written)
             finally:
                 self.lab.lineage.release(written)
 
-        return self._ask(written.id, f"kernel {written.id}", judge)
+        return self._ask(written.id, f"kernel {written.id}", answer)
 
     def _check_language(self, kernel: Kernel) -> None:
         valid = self.lab.problem.languages

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ksflow import evaluation as judging
 from ksflow.errors import StageError, boundary, expect_type
 from ksflow.lineage import Lineage, Round
 from ksflow.lineage.transcript import Transcript
+from ksflow.loop import judging
 from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Designer, Digester, Evaluator, Selector, Writer, calling
 from ksflow.records import (

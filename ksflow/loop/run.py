@@ -13,19 +13,18 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ksflow import loop
 from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
 from ksflow.lineage import Round
 from ksflow.lineage.history import RecordedRun
 from ksflow.lineage.locks import Turns
-from ksflow.loop import Control, Lab
+from ksflow.loop import confirm, startup
+from ksflow.loop.budget import Meter
+from ksflow.loop.estimate import estimate
+from ksflow.loop.queue import DeviceQueue, Interruption, Job, map_parallel
+from ksflow.loop.round import Control, Lab, attempt, run_round
+from ksflow.loop.schedule import Outcome, Schedule
 from ksflow.protocols import SIGN_OF_LIFE, Answerer, calling
 from ksflow.records import Population, Seed, Trial
-from ksflow.session import confirm, startup
-from ksflow.session.budget import Meter
-from ksflow.session.estimate import estimate
-from ksflow.session.schedule import Outcome, Schedule
-from ksflow.session.scheduler import DeviceQueue, Interruption, Job, map_parallel
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
@@ -249,7 +248,7 @@ class Session:
         if left := self.lab.lineage.unfinished():
             slots = self._reserve_slots(len(left))
             for trial in left[:slots]:
-                self._running.append(Job(partial(loop.attempt, self.lab, trial), self._job_over))
+                self._running.append(Job(partial(attempt, self.lab, trial), self._job_over))
             for trial in left[slots:]:
                 self.lab.lineage.release(trial)
             return True
@@ -296,7 +295,7 @@ class Session:
         before = self.judged
         try:
             control = replace(self.lab.control, map_parallel=planned_map)
-            loop.run_round(replace(self.lab, control=control), begun, learning)
+            run_round(replace(self.lab, control=control), begun, learning)
         except StageError as error:
             self._counts.trouble = str(error)
             self._watch(f"no plan: {error}", None)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import yaml
 
-from ksflow import loop
 from ksflow.errors import ConfigError, NothingTried, counted
 from ksflow.home import shipped
-from ksflow.loop import Lab
+from ksflow.loop import revalidate
+from ksflow.loop.queue import map_parallel
+from ksflow.loop.round import Lab, judge
 from ksflow.records import Origin, Population, Problem, Seed, Trial, Verdict
-from ksflow.session import revalidate
-from ksflow.session.scheduler import map_parallel
 
 _REASON = 200
 """Letters for each seed that failed."""
@@ -54,14 +53,14 @@ def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) ->
     lost = [t for t in lineage.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
     todo = iter((*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds)))
 
-    def judge(trials: Iterable[Trial]) -> None:
+    def judge_all(trials: Iterable[Trial]) -> None:
         for trial in trials:
             if not lab.control.stop():
-                loop.judge(lab, trial)
+                judge(lab, trial)
 
     devices = getattr(lab.evaluate, "devices", 1)
-    judge(todo if devices == 1 else islice(todo, 1))
-    map_parallel(judge, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
+    judge_all(todo if devices == 1 else islice(todo, 1))
+    map_parallel(judge_all, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
     while not lineage.population().ranked and lineage.others_at_work() and not interrupted():
         time.sleep(0.2)  # another process is judging the seeds
     if not lineage.known.ranked and interrupted():
@@ -119,4 +118,4 @@ def _revalidate(lab: Lab, seeds: tuple[Seed, ...]) -> None:
     for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
         if was and not lab.control.stop():
-            loop.judge(lab, trial, revalidate.before(was))
+            judge(lab, trial, revalidate.before(was))

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ksflow.errors import ConfigError
+from ksflow.loop.budget import caps_of
 from ksflow.records import Cost, Population, Trial
-from ksflow.session.budget import caps_of
 
 _REPEATS = ("show", "skip", "judge")
 
