@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 from ksflow.lineage import Lineage
-from ksflow.lineage.transcript import Transcript
-from ksflow.loop.round import Lab
-from ksflow.loop.run import Session
+from ksflow.loop.events import Event, Judged
+from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
+from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.records import (
     Choice,
@@ -145,8 +145,8 @@ def main() -> None:
     walls: list[float] = []
     last = [0.0, 0.0]
 
-    def show(what: str, trial: Trial | None, session: Session) -> None:
-        if what == "done":
+    def show(event: Event, run: Run) -> None:
+        if isinstance(event, Judged):
             now = [cpu_s(), time.monotonic()]
             costs.append(1e3 * (now[0] - last[0]))
             walls.append(1e3 * (now[1] - last[1]))
@@ -154,18 +154,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         lineage = Lineage(Path(folder) / "lineage.git", "overhead")
-        lab = Lab(
-            problem=load("softmax", "cpu"),
-            lineage=lineage,
-            transcript=Transcript(lineage),
-            select=select,
-            design=design,
-            write=Write(),
-            evaluate=evaluate,
-            digest=digest,
-        )
+        stages = Stages(select, design, Write(), evaluate, digest)
         seed = Seed("seed.cpp", Kernel("cpp", {"kernel.cpp": "// seed"}))
-        Session(Schedule(evaluations=count, confirm=False), lab, show).run((seed,))
+        schedule = Schedule(evaluations=count, confirm=False)
+        search(Run(load("softmax", "cpu"), lineage, stages, schedule, show), (seed,))
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         lineage.close()
         size = sum(f.stat().st_blocks * 512 for f in Path(folder).rglob("*") if f.is_file()) / 1e6

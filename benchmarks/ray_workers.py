@@ -19,10 +19,9 @@ from pathlib import Path
 from ksflow.hardware import target
 from ksflow.judge import VERSION
 from ksflow.lineage import Lineage
-from ksflow.lineage.transcript import Transcript
-from ksflow.loop.round import Lab
-from ksflow.loop.run import Session
+from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
+from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.records import (
     Choice,
@@ -108,19 +107,11 @@ def measure(workers: int, rounds: int, experiments: int, turns: int) -> dict[str
     evaluator.start()
     with tempfile.TemporaryDirectory() as folder:
         lineage = Lineage(Path(folder) / "lineage.git", "ray_workers")
-        lab = Lab(
-            problem=load("softmax", "cpu"),
-            lineage=lineage,
-            transcript=Transcript(lineage),
-            select=RandomSelector(),
-            design=Designer(experiments),
-            write=Writer(),
-            evaluate=evaluator,
-            digest=Nothing(),
-        )
+        stages = Stages(RandomSelector(), Designer(experiments), Writer(), evaluator, Nothing())
         schedule = Schedule(evaluations=workers * turns, rounds_in_flight=rounds, confirm=False)
         cpu = time.process_time()
-        Session(schedule, lab, lambda *_: None).run((Seed("seed.py", Kernel("python", {"kernel.py": "VALUE = 0\n"})),))
+        seed = Seed("seed.py", Kernel("python", {"kernel.py": "VALUE = 0\n"}))
+        search(Run(load("softmax", "cpu"), lineage, stages, schedule), (seed,))
         cpu = time.process_time() - cpu
         trials = lineage.known.trials
         lineage.close()

@@ -18,12 +18,12 @@ from pathlib import Path
 from overhead import Write, cpu_s, design, digest, evaluate, select
 
 from ksflow.lineage import Lineage
-from ksflow.lineage.transcript import Transcript
-from ksflow.loop.round import Lab
-from ksflow.loop.run import Session
+from ksflow.loop.events import Event, Judged
+from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
+from ksflow.loop.search import search
 from ksflow.problem.loader import load
-from ksflow.records import Kernel, Seed, Trial
+from ksflow.records import Kernel, Seed
 
 _PART = 1000
 
@@ -52,9 +52,9 @@ class Meter:
         """CPU ms a trial of each thousand."""
         self._part = 0.0
 
-    def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
-        """Told of every step."""
-        if what != "done":
+    def __call__(self, event: Event, run: Run) -> None:
+        """Told of every event."""
+        if not isinstance(event, Judged):
             return
         self.done += 1  # the seed is none
         if self.done == 0:
@@ -93,9 +93,10 @@ def main() -> None:
         path = Path(folder) / "lineage.git"
         lineage, meter = Lineage(path, "scale"), Meter(path, given.every)
         stages = {"select": select, "design": design, "write": Write(), "evaluate": evaluate, "digest": digest}
-        lab = Lab(load("softmax", "cpu"), lineage, Transcript(lineage), **stages)  # type: ignore[arg-type]
         seed = Seed("seed.cpp", Kernel("cpp", {"kernel.cpp": "// seed"}))
-        Session(Schedule(evaluations=given.trials, confirm=False), lab, meter).run((seed,))
+        schedule = Schedule(evaluations=given.trials, confirm=False)
+        run = Run(load("softmax", "cpu"), lineage, Stages(**stages), schedule, meter)  # type: ignore[arg-type]
+        search(run, (seed,))
         lineage.close()
         size, files = on_disk(path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -16,11 +16,10 @@ from pathlib import Path
 from peers.model import StubModel
 
 from ksflow.lineage import Lineage
-from ksflow.lineage.transcript import Transcript
 from ksflow.lm import Model
-from ksflow.loop.round import Lab
-from ksflow.loop.run import Session
+from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
+from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.records import Evaluation, Kernel, Problem, Seed, Timing, Trial, Verdict
 from ksflow.stages.designer.llm import LlmDesigner
@@ -56,18 +55,10 @@ def measure(rounds: int, trials: int, model_s: float, evaluation_s: float) -> di
     with tempfile.TemporaryDirectory() as folder, StubModel(model_s, lambda: None) as stub:
         model = Model("stub", "openai", api_base=stub.url, cache=False, retries=0)
         lineage = Lineage(Path(folder) / "lineage.git", "throughput")
-        lab = Lab(
-            problem=load("softmax", "cpu"),
-            lineage=lineage,
-            transcript=Transcript(lineage),
-            select=LlmSelector(model),
-            design=LlmDesigner(model),
-            write=Rewrite(model),
-            evaluate=device,
-            digest=Nothing(),
-        )
+        stages = Stages(LlmSelector(model), LlmDesigner(model), Rewrite(model), device, Nothing())
         schedule = Schedule(evaluations=trials, rounds_in_flight=rounds, confirm=False)
-        Session(schedule, lab, lambda *_: None).run((Seed("seed.py", Kernel("python", {"kernel.py": _SEED})),))
+        seed = Seed("seed.py", Kernel("python", {"kernel.py": _SEED}))
+        search(Run(load("softmax", "cpu"), lineage, stages, schedule), (seed,))
         lineage.close()
     edge = 2 * 3 * rounds
     steady = device.turns[edge:-edge]

@@ -11,8 +11,7 @@ from test_session import SEEDS, Run
 
 from ksflow import report
 from ksflow.lineage import Lineage
-from ksflow.loop.run import Session
-from ksflow.loop.schedule import Schedule
+from ksflow.loop.search import search
 from ksflow.problem.loader import load
 from ksflow.records import Origin, Plan, Trial
 from ksflow.report import scores
@@ -39,7 +38,7 @@ def test_brackets_in_a_message_end_no_run(lineage: Lineage) -> None:
     made = Console(file=io.StringIO(), width=200, force_terminal=True, color_system=None)
     run = Run(lineage, design=sulk)
     with report.Display(made) as show:
-        outcome = Session(Schedule(), run.lab, show).run(SEEDS)
+        outcome = search(run.made(show), SEEDS)
     assert "3 rounds in a row" in outcome.reason
     assert ODD in written(made)
 

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,16 @@ from ksflow.home import shipped
 from ksflow.lineage import Lineage
 from ksflow.lineage.transcript import Transcript
 from ksflow.loop import startup
-from ksflow.loop.assistant import Workbench
+from ksflow.loop.assistant import Assistant
 from ksflow.loop.estimate import estimate
+from ksflow.loop.events import Event
 from ksflow.loop.queue import map_parallel
-from ksflow.loop.round import Lab
-from ksflow.loop.run import Session
+from ksflow.loop.run import Run as RunOfTheLoop
+from ksflow.loop.run import Stages
 from ksflow.loop.schedule import Outcome, Schedule
+from ksflow.loop.search import search
 from ksflow.problem.loader import load
-from ksflow.protocols import call_context, record, reserve
+from ksflow.protocols import Answerer, call_context, record, reserve
 from ksflow.records import (
     Call,
     Choice,
@@ -94,6 +96,9 @@ def digest(problem: Problem, material: Material) -> Notes:
 SEEDS = (Seed("00_base.cpp", kernel("// base"), baseline=True), Seed("01_naive.cpp", kernel("// x")))
 
 
+Show = Callable[[Event, RunOfTheLoop], None]
+
+
 class Run:
     """One process's worth of a run over a given lineage."""
 
@@ -101,14 +106,19 @@ class Run:
         self.events: list[tuple[str, str]] = []
         self.interrupted = threading.Event()
         stages = {"select": select, "design": design, "write": write, "evaluate": evaluate, "digest": digest}
-        self.lab = Lab(load("softmax", "cpu"), lineage, Transcript(lineage), **{**stages, **parts})  # type: ignore[arg-type]
+        self.lineage, self.stages = lineage, Stages(**{**stages, **parts})  # type: ignore[arg-type]
 
-    def __call__(self, **budget: int) -> Outcome:
-        return Session(Schedule(**budget), self.lab, self.show).run(SEEDS)
+    def __call__(self, **budget: Any) -> Outcome:
+        return search(self.made(**budget), SEEDS)
 
-    def show(self, what: str, trial: Trial | None, session: Session) -> None:
-        self.events.append((what, trial.id if trial else ""))
-        if what == "interrupt":
+    def made(self, show: Show | None = None, models: Sequence[Answerer] = (), **budget: Any) -> RunOfTheLoop:
+        """One call of the run, which has not begun."""
+        problem, schedule = load("softmax", "cpu"), Schedule(**budget)
+        return RunOfTheLoop(problem, self.lineage, self.stages, schedule, show or self.show, models=models)
+
+    def show(self, event: Event, run: RunOfTheLoop) -> None:
+        self.events.append((event.name, event.trial.id if event.trial else ""))
+        if event.name == "interrupt":
             self.interrupted.set()
 
     def interrupt(self) -> None:
@@ -161,6 +171,29 @@ def test_digests_that_overlap_lose_no_notes(lineage: Lineage) -> None:
 def test_rounds_are_a_budget_too(lineage: Lineage) -> None:
     assert Run(lineage)(evaluations=None, rounds=2).judged == 6
     assert Run(lineage)(rounds=0).judged == 0
+
+
+def test_a_judge_that_always_fails_ends_the_run(lineage: Lineage) -> None:
+    def broken(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        if "idea" in kernel.main:
+            raise OSError("the card fell off the bus")
+        return evaluate(problem, kernel, against)
+
+    outcome = Run(lineage, evaluate=broken)(evaluations=100)
+    assert outcome.judged < 20
+    assert outcome.reason.startswith("the judge failed ")
+    assert "the card fell off the bus" in outcome.reason
+
+
+def test_a_run_ends_where_nothing_promises(lineage: Lineage) -> None:
+    def gloomy(problem: Problem, population: Population, choice: Choice, notes: Notes) -> Plan:
+        plan = design(problem, population, choice, notes)
+        experiments = tuple(replace(each, gain_percent=(-40.0, -1.0)) for each in plan.experiments)
+        return replace(plan, experiments=experiments)
+
+    outcome = Run(lineage, design=gloomy)(evaluations=100, unpromising_rounds=2)
+    assert outcome.reason == "nothing promises: 2 plans in a row expect no gain"
+    assert Run(lineage)(evaluations=9, unpromising_rounds=2).reason == "evaluations=9 used up"
 
 
 def test_the_winner_is_judged_again_and_luck_does_not_win(lineage: Lineage) -> None:
@@ -511,10 +544,10 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
 
     mixed = types.SimpleNamespace(designers={"one": design, "two": Shipped()})
     run = Run(lineage, write=Own(), design=Shipped())
-    Session(Schedule(evaluations=3), run.lab, run.show, models=[types.SimpleNamespace(greet=lambda: None)]).run(SEEDS)
+    search(run.made(models=[types.SimpleNamespace(greet=lambda: None)], evaluations=3), SEEDS)
     assert [text.partition(" ")[0] for text in told] == ["idea"] * 3
     assert asked == ["sent"]
-    found = estimate(replace(run.lab, design=mixed), 3)  # type: ignore[arg-type]
+    found = estimate(Run(lineage, write=Own(), design=mixed).made(), 3)  # type: ignore[arg-type]
     assert [one.stage for one in found.questions] == ["designer=llm"]
     assert len(told) == 3
 
@@ -546,7 +579,7 @@ def test_seeds_are_judged_at_once_where_there_are_several_devices(lineage: Linea
             return evaluate(problem, kernel, against)
 
     seeds = tuple(Seed(f"{n}.cpp", kernel("// a\n" + "// longer\n" * n), baseline=n == 0) for n in range(3))
-    startup.start(Run(lineage, evaluate=Several()).lab, seeds, lambda: False)
+    startup.start(Run(lineage, evaluate=Several()).made(), seeds)
     assert [trial.evaluation.verdict for trial in lineage.known.trials if trial.evaluation] == [Verdict.ACCEPT] * 3
 
 
@@ -575,7 +608,7 @@ def test_code_that_was_tried_before_is_answered_from_the_record(lineage: Lineage
 
 
 def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lineage) -> None:
-    bench = Workbench(Run(lineage).lab, SEEDS, evaluations=None)
+    bench = Assistant(Run(lineage).made(evaluations=None), SEEDS)
     bench.open("")
     bench.begin()
     bench.wait_seeds(300)
@@ -585,7 +618,7 @@ def test_an_assistants_questions_are_counted_while_others_are_asked(lineage: Lin
         map_parallel(lambda n: [bench.evaluate(kernel(f"// {n}.{i}")).over.wait() for i in range(150)], range(8))
     finally:
         sys.setswitchinterval(before)
-    assert bench.asked == 1200
+    assert bench.run.tally.dispatched == 1200
     assert bench.ticket("e1200").state == "done"
     with pytest.raises(ConfigError, match="no ticket 'e1201'; tickets: e1, e2"):
         bench.ticket("e1201")

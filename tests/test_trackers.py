@@ -15,8 +15,8 @@ from test_session import SEEDS, Run
 from ksflow.errors import ConfigError, need_package
 from ksflow.home import shipped
 from ksflow.lineage import Lineage
-from ksflow.loop.run import Session
-from ksflow.loop.schedule import Outcome, Schedule
+from ksflow.loop.schedule import Outcome
+from ksflow.loop.search import search
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.report import Tracking
 from ksflow.stages.tracker.mlflow import Mlflow
@@ -77,7 +77,7 @@ def tracked(lineage: Lineage, tracker: Tracker, folder: Path, patience_s: float 
     said: list[str] = []
     run = TrackedRun("toy", "main", "0123456789abcdef", "", {"designer": "rules"})
     tracking = Tracking(tracker, lambda: run, said.append, patience_s)
-    outcome = Session(Schedule(evaluations=6), Run(lineage).lab, tracking).run(SEEDS)
+    outcome = search(Run(lineage).made(tracking, evaluations=6), SEEDS)
     (folder / "best.py").write_text("print('the winner')\n")
     tracking.finish(outcome.population, {"score_us": "1"}, [folder / "best.py"], folder / "trials.csv")
     return outcome, [line for line in said if not line.startswith("waiting")]

@@ -6,6 +6,7 @@ and no tool takes a path.
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -26,9 +27,8 @@ from ksflow.config import compose
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
-from ksflow.lineage.transcript import Transcript
-from ksflow.loop.assistant import Ticket, Workbench
-from ksflow.loop.round import Lab
+from ksflow.loop.assistant import Assistant, Ticket
+from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.startup import no_other, place
 from ksflow.prompts import render
@@ -101,7 +101,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
 
     @asynccontextmanager
     async def begun(_: Any) -> AsyncIterator[None]:
-        workbench.begin()  # by now what a stage prints goes to stderr
+        assistant.begin()  # by now what a stage prints goes to stderr
         yield
 
     cfg = compose.compose(overrides)
@@ -111,29 +111,25 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     lineage = opened()
     schedule: Schedule = compose.build(cfg.loop)
     target = compose.build(cfg.target)
-    workbench = Workbench(
-        Lab(
-            problem=problem,
-            lineage=lineage,
-            transcript=Transcript(lineage),
-            select=_nobody,
-            design=_nobody,
-            write=_nobody,
-            evaluate=evaluate,
-            digest=_nobody,
-            initial_notes=tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
-        ),
+    run = Run(
+        problem,
+        lineage,
+        Stages(_nobody, _nobody, _nobody, evaluate, _nobody),
+        schedule,
+        initial_notes=tuple(compose.build(cfg.knowledge)(target=target, problem=problem.name)),
+    )
+    assistant = Assistant(
+        run,
         problem.seeds,
-        evaluations=None if (most := schedule.caps.get("evaluations")) is None else int(most),
         profiler=partial(_profiling, cfg) if target.kind == "gpu" and hasattr(evaluate, "admit") else None,
     )
     folder = lineage.store.path.parent
     try:
         no_other(problem, lineage.run, lineage.settings)
-        workbench.open(compose.settings(cfg, place(problem)))
+        assistant.open(compose.settings(cfg, place(problem)))
         skill = _SKILL.read_text(encoding="utf-8").partition("---\n\n")[2]
         inbox = Inbox(Path(str(cfg.model.get("folder") or folder / "inbox")))
-        tools = _Tools(workbench, inbox, partial(opened, create=False), folder, target).all()
+        tools = _Tools(assistant, inbox, partial(opened, create=False), folder, target).all()
         server = MCPServer(
             "ksflow", instructions=skill, lifespan=begun, log_level="WARNING", tools=[_strict(tool) for tool in tools]
         )
@@ -141,7 +137,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
         give_back()
         server.run("stdio")
     finally:
-        workbench.close()
+        assistant.close()
         lineage.close()
     return 0
 
@@ -173,10 +169,16 @@ class _Tools:
     """The tools, each a method whose signature and docstring are what the client sees."""
 
     def __init__(
-        self, workbench: Workbench, inbox: Inbox, opened: Callable[[], Lineage], folder: Path, target: Any
+        self, assistant: Assistant, inbox: Inbox, opened: Callable[[], Lineage], folder: Path, target: Any
     ) -> None:
-        self._bench, self._inbox, self._opened, self._folder, self._target = workbench, inbox, opened, folder, target
-        self._lineage = workbench.lab.lineage
+        self._assistant, self._inbox, self._opened, self._folder, self._target = (
+            assistant,
+            inbox,
+            opened,
+            folder,
+            target,
+        )
+        self._run, self._lineage = assistant.run, assistant.run.lineage
 
     def all(self) -> list[Callable[..., str]]:
         """Every tool; what a user of the command line would read as an error is one for the client, too."""
@@ -203,7 +205,7 @@ class _Tools:
 
     def problem_show(self) -> str:
         """The task, what a kernel must define in each language, the shapes that count, the limits, the target."""
-        problem = self._bench.lab.problem
+        problem = self._run.problem
         limits = f"compile {problem.limits.compile_s:g} s, memory {problem.limits.memory_mb} MB"
         newer = {one: newer_lines(one, self._target.march) for one in problem.languages}
         contracts = [f"A kernel in {one}:\n{contract(problem, one)}\n{newer[one]}".rstrip() for one in newer]
@@ -215,23 +217,24 @@ class _Tools:
         rows = list(reversed(known.trials)) if newest else [*known.ranked]
         rest = [trial for trial in reversed(known.trials) if trial not in rows]
         lines = [json.dumps(_row(trial)) for trial in [*rows, *rest][:limit]]
-        waiting = f"experiments that wait for a kernel: {', '.join(self._bench.waiting()) or 'none'}"
+        waiting = f"experiments that wait for a kernel: {', '.join(self._assistant.waiting()) or 'none'}"
         best = f"best: {known.best.id}" if known.best else "no kernel is accepted yet"
-        budget = "no limit" if self._bench.most is None else f"{self._bench.most - self._bench.asked} left"
+        tally = self._run.tally
+        budget = "no limit" if math.isinf(tally.most) else f"{tally.most - tally.dispatched:g} left"
         return "\n".join([f"{len(known.trials)} trials; {best}; {waiting}; evaluations: {budget}", *lines])
 
     def lineage_trial(self, trial: Id) -> str:
         """Everything about one trial: its experiment, the verdict with times and evidence, and its files."""
-        found = self._bench.trial(trial)
-        return f"{self._bench.account(found)}\n\n{render.listing(found.kernel)}"
+        found = self._assistant.trial(trial)
+        return f"{self._assistant.account(found)}\n\n{render.listing(found.kernel)}"
 
     def lineage_diff(self, first: Id, second: Id) -> str:
         """What changed in the files from one trial to another."""
-        return self._lineage.diff(self._bench.trial(first).id, self._bench.trial(second).id) or "no difference"
+        return self._lineage.diff(self._assistant.trial(first).id, self._assistant.trial(second).id) or "no difference"
 
     def lineage_best(self) -> str:
         """The best kernel so far, with its claim, its times and its files."""
-        self._bench.wait_seeds(_SEEDS_S)
+        self._assistant.wait_seeds(_SEEDS_S)
         best = self._lineage.population().best
         return self.lineage_trial(best.id) if best else "no kernel is accepted yet"
 
@@ -258,7 +261,7 @@ class _Tools:
         """Put a selection and a plan on record, before any code is written. Of the experiments the most innovative, the
         one with the highest and the one with the highest lowest gain are picked: these get ids to submit kernels for.
         """
-        self._bench.wait_seeds(_SEEDS_S)
+        self._assistant.wait_seeds(_SEEDS_S)
         try:
             made = [
                 Experiment(
@@ -268,7 +271,7 @@ class _Tools:
             ]
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        trials = self._bench.plan(base, reference, rationale, avenues, made)
+        trials = self._assistant.plan(base, reference, rationale, avenues, made)
         rows = [{"id": trial.id, "description": trial.experiment.description} for trial in trials if trial.experiment]
         return "\n".join(["submit a kernel for each of these:", *map(json.dumps, rows)])
 
@@ -276,28 +279,28 @@ class _Tools:
         self, trial: Id, language: Annotated[str, Field(max_length=20)], files: Files, report: Words = ""
     ) -> str:
         """The kernel of a planned experiment: it is committed and judged. The answer is a ticket for `result`."""
-        self._bench.wait_seeds(_SEEDS_S)
-        ticket = self._bench.submit(trial, _kernel(language, files, report))
+        self._assistant.wait_seeds(_SEEDS_S)
+        ticket = self._assistant.submit(trial, _kernel(language, files, report))
         return f"ticket {ticket.name}: it is being judged; ask result"
 
     def evaluate(self, language: Annotated[str, Field(max_length=20)], files: Files) -> str:
         """Have a kernel judged that leaves no record, for trying things out. The answer is a ticket for `result`."""
-        return f"ticket {self._bench.evaluate(_kernel(language, files)).name}: it is being judged; ask result"
+        return f"ticket {self._assistant.evaluate(_kernel(language, files)).name}: it is being judged; ask result"
 
     def profile(self, trial: Id) -> str:
         """Hardware counters of a kernel of the run, where the device has them. The answer is a ticket for `result`."""
-        return f"ticket {self._bench.profile(self._bench.trial(trial)).name}: it is being judged; ask result"
+        return f"ticket {self._assistant.profile(self._assistant.trial(trial)).name}: it is being judged; ask result"
 
     def result(self, ticket: Annotated[str, Field(max_length=40)], wait_s: Seconds = 30.0) -> str:
         """What became of a ticket: waiting or judging with the seconds so far, or the verdict with its evidence."""
-        found = self._bench.ticket(ticket)
+        found = self._assistant.ticket(ticket)
         found.over.wait(wait_s)
         return self._answer(found)
 
     def finish(self) -> str:
         """Have the winner judged once more beside the runner-up and the baselines; a ticket for `result`."""
-        self._bench.wait_seeds(_SEEDS_S)
-        return f"ticket {self._bench.finish().name}: the winner is being confirmed; ask result"
+        self._assistant.wait_seeds(_SEEDS_S)
+        return f"ticket {self._assistant.finish().name}: the winner is being confirmed; ask result"
 
     def inbox(self) -> str:
         """The questions of a run with llm=inbox that wait for an answer."""
@@ -322,21 +325,21 @@ class _Tools:
         """The run so far as Markdown; html: also as a page, in the run's own folder."""
         lineage = self._opened()
         try:
-            facts = run_facts(lineage, self._bench.lab.problem)
+            facts = run_facts(lineage, self._run.problem)
         finally:
             lineage.close()
         text = as_markdown(facts)
         if not html:
             return text
-        file = self._folder / "reports" / self._bench.lab.problem.name / f"{self._lineage.run}.html"
+        file = self._folder / "reports" / self._run.problem.name / f"{self._lineage.run}.html"
         file.parent.mkdir(parents=True, exist_ok=True)
         home.write(file, as_html([facts]))
-        return f"the page is reports/{self._bench.lab.problem.name}/{file.name} in the run's folder\n\n{text}"
+        return f"the page is reports/{self._run.problem.name}/{file.name} in the run's folder\n\n{text}"
 
     # -- inside ------------------------------------------------------------------------------------
 
     def _notes(self) -> tuple[Any, ...]:
-        return (*self._bench.lab.initial_notes, *self._lineage.notes())
+        return (*self._run.initial_notes, *self._lineage.notes())
 
     def _answer(self, ticket: Ticket) -> str:
         if not ticket.over.is_set():
@@ -346,7 +349,7 @@ class _Tools:
         trial = ticket.trial
         if ticket.about == "the winner once more":
             return self._won(trial)
-        said = self._bench.account(trial)
+        said = self._assistant.account(trial)
         if trial.evaluation and (page := trial.evaluation.evidence.profile):
             said += f"\n\n{without_paths(page.page)}"
         claim = trial.evaluation.claim if trial.evaluation else None
@@ -356,12 +359,12 @@ class _Tools:
     def _won(self, best: Trial) -> str:
         """The headline, and where the winner's files are."""
         known = self._lineage.known
-        claimed = headline(known, known_baselines(known, self._bench.seeds))
-        place = self._folder / "best" / self._bench.lab.problem.name / self._lineage.run
+        claimed = headline(known, known_baselines(known, self._assistant.seeds))
+        place = self._folder / "best" / self._run.problem.name / self._lineage.run
         self._lineage.store.point_head(self._lineage.branch_of(best.id))
         commit = self._lineage.commit_of(best.id)
         said = claimed.claim if claimed else ""
-        written = write_best(place, self._bench.lab.problem, self._target, best, commit, said)
+        written = write_best(place, self._run.problem, self._target, best, commit, said)
         return f"{claimed}\nwritten to {written.relative_to(self._folder)} in the run's folder"
 
 

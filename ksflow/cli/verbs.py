@@ -21,11 +21,11 @@ from ksflow.handover import hand_over
 from ksflow.handover.package import write_best
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
-from ksflow.lineage.transcript import Transcript
 from ksflow.loop import judging
-from ksflow.loop.round import Lab
-from ksflow.loop.run import Session
+from ksflow.loop.events import Event
+from ksflow.loop.run import Run, Stages
 from ksflow.loop.schedule import Outcome
+from ksflow.loop.search import search as search_by_itself
 from ksflow.loop.startup import no_other, place
 from ksflow.problem.loader import kernel_file
 from ksflow.protocols import Evaluator, TrackedRun, Tracker
@@ -76,38 +76,35 @@ def search(cfg: DictConfig) -> Outcome:
         start = _warm_start(cfg, problem, evaluate)
         for line in start.said:
             console.print(line, style="yellow", markup=False, soft_wrap=True)
-        lab = Lab(
-            problem=problem,
-            lineage=lineage,
-            transcript=Transcript(lineage),
-            select=compose.build(cfg.selector),
-            design=compose.build(cfg.designer),
-            write=compose.build(cfg.writer),
-            evaluate=evaluate,
-            digest=compose.build(cfg.digester),
-            initial_notes=(
-                *compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name),
-                *start.notes,
-            ),
-        )
         show = report.Display(console)
-        tracking = _tracking(tracker, cfg, lab, console)
+        tracking = _tracking(tracker, cfg, problem, lineage, console)
 
-        def tell(what: str, trial: Trial | None, session: Session) -> None:
-            show(what, trial, session)
+        def tell(event: Event, run: Run) -> None:
+            show(event, run)
             if tracking:
-                tracking(what, trial, session)
+                tracking(event, run)
 
-        session = Session(compose.build(cfg.loop), lab, tell, recorded, compose.models(cfg))
-        with session.interruptible():
+        notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target), problem=problem.name)
+        select, design, write = (compose.build(cfg[name]) for name in ("selector", "designer", "writer"))
+        run = Run(
+            problem,
+            lineage,
+            Stages(select, design, write, evaluate, compose.build(cfg.digester)),
+            compose.build(cfg.loop),
+            tell,
+            (*notes, *start.notes),
+            recorded,
+            compose.models(cfg),
+        )
+        with run.interruptible():
             with show:
                 settings = compose.settings(cfg, place(problem))
-                outcome = session.run((*_seeds(cfg, problem), *start.seeds), settings)
-            _finish(cfg, console, outcome, lab)
-            summary = _summarise(folder, outcome, lab)
+                outcome = search_by_itself(run, (*_seeds(cfg, problem), *start.seeds), settings)
+            _finish(cfg, console, outcome, run)
+            summary = _summarise(folder, outcome, run)
         if tracking:
-            _finish_tracking(tracking, folder, outcome, lab, summary)
-        if session.interrupted:
+            _finish_tracking(tracking, folder, outcome, run, summary)
+        if run.interrupted:
             compose.end_sweep()
     finally:
         lineage.close()
@@ -115,17 +112,19 @@ def search(cfg: DictConfig) -> Outcome:
     return outcome
 
 
-def _summarise(folder: Path, outcome: Outcome, lab: Lab) -> Json:
+def _summarise(folder: Path, outcome: Outcome, run: Run) -> Json:
     """What a sweep or a suite reads of a run that has ended."""
     summary = {
-        **report.summary(outcome, lab.problem, lab.lineage),
-        "figures": scores.figures(outcome.population, lab.problem),
+        **report.summary(outcome, run.problem, run.lineage),
+        "figures": scores.figures(outcome.population, run.problem),
     }
     home.write(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
 
 
-def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Console) -> report.Tracking | None:
+def _tracking(
+    tracker: Tracker | None, cfg: DictConfig, problem: Problem, lineage: Lineage, console: Console
+) -> report.Tracking | None:
     """What tells the tracker of the run; None where there is no tracker."""
     if tracker is None:
         return None
@@ -133,7 +132,7 @@ def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Conso
     group = compose.sweep_name()
 
     def describe() -> TrackedRun:
-        return TrackedRun(lab.problem.name, lab.lineage.run, lab.lineage.identity, group, known)
+        return TrackedRun(problem.name, lineage.run, lineage.identity, group, known)
 
     def warn(text: str) -> None:
         console.print(text, style="yellow", markup=False, soft_wrap=True)
@@ -141,13 +140,13 @@ def _tracking(tracker: Tracker | None, cfg: DictConfig, lab: Lab, console: Conso
     return report.Tracking(tracker, describe, warn)
 
 
-def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, lab: Lab, summary: Json) -> None:
+def _finish_tracking(tracking: report.Tracking, folder: Path, outcome: Outcome, run: Run, summary: Json) -> None:
     """Hand over the run's figures, its page as Markdown, and the winner's files."""
     from ksflow.report.page import RunFacts, as_markdown
 
     page = folder / "report.md"
-    home.write(page, as_markdown(RunFacts(lab.lineage, lab.problem).read(details=False)))
-    best = _best_folder(lab.lineage)
+    home.write(page, as_markdown(RunFacts(run.lineage, run.problem).read(details=False)))
+    best = _best_folder(run.lineage)
     files = [folder / "summary.json", page, *sorted(file for file in best.iterdir() if file.is_file())]
     figures = {name: str(value) for name, value in summary.items() if isinstance(value, str | int | float)}
     tracking.finish(outcome.population, figures, files, folder / "trials.csv")
@@ -173,8 +172,8 @@ def _warm_start(cfg: DictConfig, problem: Problem, evaluate: Evaluator) -> WarmS
     return warm_start(lineages, str(cfg.inherit), problem, target, fingerprint, compose.run_name(cfg))
 
 
-def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> None:
-    problem, lineage = lab.problem, lab.lineage
+def _finish(cfg: DictConfig, console: Console, outcome: Outcome, run: Run) -> None:
+    problem, lineage = run.problem, run.lineage
     report.show_outcome(console, outcome, problem, lineage, compose.typed_problem(problem))
     lineage.store.point_head(lineage.branch_of(outcome.best.id))
     folder = _best_folder(lineage)
@@ -185,7 +184,7 @@ def _finish(cfg: DictConfig, console: Console, outcome: Outcome, lab: Lab) -> No
     console.print(f"written to {module}")
     reference = next(iter(outcome.baselines), None)
     handed_over = hand_over(
-        folder / "handover", problem, target, outcome.best, lab.evaluate, reference, said.claim if said else ""
+        folder / "handover", problem, target, outcome.best, run.stages.evaluate, reference, said.claim if said else ""
     )
     for line in (*map(str, handed_over.files), *handed_over.said):
         console.print(line, markup=False, soft_wrap=True)

@@ -1,6 +1,7 @@
-"""One call of a run: what runs at once, what it may cost, how it begins and how it ends.
+"""One call of a run: the round, what runs at once, what it may cost, how it begins and how it ends.
 
-In come a schedule (budgets), a lab (problem, lineage, stages), seeds, and whom to show each step; out comes an
-`Outcome`. The commands and the reports import it; it imports the loop and what is below. It does not build parts from a
-configuration, and it displays nothing itself.
+`Run` holds what is shared: problem, lineage, stages, budgets, the queue for the device, whom to tell. It is made by
+whoever begins a run (command line, sweep, Python, an assistant's server) and passed down: `search` drives it by itself,
+an `Assistant` as it is told. Start with `round.py`. The room imports the stages' protocols, the lineage, notes and
+records; it builds no part from a configuration, and it displays nothing.
 """

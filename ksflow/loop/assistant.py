@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ksflow.errors import ConfigError, KsflowError
-from ksflow.loop import confirm, judging, startup
-from ksflow.loop.queue import DeviceQueue, Job
-from ksflow.loop.round import Control, Lab, judge
+from ksflow.loop import startup
+from ksflow.loop.confirm import confirm
+from ksflow.loop.queue import Job
+from ksflow.loop.round import ask_judge, dispatch, judge
+from ksflow.loop.run import Run
 from ksflow.prompts import render
 from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
@@ -42,7 +44,7 @@ class Ticket:
     ended: float = 0.0
 
 
-class Workbench:
+class Assistant:
     """A run that is open for an assistant. Any number of threads may use it.
 
     by: what the records call whoever designs. profiler: makes an evaluator that adds a page of counters.
@@ -50,18 +52,12 @@ class Workbench:
 
     def __init__(
         self,
-        lab: Lab,
+        run: Run,
         seeds: tuple[Seed, ...],
-        evaluations: int | None,
         by: str = "assistant",
         profiler: Callable[[], Evaluator] | None = None,
     ) -> None:
-        self.device = DeviceQueue(getattr(lab.evaluate, "devices", 1))
-        self._stop = threading.Event()
-        self.lab = replace(lab, control=Control(stop=self._stop.is_set, device=self.device))
-        self.seeds, self.most, self.by = seeds, evaluations, by
-        self.asked = 0
-        """Questions to the judge so far, of the budget."""
+        self.run, self.seeds, self.by = run, seeds, by
         self._tickets: dict[str, Ticket] = {}
         self._profiler = profiler
         self._planned: dict[str, Trial] = {}
@@ -73,28 +69,28 @@ class Workbench:
 
     def open(self, settings: str) -> None:
         """Open the session. Raises ConfigError, LineageError."""
-        self.lab.lineage.open_session(settings, self.lab.initial_notes)
-        self.lab = replace(self.lab, initial_notes=self.lab.lineage.initial_notes)
+        self.run.lineage.open_session(settings, self.run.initial_notes)
+        self.run.initial_notes = self.run.lineage.initial_notes
 
     def begin(self) -> None:
         """Have the seeds judged meanwhile, and then what an earlier call of the run left."""
 
         def start() -> None:
-            startup.start(self.lab, self.seeds, self._stop.is_set)
+            startup.start(self.run, self.seeds)
             self.waiting()
 
         self._started = Job(start)
 
     def close(self) -> None:
         """Take no more questions, and wait for what the judge is at work on; the next call of the run goes on."""
-        self._stop.set()
+        self.run.interrupt()
         if self._started:
             self._started.join()
         with self._lock:
             asked = tuple(self._tickets.values())
         for ticket in asked:
             ticket.over.wait()
-        self.lab.lineage.release_all()
+        self.run.lineage.release_all()
 
     def wait_seeds(self, wait_s: float) -> None:
         """Wait until the seeds are judged. ConfigError where they are not in time, or where none was accepted."""
@@ -102,7 +98,7 @@ class Workbench:
         while self._started and not self._started.over and time.monotonic() < end:
             time.sleep(0.05)
         if self._started and not self._started.over:
-            known = len(self.lab.lineage.known.trials)
+            known = len(self.run.known.trials)
             raise ConfigError(f"the seeds are being judged ({known} of {len(self.seeds)} done): ask again in a moment")
         if self._started and self._started.error:
             raise ConfigError(f"the run could not begin: {self._started.error}")
@@ -116,13 +112,12 @@ class Workbench:
 
         Raises ConfigError for ids that cannot be started from, and where the budget is spent.
         """
-        begun = self.lab.lineage.begin_round()
+        begun = self.run.lineage.begin_round()
         choice = self._choice(base, reference, rationale)
         plan = Plan(tuple(avenues), tuple(experiments), portfolio(tuple(experiments)), self.by)
-        self.lab.lineage.select(choice, begun.name)
-        parents = tuple(dict.fromkeys((choice.base.id, choice.reference.id)))
-        drafts = [Trial("", Origin.EXPERIMENT, parents, plan.experiments[index], by=self.by) for index in plan.picked]
-        trials = self.lab.lineage.dispatch(drafts[: self._left(len(drafts))], plan, begun.name)
+        self.run.lineage.select(choice, begun.name)
+        trials = dispatch(self.run, choice, plan, begun)
+        self.run.tally.give_back(len(trials))  # an experiment counts when its kernel comes
         if not trials:
             raise ConfigError(self._spent)
         with self._lock:
@@ -140,11 +135,11 @@ class Workbench:
             self._count()
             draft = self._planned.pop(trial)
         try:
-            written = self.lab.lineage.write(replace(draft, kernel=kernel, form=fingerprint.source_fingerprint(kernel)))
+            written = self.run.lineage.write(replace(draft, kernel=kernel, form=fingerprint.source_fingerprint(kernel)))
         except BaseException:
             with self._lock:  # it waits for a kernel still
                 self._planned[trial] = draft
-                self.asked -= 1
+                self.run.tally.give_back(1)
             raise
 
         return self._judge(written)
@@ -153,9 +148,7 @@ class Workbench:
         """Have a kernel judged beside the best so far, which leaves no record. Raises ConfigError."""
         self._check_language(kernel)
         self._reserve()
-        return self._ask(
-            "", "a kernel that is on no record", lambda ticket: self._verdict(ticket, kernel, self.lab.evaluate)
-        )
+        return self._ask("", "a kernel that is on no record", lambda ticket: self._verdict(ticket, kernel))
 
     def profile(self, trial: Trial) -> Ticket:
         """Have a kernel of the run judged with hardware counters, where the device has them. Raises ConfigError."""
@@ -167,14 +160,13 @@ class Workbench:
 
     def finish(self) -> Ticket:
         """Have the winner judged once more in fresh processes, beside the runner-up and the baselines."""
-        ids = startup.baselines(self.lab, self.seeds)
+        self.run.baseline_ids = startup.baselines(self.run, self.seeds)
 
-        def judge(ticket: Ticket) -> None:
-            lineage = self.lab.lineage
-            confirm.confirm(self.lab, lambda: tuple(t for t in lineage.known.ranked if t.id in ids), self._stop.is_set)
-            ticket.trial = lineage.known.best
+        def answer(ticket: Ticket) -> None:
+            confirm(self.run)
+            ticket.trial = self.run.known.best
 
-        return self._ask("", "the winner once more", judge)
+        return self._ask("", "the winner once more", answer)
 
     def waiting(self) -> list[str]:
         """The ids of the experiments that wait for a kernel."""
@@ -185,7 +177,7 @@ class Workbench:
 
     def trial(self, name: str) -> Trial:
         """A trial of the run, by its id with or without leading zeros. ConfigError where there is none."""
-        known = {trial.id: trial for trial in self.lab.lineage.all_trials()}
+        known = {trial.id: trial for trial in self.run.lineage.all_trials()}
         found = known.get(f"{name:0>5}" if name.isdigit() else name)
         if found is None:
             raise ConfigError(f"no trial {name[:40]!r}; there are {len(known)}, up to {max(known, default='none')}")
@@ -204,7 +196,7 @@ class Workbench:
         if trial.evaluation is None and not trial.failure:
             return f"Trial {trial.id} is {trial.verdict}; it has not been judged."
         if trial.evaluation and trial.evaluation.accepted:
-            return without_paths(render.analysis(trial, self.lab.lineage.known.step(trial)))
+            return without_paths(render.analysis(trial, self.run.known.step(trial)))
         return told(trial)
 
     # -- inside ------------------------------------------------------------------------------------
@@ -214,39 +206,36 @@ class Workbench:
         for trial in picks:
             if trial.score_us is None:
                 raise ConfigError(f"trial {trial.id} is {trial.verdict}: base and reference must be accepted")
-        return self.lab.lineage.known.choose(picks[0].id, picks[1].id, rationale)
+        return self.run.known.choose(picks[0].id, picks[1].id, rationale)
 
     def _waiting_for_kernels(self) -> dict[str, Trial]:
         """The experiments without a kernel: planned here, or left by an earlier call of the run. A kernel that such a
         call left is judged.
         """
-        for trial in self.lab.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
+        for trial in self.run.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
             if trial.kernel is None:
                 self._planned[trial.id] = trial
-            elif not self._stop.is_set():
+            elif not self.run.interrupted:
                 self._judge(trial)
         return self._planned
 
     def _judge(self, written: Trial) -> Ticket:
         def answer(ticket: Ticket) -> None:
             try:
-                ticket.trial = judge(self.lab, written)
+                ticket.trial = judge(self.run, written)
             finally:
-                self.lab.lineage.release(written)
+                self.run.lineage.release(written)
 
         return self._ask(written.id, f"kernel {written.id}", answer)
 
     def _check_language(self, kernel: Kernel) -> None:
-        valid = self.lab.problem.languages
+        valid = self.run.problem.languages
         if kernel.language not in valid:
             raise ConfigError(f"language {kernel.language!r} is none of this problem's: {', '.join(valid)}")
 
-    def _left(self, wanted: int) -> int:
-        return wanted if self.most is None else max(min(wanted, self.most - self.asked), 0)
-
     @property
     def _spent(self) -> str:
-        return f"the budget of {self.most} evaluations is spent: loop.evaluations=MORE raises it"
+        return f"the budget of {self.run.tally.most:g} evaluations is spent: loop.evaluations=MORE raises it"
 
     def _reserve(self) -> None:
         with self._lock:
@@ -254,13 +243,12 @@ class Workbench:
 
     def _count(self) -> None:
         """One more question to the judge. Raises ConfigError where none may be asked."""
-        if self._stop.is_set():
+        if self.run.interrupted:
             raise ConfigError("the server is closing")
-        if self.most is not None and self.asked >= self.most:
-            raise ConfigError(self._spent)
         if sum(not ticket.over.is_set() for ticket in self._tickets.values()) >= _MOST_WAITING:
             raise ConfigError(f"{_MOST_WAITING} questions wait for the judge already: ask for their results first")
-        self.asked += 1
+        if not self.run.tally.reserve(1):
+            raise ConfigError(self._spent)
 
     def _ask(self, name: str, about: str, work: Callable[[Ticket], None]) -> Ticket:
         ticket = Ticket(name or f"e{next(self._numbers)}", about, time.monotonic(), threading.Event())
@@ -284,9 +272,6 @@ class Workbench:
         Job(run)
         return ticket
 
-    def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator) -> None:
-        best = self.lab.lineage.known.best
-        judging.prepare(self.lab.problem, evaluate, kernel)
-        with self.device:
-            found = judging.verdict(self.lab.problem, evaluate, kernel, (best,) if best else ())
+    def _verdict(self, ticket: Ticket, kernel: Kernel, evaluate: Evaluator | None = None) -> None:
+        found = ask_judge(self.run, kernel, evaluate)
         ticket.trial = Trial(ticket.name, Origin.EXPERIMENT, kernel=kernel, evaluation=found)

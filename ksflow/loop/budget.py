@@ -88,6 +88,11 @@ class Meter:
         """By the calls since this meter was made; of one stage, or of all."""
         return self._counted(stage) - self._before[stage]
 
+    def amount(self, name: str) -> float:
+        """What of one cap is spent."""
+        cap = next(cap for cap in self._caps if cap.name == name)
+        return cap.amount(self.spent(cap.stage))
+
     def used(self) -> dict[str, float]:
         """Cap -> the share of it that is spent."""
         return {cap.name: cap.amount(self.spent(cap.stage)) / cap.most if cap.most else 1.0 for cap in self._caps}

@@ -1,53 +1,53 @@
 """The winner once more: luck does not win. In fresh processes, beside the runner-up and each baseline."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ksflow.loop import judging
+from ksflow.loop.events import Began, Notice, Step
 from ksflow.loop.queue import map_parallel
-from ksflow.loop.round import Lab
+from ksflow.loop.run import Run
 from ksflow.records import Comparison, Evaluation, Trial, Verdict
 
 _RETIMINGS = 4
 """Leaders that are judged again at most, before one is called the winner."""
 
 
-def confirm(lab: Lab, baselines: Callable[[], tuple[Trial, ...]], interrupted: Callable[[], bool]) -> None:
+def confirm(run: Run) -> None:
     """Judge the leader again, and whoever leads then, until the leader is one that was judged again.
 
     A leader that loses its place is the rival of the one that takes it: where the two then disagree about which is
     faster, they are a tie.
     """
-    moment = 1 + max((row.moment for t in lab.lineage.known.trials for row in _rows(t)), default=0)
+    moment = 1 + max((row.moment for t in run.known.trials for row in _rows(t)), default=0)
     before: Trial | None = None
     again: set[str] = set()
     for _ in range(_RETIMINGS):
-        known, others = lab.lineage.known, baselines()
+        known, others = run.known, run.baselines
         best = known.best
-        if best is None or best in others or best.id in again or interrupted():
+        if best is None or best in others or best.id in again or run.interrupted:
             break
         rivals = [trial for trial in known.ranked if trial is not best and trial not in others]
         rivals.sort(key=lambda trial: before is None or trial.id != before.id)
         again.add(best.id)
         before = best
-        _judge_again(lab, best, tuple(rivals[:1]), others, moment)
+        _judge_again(run, best, tuple(rivals[:1]), others, moment)
 
 
 def _rows(trial: Trial) -> tuple[Comparison, ...]:
     return trial.evaluation.evidence.against if trial.evaluation else ()
 
 
-def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...], moment: int) -> None:
+def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...], moment: int) -> None:
     """What is seen now replaces what was seen before, except where the machine did not let anything be seen."""
-    lab.control.watch("confirm", best)
+    run.tell(Began(Step.CONFIRM, best))
     assert best.evaluation is not None
     before = best.evaluation
-    now = _at(_compare(lab, best, rivals, baselines), moment).with_evidence(renewed=before.evidence.renewed)
+    now = _at(_compare(run, best, rivals, baselines), moment).with_evidence(renewed=before.evidence.renewed)
     if now.verdict is Verdict.TIMEOUT:
         now = replace(now, reason=f"timed out twice when it was judged again: {now.reason}")
     if not now.accepted:
         what = "" if now.verdict is Verdict.HARNESS else f"{best.id}, which led: {now.verdict.value}, "
-        lab.control.watch(f"not confirmed: {what}{now.reason}", None)
+        run.tell(Notice(f"not confirmed: {what}{now.reason}"))
     if now.verdict is Verdict.HARNESS:
         return
     label = "confirmed" if now.accepted else "refuted"
@@ -57,7 +57,7 @@ def _judge_again(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tu
         label, now = "unconfirmed", before.with_evidence(unconfirmed=now.unranked, against=rows)
     elif now.accepted:
         now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
-    lab.lineage.evaluate(replace(best, evaluation=now), label)
+    run.lineage.evaluate(replace(best, evaluation=now), label)
 
 
 def _at(now: Evaluation, moment: int) -> Evaluation:
@@ -66,7 +66,7 @@ def _at(now: Evaluation, moment: int) -> Evaluation:
     return now.with_evidence(against=rows, claim=now.claim and replace(now.claim, moment=moment))
 
 
-def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
+def _compare(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[Trial, ...]) -> Evaluation:
     """Beside its rival, which gives the score, as every candidate's beside the incumbent; then the baselines.
 
     Where several kernels may be out at a time, both at once: the machine that judges may be a trip away.
@@ -75,11 +75,11 @@ def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     said: dict[int, Evaluation] = {}
 
     def judge(number: int) -> None:
-        found = _judged(lab, best, groups[number])
+        found = _judged(run, best, groups[number])
         # the machine was busy for a moment
-        said[number] = found if found.lasting else _judged(lab, best, groups[number])
+        said[number] = found if found.lasting else _judged(run, best, groups[number])
 
-    if getattr(lab.evaluate, "devices", 1) > 1:
+    if run.device.places > 1:
         map_parallel(judge, range(len(groups)))
     else:
         judge(0)
@@ -95,10 +95,10 @@ def _compare(lab: Lab, best: Trial, rivals: tuple[Trial, ...], baselines: tuple[
     return now.with_evidence(against=(*now.evidence.against, *rows))
 
 
-def _judged(lab: Lab, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
+def _judged(run: Run, trial: Trial, against: tuple[Trial, ...]) -> Evaluation:
     """The judge's word, which is kept before it is acted on."""
     assert trial.kernel is not None
-    with lab.control.device:
-        evaluation = judging.verdict(lab.problem, lab.evaluate, trial.kernel, against)
-    lab.lineage.record_verdict(trial, evaluation)
+    with run.device:
+        evaluation = judging.verdict(run.problem, run.stages.evaluate, trial.kernel, against)
+    run.lineage.record_verdict(trial, evaluation)
     return evaluation

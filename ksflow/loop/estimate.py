@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
-from ksflow.loop.round import Lab
+from ksflow.loop.run import Run
 from ksflow.protocols import calling
 from ksflow.records import Experiment, Material, Question, Reservation
 
@@ -38,26 +38,26 @@ class Estimate:
         return f"estimate for {span} of 3: {calls}, {tokens / 1e3:.0f}k tokens of prompts{price}"
 
 
-def estimate(lab: Lab, experiments: int | None) -> Estimate:
+def estimate(run: Run, experiments: int | None) -> Estimate:
     """From the prompts of the run's first round as they would be now."""
-    known = lab.lineage.known
+    known = run.lineage.known
     ranked = known.ranked
     if not ranked:
         return Estimate((), experiments)
     choice = known.choose(ranked[0].id, ranked[-1].id, "")
     idea = next((t.experiment for t in reversed(known.trials) if t.experiment), _STAND_IN)
-    notes = lab.initial_notes + lab.lineage.notes()
+    notes = run.initial_notes + run.lineage.notes()
     asked: list[Question] = []
     given: dict[str, tuple[Any, tuple[Any, ...]]] = {
-        "selector": (lab.select, (known,)),
-        "designer": (lab.design, (known, choice, notes)),
-        "writer": (lab.write, (choice, idea, notes, None)),
-        "digester": (lab.digest, (Material((), known, notes),)),
+        "selector": (run.stages.select, (known,)),
+        "designer": (run.stages.design, (known, choice, notes)),
+        "writer": (run.stages.write, (choice, idea, notes, None)),
+        "digester": (run.stages.digest, (Material((), known, notes),)),
     }
     for name, (stage, values) in given.items():
         for asks in _of_models(stage):
             with _asking(asked, name):
-                asks(lab.problem, *values)
+                asks(run.problem, *values)
     return Estimate(tuple(asked), experiments)
 
 

@@ -16,6 +16,11 @@ def key(problem: Problem, evaluate: Evaluator) -> Key:
     return Key(problem.digest, *told)
 
 
+def devices(evaluate: Evaluator) -> int:
+    """How many kernels it judges at once."""
+    return int(getattr(evaluate, "devices", 1))
+
+
 def close(evaluate: Evaluator) -> None:
     """End its helpers, where it has any; but not where a person abandons what it is at work on, who would wait."""
     if hasattr(evaluate, "close") and not isinstance(sys.exc_info()[1], KeyboardInterrupt):

@@ -2,7 +2,7 @@
 
 import textwrap
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -11,8 +11,10 @@ import yaml
 from ksflow.errors import ConfigError, NothingTried, counted
 from ksflow.home import shipped
 from ksflow.loop import revalidate
+from ksflow.loop.events import Notice
 from ksflow.loop.queue import map_parallel
-from ksflow.loop.round import Lab, judge
+from ksflow.loop.round import judge
+from ksflow.loop.run import Run
 from ksflow.records import Origin, Population, Problem, Seed, Trial, Verdict
 
 _REASON = 200
@@ -42,37 +44,37 @@ def no_other(problem: Problem, run: str, before: str) -> None:
         )
 
 
-def start(lab: Lab, seeds: tuple[Seed, ...], interrupted: Callable[[], bool]) -> None:
+def start(run: Run, seeds: tuple[Seed, ...]) -> None:
     """Bring the population up to date. Raises ConfigError when there is nothing to start from, NothingTried where that
     is so because of an interruption.
     """
-    lineage = lab.lineage
-    lineage.expect(lab.key)
+    lineage = run.lineage
+    lineage.expect(run.key)
     lineage.population()
-    _revalidate(lab, seeds)
+    _revalidate(run, seeds)
     lost = [t for t in lineage.known.trials if t.evaluation and t.evaluation.verdict is Verdict.HARNESS]
-    todo = iter((*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(lab, seeds)))
+    todo = iter((*lineage.unfinished(Origin.SEED), *lineage.reclaim(lost), *_add_seeds(run, seeds)))
 
     def judge_all(trials: Iterable[Trial]) -> None:
         for trial in trials:
-            if not lab.control.stop():
-                judge(lab, trial)
+            if not run.stopping():
+                judge(run, trial)
 
-    devices = getattr(lab.evaluate, "devices", 1)
+    devices = run.device.places
     judge_all(todo if devices == 1 else islice(todo, 1))
     map_parallel(judge_all, [todo] * devices)  # what is left is timed beside the first one: each device takes the next
-    while not lineage.population().ranked and lineage.others_at_work() and not interrupted():
+    while not lineage.population().ranked and lineage.others_at_work() and not run.interrupted:
         time.sleep(0.2)  # another process is judging the seeds
-    if not lineage.known.ranked and interrupted():
+    if not lineage.known.ranked and run.interrupted:
         raise NothingTried("interrupted before a seed was judged")
     if not lineage.known.ranked:
         raise ConfigError(no_start(lineage.known))
 
 
-def baselines(lab: Lab, seeds: tuple[Seed, ...]) -> frozenset[str]:
+def baselines(run: Run, seeds: tuple[Seed, ...]) -> frozenset[str]:
     """The ids of the trials that are baselines."""
     digests = {seed.kernel.digest for seed in seeds if seed.baseline}
-    return frozenset(t.id for t in lab.lineage.all_trials() if t.kernel and t.kernel.digest in digests)
+    return frozenset(t.id for t in run.lineage.all_trials() if t.kernel and t.kernel.digest in digests)
 
 
 def no_start(population: Population) -> str:
@@ -91,9 +93,9 @@ def no_start(population: Population) -> str:
     return f"no seed is accepted by the judge, so there is nothing to start from ({'; '.join(rows) or 'no seeds'})"
 
 
-def _add_seeds(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
+def _add_seeds(run: Run, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     """Those seeds that the lineage does not have yet, in it now."""
-    lineage = lab.lineage
+    lineage = run.lineage
     while not lineage.claims.acquire("seeds"):
         time.sleep(0.1)
     known = {trial.kernel.digest for trial in lineage.all_trials() if trial.kernel}
@@ -104,18 +106,16 @@ def _add_seeds(lab: Lab, seeds: tuple[Seed, ...]) -> tuple[Trial, ...]:
     return planted
 
 
-def _revalidate(lab: Lab, seeds: tuple[Seed, ...]) -> None:
+def _revalidate(run: Run, seeds: tuple[Seed, ...]) -> None:
     """Judge again what has become stale and matters; the rest stays stale."""
-    stale, lineage = lab.lineage.known.stale, lab.lineage
+    stale, lineage = run.lineage.known.stale, run.lineage
     due = {trial.id: trial for trial in revalidate.due(lineage.known, {seed.kernel.digest for seed in seeds})}
     if due:
         changed = ", ".join(sorted({word for t in stale for word in t.stale.split(", ")}))
-        lab.control.watch(
-            f"stale: {counted(len(stale), 'result')} from before a change ({changed}); "
-            f"judged again first, seeds and leaders: {len(due)} of them",
-            None,
-        )
+        results = counted(len(stale), "result")
+        again = f"judged again first, seeds and leaders: {len(due)} of them"
+        run.tell(Notice(f"stale: {results} from before a change ({changed}); {again}"))
     for trial in lineage.reclaim(due.values()):
         was = due[trial.id].evaluation
-        if was and not lab.control.stop():
-            judge(lab, trial, revalidate.before(was))
+        if was and not run.stopping():
+            judge(run, trial, revalidate.before(was))

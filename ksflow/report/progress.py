@@ -10,16 +10,15 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from ksflow.errors import counted
-from ksflow.loop.run import Session
+from ksflow.loop.events import Ending, Event, Judged, Notice, Step
+from ksflow.loop.run import Run
 from ksflow.records import Trial, Verdict
 from ksflow.report import words
 from ksflow.report.headline import headline
 from ksflow.report.words import STYLE
 
 _LOG = structlog.get_logger("ksflow")
-_NOTICES = ("no plan", "no notes", "stale", "not confirmed", "estimate")
-"""Steps that are said in a line of their own begin so."""
-_DEVICE = ("evaluate", "confirm")
+_DEVICE = (Step.EVALUATE, Step.CONFIRM)
 """Steps that never wait for a person."""
 _LEAST = 24
 """Columns of what was tried, in a window however narrow."""
@@ -49,29 +48,30 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
-        """Show one step."""
-        _LOG.info(what, **_event(trial, session))
-        if what == "done" and trial:
-            self._show(trial, session)
-        elif what == "interrupt":
-            self._notice(_ending(session))
-        elif what == "abandon":
-            self._notice(f"abandoned: {_doing(session) or 'nothing'}; the next run takes it up")
-        elif what.startswith(_NOTICES) and what != self._said:
-            self._said = what
-            self._notice(what)
+    def __call__(self, event: Event, run: Run) -> None:
+        """Show one event."""
+        _LOG.info(event.name, **_event(event.trial, run))
+        match event:
+            case Judged(trial):
+                self._show(trial, run)
+            case Ending(abandoned=True):
+                self._notice(f"abandoned: {_doing(run) or 'nothing'}; the next run takes it up")
+            case Ending():
+                self._notice(_ending(run))
+            case Notice(text) if text != self._said:
+                self._said = text
+                self._notice(text)
         if self._console.is_terminal:
-            share = max(session.used().values(), default=0.0)
-            status = _status(session, self._console.width - 18)
+            share = max(run.used().values(), default=0.0)
+            status = _status(run, self._console.width - 18)
             self._bar.update(self._task, completed=share, description=status)
 
     def _notice(self, text: str) -> None:
         self._console.print(text, style="yellow", markup=False, soft_wrap=True)
 
-    def _show(self, trial: Trial, session: Session) -> None:
+    def _show(self, trial: Trial, run: Run) -> None:
         """A trial's line; at a terminal the reason below it, elsewhere at its end."""
-        best = session.known.best
+        best = run.known.best
         won = bool(best and best.id == trial.id)
         terminal = self._console.is_terminal
         wide = not terminal or self._console.width >= _WIDE
@@ -93,20 +93,22 @@ class Display:
                 self._console.print(Text(" " * _NEXT + part, "dim"), soft_wrap=True, no_wrap=True)
 
 
-def _status(session: Session, width: int) -> str:
+def _status(run: Run, width: int) -> str:
     """What the bar says, without the least important parts where the window is narrow."""
-    best, most = session.known.best, session.schedule.caps.get("evaluations")
-    claimed = headline(session.known, session.baselines)
-    left = session.left_s()
-    searching = session.search_started is not None
-    done = f"{session.judged + session.checks} of {most:g}" if most else f"{counted(session.judged, 'experiment')}"
+    best, most = run.known.best, run.schedule.caps.get("evaluations")
+    claimed = headline(run.known, run.baselines)
+    left = run.left_s()
+    searching = run.search_started is not None
+    done = (
+        f"{run.tally.judged + run.tally.checks} of {most:g}" if most else f"{counted(run.tally.judged, 'experiment')}"
+    )
     parts = {
         "done": done if searching else "the seeds first",
         "left": f"{_time(left)} left" if left is not None else "",
         "best": f"best {words.us(best.score_us)} µs" if best and best.score_us else "",
         "claim": claimed.claim if claimed else "",
-        "doing": _doing(session),
-        "cost": session.lab.transcript.total.dollars() if session.models else "",
+        "doing": _doing(run),
+        "cost": run.transcript.total.dollars() if run.models else "",
     }
     for name in ("", "claim", "cost", "doing", "best"):
         parts.pop(name, None)
@@ -124,35 +126,35 @@ def _time(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _ending(session: Session) -> str:
+def _ending(run: Run) -> str:
     """What the first Ctrl-C does: finish what is at hand, but wait for nobody's answer."""
-    asking = [step for step, _ in session.doing.values() if step not in _DEVICE]
-    told, doing = [], _doing(session)
-    if session.unanswered:
-        noun = "answer: the question stays" if session.unanswered == 1 else "answers: the questions stay"
-        told.append(f"no longer waiting for {session.unanswered} {noun} in the inbox, the next run asks again")
-        doing = _doing(session, _DEVICE if len(asking) <= session.unanswered else ())
+    asking = [step for step, _ in run.doing.values() if step not in _DEVICE]
+    told, doing = [], _doing(run)
+    if run.unanswered:
+        noun = "answer: the question stays" if run.unanswered == 1 else "answers: the questions stay"
+        told.append(f"no longer waiting for {run.unanswered} {noun} in the inbox, the next run asks again")
+        doing = _doing(run, _DEVICE if len(asking) <= run.unanswered else ())
     if doing or not told:
         told.append(f"finishing {doing or 'what is at hand'}; Ctrl-C again abandons it (nothing written is lost)")
     return "; ".join(told)
 
 
-def _doing(session: Session, only: Collection[str] = ()) -> str:
+def _doing(run: Run, only: Collection[str] = ()) -> str:
     """What is in flight, such as `select, write 00031 00032`; of some steps alone, where they are named."""
     steps: dict[str, list[str]] = {}
-    for step, trial in sorted(each for each in session.doing.values() if not only or each[0] in only):
+    for step, trial in sorted(each for each in run.doing.values() if not only or each[0] in only):
         steps.setdefault(step, []).append(trial)
     return ", ".join(" ".join([step, *filter(None, trials)]) for step, trials in steps.items())
 
 
-def _event(trial: Trial | None, session: Session) -> dict[str, Any]:
+def _event(trial: Trial | None, run: Run) -> dict[str, Any]:
     if trial is None:
-        return {"round": session.rounds + 1}
+        return {"round": run.tally.rounds + 1}
     found = trial.evaluation
     broken = {"log": found.evidence.log} if found and found.verdict is Verdict.HARNESS else {}
     return {
         **broken,
-        "round": session.rounds + 1,
+        "round": run.tally.rounds + 1,
         "trial": trial.id,
         "verdict": trial.verdict,
         "score_us": trial.score_us,

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ksflow.errors import keep_traceback, place
+from ksflow.loop.events import Event
 from ksflow.loop.queue import Job
-from ksflow.loop.run import Session
+from ksflow.loop.run import Run
 from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 from ksflow.records import Population, Trial, Verdict
 from ksflow.redaction import redact
@@ -45,14 +46,14 @@ class Tracking:
         self._end: tuple[Mapping[str, str], Sequence[Path], Path] | None = None
         self._job: Job | None = None
 
-    def __call__(self, what: str, trial: Trial | None, session: Session) -> None:
+    def __call__(self, event: Event, run: Run) -> None:
         """Something has happened in the run. Returns at once."""
         with self._changed:
-            self._newest, self._baselines = session.known, session.baselines
+            self._newest, self._baselines = run.known, run.baselines
             self._changed.notify()
             if self._job is None:
-                run = self._describe()
-                self._job = Job(lambda: self._tell(run), self._over)
+                described = self._describe()
+                self._job = Job(lambda: self._tell(described), self._over)
 
     def finish(self, population: Population, summary: Mapping[str, str], files: Sequence[Path], table: Path) -> None:
         """The run has ended. Waits a bounded time until the tracker has it all; Ctrl-C ends the waiting.

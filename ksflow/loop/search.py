@@ -1,0 +1,184 @@
+"""A run by itself: stale leaders and seeds, rounds until there is a reason to stop, then the winner again."""
+
+import time
+from contextlib import suppress
+from functools import partial
+
+from ksflow.errors import BudgetError, ConfigError, NothingTried, StageError
+from ksflow.lineage import Round
+from ksflow.loop import startup
+from ksflow.loop.confirm import confirm
+from ksflow.loop.estimate import estimate
+from ksflow.loop.events import Notice
+from ksflow.loop.queue import Job
+from ksflow.loop.round import attempt, run_round
+from ksflow.loop.run import Run
+from ksflow.loop.schedule import Outcome
+from ksflow.protocols import SIGN_OF_LIFE, calling
+from ksflow.records import Seed
+
+_A_ROUND = 3
+"""Experiments that a round is expected to bring."""
+_LOOK_S = 0.2
+
+
+def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
+    """Search until there is a reason to stop. Raises ConfigError, LineageError, StageError, NothingTried.
+
+    settings: what is kept with the session, for whoever wants to repeat it.
+    """
+    meter = run.meter.reserve if run.recorded is None else None
+    keep = run.transcript.keep
+    with run.interruptible(), calling(record=keep, meter=meter, unanswered=run.wait_for_person):
+        _open(run, settings)
+        _greet(run)
+        run.baseline_ids = startup.baselines(run, seeds)
+        startup.start(run, seeds)
+        run.baseline_ids = startup.baselines(run, seeds)
+        began, before = time.monotonic(), run.device.busy_s
+        run.search_started = began
+        _estimate(run)
+        Rounds(run).go_on()
+        reason, ended = run.reason, time.monotonic()
+        busy = (run.device.busy_s - before) / max(ended - began, 1e-9)
+        if run.schedule.confirm and (run.exact is None or run.exact.missing):
+            try:
+                confirm(run)
+            except BudgetError as error:  # a recorded session was abandoned there
+                run.tell(Notice(f"not confirmed: {error}"))
+        run.lineage.release_all()
+    return _outcome(run, reason, ended, busy)
+
+
+def _open(run: Run, settings: str) -> None:
+    recorded = None
+    if run.recorded is not None:
+        exact = getattr(run.stages.evaluate, "recorded", False)
+        recorded = partial(run.recorded.open, anew=not exact)
+    run.replay(run.lineage.open_session(settings, run.initial_notes, recorded))
+    run.initial_notes = run.lineage.initial_notes
+
+
+def _greet(run: Run) -> None:
+    """Have every model give a sign of life, so that no seed is judged for a run that can try nothing.
+
+    NothingTried where one does not answer; ConfigError where it cannot be as configured.
+    """
+    with run.transcript.about(SIGN_OF_LIFE):
+        for model in run.models if run.recorded is None else ():
+            try:
+                with suppress(BudgetError):  # too dear: the estimate says what would be needed
+                    model.greet()
+            except StageError as error:
+                raise NothingTried(error.reason) from error
+
+
+def _estimate(run: Run) -> None:
+    """Say what the models will be asked. ConfigError where a budget does not cover a first call."""
+    if run.models and run.recorded is None:
+        most = run.schedule.caps.get("evaluations")
+        found = estimate(run, None if most is None else int(most))
+        for question in found.questions:
+            run.meter.check(question)
+        if found.questions:
+            run.tell(Notice(str(found)))
+
+
+def _outcome(run: Run, reason: str, ended: float, busy: float) -> Outcome:
+    """How it ended. ConfigError where there is no winner, or where a replay went another way."""
+    best, tally = run.known.best, run.tally
+    if best is None:
+        raise ConfigError(startup.no_start(run.known))
+    if run.exact and run.exact.missing:
+        raise ConfigError(run.exact.divergence)
+    asked = run.exact is None and all(run.schedule.caps.get(name, 1) for name in ("evaluations", "rounds"))
+    return Outcome(
+        population=run.known,
+        best=best,
+        baselines=run.baselines,
+        reason=reason,
+        judged=tally.judged,
+        repeats=tally.repeats,
+        idle=": ".join(filter(None, (reason, tally.trouble))) if asked and not tally.tried else "",
+        search_s=ended - tally.started,
+        wall_s=time.monotonic() - tally.started,
+        busy=busy,
+        cost=run.transcript.total,
+    )
+
+
+class Rounds:
+    """Rounds side by side, and what an earlier call left. A round is a thread, and so is each of its trials."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._running: list[Job] = []
+        self._digested = run.lineage.digested
+        """Trials that were known when notes were last asked for."""
+
+    def go_on(self) -> None:
+        """Until nothing more may begin and nothing is in flight. Raises what a round could not go on from."""
+        self._run.searching = True
+        while self._advance():
+            pass
+        if self._run.error:
+            raise self._run.error
+
+    def _advance(self) -> bool:
+        """Begin a round, or wait for one; False when all is over."""
+        run = self._run
+        with run.changed:
+            self._running = [job for job in self._running if not job.over]
+            if not self._may_begin():
+                if self._running:
+                    run.changed.wait(_LOOK_S)
+                return bool(self._running)
+        if left := run.lineage.unfinished():
+            slots = run.tally.reserve(len(left))
+            for trial in left[:slots]:
+                self._running.append(Job(partial(attempt, run, trial), self._job_over))
+            for trial in left[slots:]:
+                run.lineage.release(trial)
+            return True
+        try:
+            begun = run.lineage.begin_round()
+        except BudgetError as error:  # a recording that has no more rounds
+            run.ended = str(error)
+            return True
+        every, known = run.schedule.digest_every, len(begun.known.trials)
+        learning, self._digested = known // every > self._digested // every, known
+        run.tally.begin_round()
+        self._running.append(Job(partial(self._round, begun, learning), self._job_over))
+        return True
+
+    def _may_begin(self) -> bool:
+        run = self._run
+        if run.ended or run.stopping():
+            return False
+        if run.exact is not None:
+            return True
+        most = run.schedule.caps.get("rounds")
+        return (
+            len(self._running) < run.schedule.rounds_in_flight
+            and (most is None or run.tally.rounds < most)
+            and run.tally.most - run.tally.dispatched > run.tally.planning * _A_ROUND
+        )
+
+    def _round(self, begun: Round, learning: bool) -> None:
+        run = self._run
+        before = run.tally.judged
+        try:
+            run_round(run, begun, learning)
+        except StageError as error:
+            run.tally.trouble = str(error)
+            run.tell(Notice(f"no plan: {error}"))
+        finally:
+            run.tally.end_round(barren=run.tally.judged == before)
+
+    def _job_over(self, job: Job) -> None:
+        run = self._run
+        if isinstance(job.error, BudgetError):
+            run.ended = run.ended or (str(job.error) if run.exact is None else "")
+        elif job.error is not None:
+            run.error = run.error or job.error
+        run.rest()

@@ -1,0 +1,130 @@
+"""The states of a trial, what follows which, and what counts against the budget of evaluations.
+
+    planned -> written -> judged        an experiment or a seed with its id; its kernel; the judge's verdict
+    planned -> failed                   the writer had none to give
+    judged  -> planned (a repair)       where its writer gets it back
+
+An interrupted run takes up what is planned or written.
+"""
+
+import math
+import threading
+import time
+from enum import StrEnum
+
+from ksflow.records import Plan, Trial, Verdict
+
+
+class State(StrEnum):
+    """How far a trial has come."""
+
+    PLANNED = "planned"
+    WRITTEN = "written"
+    FAILED = "failed"
+    JUDGED = "judged"
+
+
+def state(trial: Trial) -> State:
+    """How far it has come."""
+    if trial.evaluation is not None:
+        return State.JUDGED
+    if trial.failure:
+        return State.FAILED
+    return State.PLANNED if trial.kernel is None else State.WRITTEN
+
+
+def goes_back(trial: Trial, times: int, repairs: int, repeats: str) -> bool:
+    """Whether a trial goes back to the writer, whose experiment it has had back `times` times.
+
+    repairs: how often a failed kernel may; repeats: what becomes of code that was tried before (`Schedule`).
+    """
+    if trial.evaluation is None or trial.kernel is None:
+        return False
+    if trial.repeats:
+        return repeats == "show" and times <= repairs
+    return trial.score_us is None and trial.evaluation.verdict is not Verdict.HARNESS and times < repairs
+
+
+class Tally:
+    """What a run has used so far; `most`: evaluations, None for no limit. Any number of threads may count."""
+
+    def __init__(self, most: float | None = None) -> None:
+        self.most = math.inf if most is None else most
+        self.started = time.monotonic()
+        self.dispatched = 0
+        """Questions to the judge that are taken from the budget, answered or not."""
+        self.judged = self.repeats = self.checks = 0
+        """Experiments that were judged, or answered from the record; kernels that were judged while being written."""
+        self.tried = 0
+        """Experiments that came to a kernel."""
+        self.rounds = self.planning = 0
+        """Rounds that have begun; those of them that have not said yet how many experiments they bring."""
+        self.barren = self.unpromising = self.harness_errors = 0
+        """In a row: rounds without a trial, plans without a promise, questions that the judge could not answer."""
+        self.judge_s = 0.0
+        self.trouble = ""
+        """Why the newest experiment, or the newest round, came to nothing."""
+        self._lock = threading.Lock()
+
+    def left(self, wanted: int) -> int:
+        """How many of so many the budget still covers."""
+        return int(max(min(wanted, self.most - self.dispatched), 0))
+
+    def reserve(self, wanted: int) -> int:
+        """The same, taken from the budget."""
+        with self._lock:
+            granted = self.left(wanted)
+            self.dispatched += granted
+            return granted
+
+    def give_back(self, count: int) -> None:
+        """Return what was reserved and not used."""
+        with self._lock:
+            self.dispatched -= count
+
+    def begin_round(self) -> None:
+        """Another round, which plans now."""
+        with self._lock:
+            self.rounds += 1
+            self.planning += 1
+
+    def end_planning(self) -> None:
+        """A round needs no more than it has reserved."""
+        with self._lock:
+            self.planning -= 1
+
+    def end_round(self, barren: bool) -> None:
+        """It brought a trial or was `barren`."""
+        with self._lock:
+            self.barren = self.barren + 1 if barren else 0
+
+    def count_plan(self, plan: Plan) -> None:
+        """See whether one of its experiments may gain anything, by its own prediction."""
+        with self._lock:
+            self.unpromising = 0 if any(e.gain_percent[1] >= 0 for e in plan.experiments) else self.unpromising + 1
+
+    def count_check(self, trial: Trial) -> None:
+        """A kernel was judged that is still being written."""
+        with self._lock:
+            self.checks += 1
+            self.judge_s += trial.evaluation.wall_s if trial.evaluation else 0.0
+            self._count_answer(trial)
+
+    def count_trial(self, trial: Trial) -> None:
+        """An experiment has come to its end."""
+        with self._lock:
+            self.tried += trial.kernel is not None
+            self.trouble = trial.failure or self.trouble
+            if trial.repeats:
+                self.repeats += 1
+                self.dispatched -= 1
+                return
+            self.judged += 1
+            self._count_answer(trial)
+
+    def _count_answer(self, trial: Trial) -> None:
+        if trial.evaluation is None:
+            return
+        failed = trial.evaluation.verdict is Verdict.HARNESS
+        self.harness_errors = self.harness_errors + 1 if failed else 0
+        self.trouble = trial.evaluation.reason if failed else self.trouble
