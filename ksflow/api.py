@@ -49,7 +49,7 @@ def evaluate(kernel: Kernel | str | Path, *overrides: str) -> Evaluation:
     cfg = compose.compose(list(overrides))
     problem: Problem = compose.build(cfg.problem)
     given = kernel if isinstance(kernel, Kernel) else kernel_file(str(kernel), problem.languages)
-    judge = compose.build(cfg.evaluator)
+    judge = compose.evaluator(cfg)
     beside = tuple(
         Trial(seed.name, Origin.SEED, kernel=seed.kernel, name=seed.name)
         for seed in problem.seeds

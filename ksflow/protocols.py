@@ -5,7 +5,7 @@ change what it is given, and is called again after a crash with the same values.
 `StageError`, which costs a trial and never the run.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -51,8 +51,11 @@ class Designer(Protocol):
         """At least one picked experiment. An experiment that was tried already is worth avoiding, not an error."""
 
 
-class Writer(Protocol):
-    """Turns an experiment into a whole new kernel. One with `repairs = False` is never given a failed attempt."""
+class Writer:
+    """Turns an experiment into a whole new kernel."""
+
+    repairs = True
+    """Whether it can be given a failed attempt."""
 
     def __call__(
         self,
@@ -63,18 +66,34 @@ class Writer(Protocol):
         failed: Trial | None = None,
     ) -> Kernel:
         """Complete source, never a patch. `failed` is the attempt to repair, with the judge's evidence."""
+        raise NotImplementedError
 
 
-class Evaluator(Protocol):
+class Evaluator:
     """Says whether a kernel is right and how fast it is.
 
-    It may carry `judge` (its name and version) and `fingerprint` (the machine's, as in `Evaluation.target`): results
-    with others are stale. Without them its results are taken to stay comparable, and never come from the cache. It
-    may have `start()`, called when the first question is near; `prepare(problem, kernel)`, called by any thread before
-    the kernel's turn at the device, for what needs no device; `devices`, how many kernels it judges at once (1); and
-    `recorded`, where it repeats a recorded run, durations included. It is called by several threads, but never by more
-    than `devices` at a time.
+    Results of another `judge` or another `fingerprint` are stale; without them they are taken to stay comparable, and
+    never come from the cache. It is called by several threads, but never by more than `devices` at a time.
     """
+
+    level = ""
+    """How well it holds what a kernel does."""
+    devices = 1
+    """How many kernels it judges at once."""
+    recorded = False
+    """Whether it repeats a recorded run, durations included."""
+    profiles = False
+    """Whether it can be made to read hardware counters (`evaluator.profile=true`)."""
+
+    @property
+    def judge(self) -> str:
+        """Its name and version."""
+        return ""
+
+    @property
+    def fingerprint(self) -> str:
+        """The machine's, as in `Evaluation.target`."""
+        return ""
 
     def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         """Never raises for a bad kernel. Ratios to each of `against` (incumbent first) go into the evidence.
@@ -82,6 +101,24 @@ class Evaluator(Protocol):
         `evidence.against` has a `Comparison` with each, `evidence.claim` the `Claim` about the first of them.
         `wall_s`: what it took, where the time until the answer would count a queue; else 0, and that time counts.
         """
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """The first question is near."""
+
+    def prepare(self, problem: Problem, kernel: Kernel) -> None:
+        """Do what needs no device before the kernel's turn there. Called by any thread."""
+
+    def close(self) -> None:
+        """End helpers."""
+
+    def admit(self, problem: Problem) -> Iterable[tuple[str, bool, str]] | None:
+        """Whether the problem can be judged: (name, ok, detail); None where it cannot say."""
+        return None
+
+    def measure(self, problem: Problem, kernel: Kernel) -> Evaluation | None:
+        """A verdict with small outputs and errors in the evidence; None where it runs nothing here."""
+        return None
 
 
 class Digester(Protocol):
@@ -89,6 +126,76 @@ class Digester(Protocol):
 
     def __call__(self, problem: Problem, material: Material) -> tuple[Note, ...]:
         """The notes to keep from now on: all of them, the old ones it still believes included."""
+
+
+EvaluateFunction = Callable[[Problem, Kernel, tuple[Trial, ...]], Evaluation]
+WriteFunction = Callable[[Problem, Choice, Experiment, tuple[Note, ...], Trial | None], Kernel]
+
+
+class _OwnEvaluator(Evaluator):
+    """A function, or an object that has some of what an evaluator has."""
+
+    def __init__(self, stage: EvaluateFunction) -> None:
+        self._stage = stage
+        self.level, self.devices, self.recorded = (self._of(name) for name in ("level", "devices", "recorded"))
+
+    def _of(self, name: str) -> Any:
+        return getattr(self._stage, name, getattr(super(), name))
+
+    @property
+    def judge(self) -> str:
+        return str(self._of("judge"))
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self._of("fingerprint"))
+
+    def __call__(self, problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
+        return self._stage(problem, kernel, against)
+
+    def start(self) -> None:
+        self._of("start")()
+
+    def prepare(self, problem: Problem, kernel: Kernel) -> None:
+        self._of("prepare")(problem, kernel)
+
+    def close(self) -> None:
+        self._of("close")()
+
+    def admit(self, problem: Problem) -> Iterable[tuple[str, bool, str]] | None:
+        found: Iterable[tuple[str, bool, str]] | None = self._of("admit")(problem)
+        return found
+
+    def measure(self, problem: Problem, kernel: Kernel) -> Evaluation | None:
+        found: Evaluation | None = self._of("measure")(problem, kernel)
+        return found
+
+
+def as_evaluator(stage: EvaluateFunction) -> Evaluator:
+    """An evaluator as it is; anything else that can be called, with defaults for what it does not have."""
+    return stage if isinstance(stage, Evaluator) else _OwnEvaluator(stage)
+
+
+class _OwnWriter(Writer):
+    """The same for a writer."""
+
+    def __init__(self, stage: WriteFunction) -> None:
+        self._stage, self.repairs = stage, getattr(stage, "repairs", True)
+
+    def __call__(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None = None,
+    ) -> Kernel:
+        return self._stage(problem, choice, experiment, notes, failed)
+
+
+def as_writer(stage: WriteFunction) -> Writer:
+    """A writer as it is; anything else that can be called, which may be given failed attempts."""
+    return stage if isinstance(stage, Writer) else _OwnWriter(stage)
 
 
 class Explainer(Protocol):

@@ -31,6 +31,7 @@ from ksflow.optimize.examples import Source
 from ksflow.optimize.metrics import Judge
 from ksflow.optimize.teaching import PromptCompiler
 from ksflow.problem.loader import load
+from ksflow.protocols import as_evaluator
 from ksflow.records import Evaluation, Experiment, Note, Origin, Plan, Population, Trial, Verdict
 from ksflow.stages.digester.llm import LlmDigester
 
@@ -249,7 +250,7 @@ def test_what_a_stage_saw_is_rebuilt_to_the_letter(recorded: Path) -> None:
     open_ = partial(Lineage, recorded / "runs/lineage.git")
     (history,) = read_histories(open_, problem)
     calls = RecordedRun(lambda: open_(problem="softmax", run="dry"), "dry").calls()
-    judge = Judge(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED))
+    judge = Judge(as_evaluator(lambda problem, kernel, against: Evaluation(Verdict.MALFORMED)))
     for name in ("selector", "designer", "writer"):
         stage = compose.build(cfg[name])
         school = PromptCompiler(stage.program)
@@ -317,7 +318,9 @@ def test_a_writer_is_graded_by_how_far_its_kernel_came() -> None:
     ]
     scores = [0.0]
     for index, verdict in enumerate(verdicts):
-        judge = Judge(lambda problem, made, against, v=verdict: accepted(100.0) if made.main == "base" else v)
+        judge = Judge(
+            as_evaluator(lambda problem, made, against, v=verdict: accepted(100.0) if made.main == "base" else v)
+        )
         score, feedback = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(f"kernel {index}"), "")
         assert verdict.reason in feedback
         scores.append(score)
@@ -332,7 +335,7 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
     assert moment.choice
     grades = {}
     for verdict in metrics.REACHED:
-        judge = Judge(lambda problem, made, against, v=verdict: Evaluation(v, "why"))
+        judge = Judge(as_evaluator(lambda problem, made, against, v=verdict: Evaluation(v, "why")))
         grades[verdict] = metrics.writer(_PROBLEM, moment.choice, judge)(kernel(verdict.value), "")[0]
     assert grades[Verdict.IMPOSSIBLE] == grades[Verdict.CHEAT] == 0
     assert 0 < grades[Verdict.MALFORMED] < grades[Verdict.COMPILE] < grades[Verdict.CRASH] < grades[Verdict.INCORRECT]
@@ -340,7 +343,7 @@ def test_who_cheats_gets_less_than_who_does_not_compile_and_every_verdict_has_it
 
 def test_a_kernel_is_judged_once_and_no_more_than_allowed() -> None:
     asked = []
-    judge = Judge(lambda problem, made, against: asked.append(made) or rejected(), most=1)
+    judge = Judge(as_evaluator(lambda problem, made, against: asked.append(made) or rejected()), most=1)
     assert judge(_PROBLEM, kernel("a")) is judge(_PROBLEM, kernel("a"))
     assert len(asked) == 1
     with pytest.raises(BudgetError, match=r"optimize\.evaluations=1 used up"):

@@ -168,7 +168,7 @@ def _expect(command: _Command) -> None:
     """Have the run's lineage tell what is stale, where its judge can be built here."""
     if lineage := command.lineage():
         with suppress(ConfigError):
-            verify.expect(lineage, judging.key(command.problem, compose.build(command.cfg.evaluator)))
+            verify.expect(lineage, judging.key(command.problem, compose.evaluator(command.cfg)))
 
 
 # -- doubting --------------------------------------------------------------------------------------

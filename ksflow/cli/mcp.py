@@ -106,7 +106,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
 
     cfg = compose.compose(overrides)
     problem: Problem = compose.build(cfg.problem)
-    evaluate: Evaluator = compose.build(cfg.evaluator)
+    evaluate = compose.evaluator(cfg)
     opened: Callable[..., Lineage] = partial(compose.build(cfg.lineage), problem=problem.name, run=str(cfg.run))
     lineage = opened()
     schedule: Schedule = compose.build(cfg.loop)
@@ -121,7 +121,7 @@ def _serve(overrides: list[str], give_back: Callable[[], int]) -> int:
     assistant = Assistant(
         run,
         problem.seeds,
-        profiler=partial(_profiling, cfg) if target.kind == "gpu" and hasattr(evaluate, "admit") else None,
+        profiler=partial(_profiling, cfg) if target.kind == "gpu" and evaluate.profiles else None,
     )
     folder = lineage.store.path.parent
     try:
@@ -161,8 +161,7 @@ def _nobody(*_: object, **__: object) -> Any:
 def _profiling(cfg: Any) -> Evaluator:
     """The configured evaluator, with hardware counters."""
     cfg.evaluator.profile = True
-    made: Evaluator = compose.build(cfg.evaluator)
-    return made
+    return compose.evaluator(cfg)
 
 
 class _Tools:

@@ -64,9 +64,8 @@ def search(cfg: DictConfig) -> Outcome:
     folder = compose.job_folder()
     log.setup(folder)
     console = report.console(stderr=True)
-    evaluate = compose.build(cfg.evaluator)
-    if hasattr(evaluate, "start"):
-        evaluate.start()
+    evaluate = compose.evaluator(cfg)
+    evaluate.start()
     problem: Problem = compose.build(cfg.problem)
     tracker: Tracker | None = compose.build(cfg.tracker) if cfg.tracker else None
     recorded: RecordedRun | None = compose.build(cfg.recorded) if cfg.recorded else None
@@ -205,10 +204,11 @@ def problem(words: list[str], overrides: list[str]) -> int:
     if verb == "show":
         briefing.show_problem(console, found, machine_rates.measured(compose.build(cfg.target)))
         return 0
-    evaluate = compose.build(cfg.evaluator)
-    if not hasattr(evaluate, "admit"):
-        raise ConfigError(f"evaluator {type(evaluate).__name__} cannot check a problem; use evaluator=local")
-    return briefing.show_checks(console, found, evaluate.admit(found))
+    evaluate = compose.evaluator(cfg)
+    rows = evaluate.admit(found)
+    if rows is None:
+        raise ConfigError("this evaluator cannot check a problem; use evaluator=local")
+    return briefing.show_checks(console, found, rows)
 
 
 def lineage(words: list[str], overrides: list[str]) -> int:

@@ -36,7 +36,7 @@ def evaluate(words: list[str], overrides: list[str]) -> int:
     cfg = compose.compose(rest)
     problem: Problem = compose.build(cfg.problem)
     kernel = _kernel(word, problem)
-    judge: Evaluator = compose.build(cfg.evaluator)
+    judge = compose.evaluator(cfg)
     out = _writable(options["out"]) if "out" in options else None
     baselines = tuple(
         Trial(seed.name, Origin.SEED, kernel=seed.kernel, name=seed.name)
@@ -62,7 +62,7 @@ def verify(words: list[str], overrides: list[str]) -> int:
         known = {other.id: other for other in lineage.all_trials()}
     rivals = tuple(known[row.id] for row in trial.evaluation.evidence.against if row.id in known)
     what, record = f"{place.branch} ({place.commit[:12]})", trial.evaluation
-    judge: Evaluator = compose.build(cfg.evaluator)
+    judge = compose.evaluator(cfg)
     tried: list[comparison.Agreement] = []
     while not tried or (len(tried) < _ATTEMPTS and not tried[-1].holds):
         now = _judged(what, problem, judge, trial.kernel, rivals)
@@ -97,7 +97,7 @@ def approve(words: list[str], overrides: list[str]) -> int:
     options, rest = keys.own_options(overrides, "note", "sign", "force")
     sign, force = (boolean(name, options.get(name, "false")) for name in ("sign", "force"))
     with _committed(word, rest) as (cfg, problem, lineage, place):
-        expect(lineage, judging.key(problem, compose.build(cfg.evaluator)))
+        expect(lineage, judging.key(problem, compose.evaluator(cfg)))
         trial = next(trial for trial in lineage.all_trials() if trial.id == place.trial)
         named = lineage.at(place.trial, place.commit)
         if named.kernel != trial.kernel:

@@ -31,6 +31,7 @@ from ksflow import __version__, report
 from ksflow.config import keys, sweep
 from ksflow.errors import ConfigError, KsflowError, counted, keep_traceback, of_system, place, suggest
 from ksflow.home import PLAIN_VALUE, plain_or_quoted, quoted, shipped
+from ksflow.protocols import Evaluator, as_evaluator
 from ksflow.records import Problem
 from ksflow.redaction import passwords
 from ksflow.report import scores
@@ -185,6 +186,11 @@ def build(node: DictConfig) -> Any:
             raise cause from error
         keep_traceback(error, str(node.get("_target_", "a part")))
         raise _explain(error) from error
+
+
+def evaluator(cfg: DictConfig) -> Evaluator:
+    """The configured judge; a plain function will do."""
+    return as_evaluator(build(cfg.evaluator))
 
 
 def typed_problem(problem: Problem) -> str:

@@ -19,7 +19,7 @@ from ksflow.formats.flashinfer.solutions import params, solution, traces
 from ksflow.formats.isolated import IsolatedFailure, run_isolated
 from ksflow.handover.loader import TEXTS, WORDLESS, Facts, indistinguishable, loader
 from ksflow.protocols import Evaluator
-from ksflow.records import DEVICE_LANGUAGES, Evaluation, Json, Kernel, Problem, Target, Trial, Verdict
+from ksflow.records import DEVICE_LANGUAGES, Json, Kernel, Problem, Target, Trial, Verdict
 from ksflow.source.tunables import has_launches
 
 _TIMEOUT_S = 300.0
@@ -147,12 +147,11 @@ def _importing(text: str, names: Mapping[str, str]) -> str:
 
 def _judged(problem: Problem, evaluate: Evaluator | None, file: Path, text: str) -> tuple[list[str], list[Json]]:
     """What the judge says of the file: (in words, of each benchmark the errors)."""
-    measure = getattr(evaluate, "measure", None)
-    if measure is None:
-        return [f"{file.name}: not tried: this evaluator runs no file here"], []
     others = tuple(case for case in problem.tests if case not in problem.benchmarks)
     checked = replace(problem, languages=("python",), tests=(*problem.benchmarks, *others), benchmarks=())
-    found: Evaluation = measure(checked, Kernel("python", {file.name: text}, ""))
+    found = evaluate.measure(checked, Kernel("python", {file.name: text}, "")) if evaluate else None
+    if found is None:
+        return [f"{file.name}: not tried: this evaluator runs no file here"], []
     if found.verdict is Verdict.HARNESS:
         return [f"{file.name}: not tried: {found.reason}"], []
     if found.verdict is not Verdict.UNTIMED:

@@ -25,6 +25,7 @@ from ksflow.processes import core_pinning, device_lock
 from ksflow.processes.server_process import JudgeProcess
 from ksflow.processes.wire import LATE, Closed
 from ksflow.profiling.inspector import AcceptedKernel, Inspector
+from ksflow.protocols import Evaluator
 from ksflow.records import (
     CompiledKernel,
     Evaluation,
@@ -52,7 +53,7 @@ _OVERDUE = "the judge stands still, and with it the machine or the problem's ref
 _CONTROLS = ("claims", "always")
 
 
-class LocalJudge:
+class LocalJudge(Evaluator):
     """Judges kernels on this machine: on its CPU, or on its GPUs, of which each has a judge process of its own.
 
     devices: how many of the GPUs to use at once; None means all. control: time the incumbent against itself with
@@ -60,6 +61,9 @@ class LocalJudge:
     sanitize: have compute-sanitizer look at those faster than the incumbent. grace_s: for the judge's own work beside a
     problem's limits; contents of a case that fills a device may take half a minute each.
     """
+
+    profiles = True
+    judge = fingerprint = ""
 
     def __init__(
         self,

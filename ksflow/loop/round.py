@@ -171,8 +171,7 @@ def writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | No
 
 def _dispatch_repair(run: Run, trial: Trial, times: int) -> Trial | None:
     """The repair of a trial whose experiment the writer has had back `times` times; None where it needs none."""
-    able = getattr(run.stages.write, "repairs", True)
-    if not able or not goes_back(trial, times, run.schedule.repairs, run.schedule.repeats):
+    if not run.stages.write.repairs or not goes_back(trial, times, run.schedule.repairs, run.schedule.repeats):
         return None
     parents = tuple(dict.fromkeys((trial.id, *trial.parents[:1])))
     draft = Trial("", Origin.REPAIR, parents, trial.experiment, by=trial.by)

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 
 from ksflow.lineage import Lineage
 from ksflow.lineage.history import RecordedRun
@@ -22,22 +21,30 @@ from ksflow.loop.events import Began, Checked, Ending, Event, Judged
 from ksflow.loop.queue import DeviceQueue, Interruption
 from ksflow.loop.schedule import Schedule
 from ksflow.loop.trial_state import Tally
-from ksflow.protocols import Answerer, Designer, Digester, Evaluator, Selector, Writer
+from ksflow.protocols import (
+    Answerer,
+    Designer,
+    Digester,
+    EvaluateFunction,
+    Selector,
+    WriteFunction,
+    as_evaluator,
+    as_writer,
+)
 from ksflow.records import Key, Note, Population, Problem, Trial
 
 _BARREN_ROUNDS = 3
 """Rounds in a row without a trial after which a run gives up, for each round that may be in flight."""
 
 
-@dataclass(frozen=True)
 class Stages:
-    """The five parts that a user swaps."""
+    """The five parts that a user swaps. A plain function will do for each."""
 
-    select: Selector
-    design: Designer
-    write: Writer
-    evaluate: Evaluator
-    digest: Digester
+    def __init__(
+        self, select: Selector, design: Designer, write: WriteFunction, evaluate: EvaluateFunction, digest: Digester
+    ) -> None:
+        self.select, self.design, self.digest = select, design, digest
+        self.write, self.evaluate = as_writer(write), as_evaluator(evaluate)
 
 
 class Run:
@@ -63,7 +70,7 @@ class Run:
         self.schedule = schedule or Schedule()
         self.initial_notes, self.recorded, self.models = initial_notes, recorded, models
         self.transcript = Transcript(lineage)
-        self.device = DeviceQueue(judging.devices(stages.evaluate))
+        self.device = DeviceQueue(stages.evaluate.devices)
         self.tally = Tally(self.schedule.caps.get("evaluations"))
         self.meter = Meter(self.transcript, self.schedule.caps, self.stopping)
         self.budgets = stops.budgets(self.schedule.caps, self.meter)

@@ -53,8 +53,7 @@ def search(run: Run, seeds: tuple[Seed, ...], settings: str = "") -> Outcome:
 def _open(run: Run, settings: str) -> None:
     recorded = None
     if run.recorded is not None:
-        exact = getattr(run.stages.evaluate, "recorded", False)
-        recorded = partial(run.recorded.open, anew=not exact)
+        recorded = partial(run.recorded.open, anew=not run.stages.evaluate.recorded)
     run.replay(run.lineage.open_session(settings, run.initial_notes, recorded))
     run.initial_notes = run.lineage.initial_notes
 

@@ -163,9 +163,8 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
     live = cfg.stage == "designer" and settings.measure == "live"
     judge = None
     if live or cfg.stage == "writer":
-        evaluate = compose.build(cfg.evaluator)
-        if hasattr(evaluate, "start"):
-            evaluate.start()
+        evaluate = compose.evaluator(cfg)
+        evaluate.start()
         judge = Judge(evaluate, evaluation_cache(cfg.cache), settings.evaluations)
     write = compose.build(cfg.writer) if live else None
     return Source(cfg.stage, stage, initial_notes, judge, write), settings.school(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ksflow.compilers.commands import CommandRunner
 from ksflow.errors import ConfigError
+from ksflow.protocols import Evaluator
 from ksflow.records import (
     Claim,
     Comparison,
@@ -39,7 +40,7 @@ _STEADY = 1.25
 """Times further apart than this say nothing."""
 
 
-class CommandEvaluator:
+class CommandEvaluator(Evaluator):
     """Judges by a repository's commands.
 
     repeats: how often the benchmark runs; the median counts. readable: further folders that the commands may read, such
@@ -47,6 +48,7 @@ class CommandEvaluator:
     """
 
     judge = f"command-{_VERSION}"
+    fingerprint = ""
 
     def __init__(self, target: Target, repeats: int = 9, readable: Sequence[str] = ()) -> None:
         if repeats < 1:

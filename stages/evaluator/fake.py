@@ -5,6 +5,7 @@ They come from a landscape: recorded configurations in a file, or a made-up one 
 
 from dataclasses import replace
 
+from ksflow.protocols import Evaluator
 from ksflow.records import (
     Claim,
     Comparison,
@@ -21,10 +22,11 @@ from ksflow.records import (
 from ksflow.source.landscape import Landscape
 
 
-class FakeEvaluator:
+class FakeEvaluator(Evaluator):
     """Answers at once, from the file `landscape` or from a made-up landscape that `seed` picks."""
 
     judge = "fake-1"
+    fingerprint = ""
 
     def __init__(self, landscape: str | None = None, seed: int = 0) -> None:
         self._landscape = Landscape(landscape, seed)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ksflow import home
 from ksflow.errors import ConfigError
+from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Evidence, Json, Kernel, Problem, Timing, Trial, Verdict, parse
 from ksflow.remote import popcorn_results as results
 from ksflow.remote.popcorn_client import Busy, Lost, Refused, Service, cli_id
@@ -26,7 +27,7 @@ _RUNS = {"test": ("test",), "benchmark": ("benchmark",), "leaderboard": ("test",
 _ALONE = "the service times one kernel at a time: no ratio, kernels are ranked by their scores"
 
 
-class PopcornEvaluator:
+class PopcornEvaluator(Evaluator):
     """Has kernels judged by the service at `service`, as the user whom POPCORN_CLI_ID or ~/.popcorn.yaml names.
 
     leaderboard: the problem's own where it came from one. mode: `test` (right or wrong), `benchmark`, or `leaderboard`,
@@ -37,6 +38,7 @@ class PopcornEvaluator:
     """
 
     judge = "popcorn"
+    fingerprint = ""
 
     def __init__(  # noqa: PLR0913 - how to behave towards somebody else's service
         self,

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
+from ksflow.protocols import Evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Trial
 from ksflow.remote import job_store
 from ksflow.remote.ray_client import RayClient, Settings
 
 
-class RayEvaluator:
+class RayEvaluator(Evaluator):
     """Judges kernels on the machines of a Ray cluster that offer the target's name as a resource.
 
     address: of the cluster, as `10.0.0.1:6379`, or auto for the one on this machine; null starts one for this run, on
@@ -20,6 +21,8 @@ class RayEvaluator:
     machine for them; null waits on. lease_minutes: a worker that judges for longer is given up, and another asked;
     null is the longest that the problem's limits allow. environment: variables that workers see beside Ray's own.
     """
+
+    judge = fingerprint = ""
 
     def __init__(
         self,

@@ -5,11 +5,11 @@ from collections import defaultdict
 from functools import cached_property
 
 from ksflow.errors import BudgetError, ConfigError
-from ksflow.protocols import Recording
+from ksflow.protocols import Evaluator, Recording
 from ksflow.records import Evaluation, Kernel, Problem, Trial
 
 
-class RecordedEvaluator:
+class RecordedEvaluator(Evaluator):
     """The verdicts of a recorded run, for each kernel in the order in which they were given. Safe for threads."""
 
     recorded = True

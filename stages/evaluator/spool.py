@@ -10,6 +10,7 @@ from dataclasses import replace
 from ksflow import compilers
 from ksflow.errors import ConfigError, StageError
 from ksflow.judge import VERSION
+from ksflow.protocols import Evaluator
 from ksflow.records import DEVICE_LANGUAGES, Evaluation, Evidence, Kernel, Problem, Target, Trial, Verdict
 from ksflow.remote import job_store
 from ksflow.remote.job_client import JobClient
@@ -17,13 +18,15 @@ from ksflow.remote.job_store import JobStore
 from ksflow.sandbox.levels import probe
 
 
-class SpoolEvaluator:
+class SpoolEvaluator(Evaluator):
     """Judges kernels on a machine that shares a folder with this one, or to and from which it is copied.
 
     folder: relative to where the program was started; no URL. patience_minutes: give up after so long without any sign
     of a worker; null waits on. devices: kernels that may be out at the same time, for several workers. compile_first: a
     GPU kernel that the compiler of this machine refuses is a compile error at once, and never sent.
     """
+
+    judge = fingerprint = ""
 
     def __init__(
         self,

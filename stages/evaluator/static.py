@@ -13,6 +13,7 @@ from ksflow import compilers
 from ksflow.compilers.occupancy import occupancy
 from ksflow.errors import ConfigError
 from ksflow.judge.bench import Emulator
+from ksflow.protocols import Evaluator
 from ksflow.records import (
     DEVICE_LANGUAGES,
     CompiledKernel,
@@ -30,7 +31,7 @@ from ksflow.sandbox.levels import probe
 _VERSION = 1
 
 
-class StaticEvaluator:
+class StaticEvaluator(Evaluator):
     """Judges kernels by compiling them for `target`, which need not be here."""
 
     judge = f"static-{_VERSION}"

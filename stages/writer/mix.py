@@ -4,7 +4,7 @@ from ksflow.protocols import Writer
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 
 
-class Mix:
+class Mix(Writer):
     """An experiment that assigns tunables goes to `tune`; everything else, and every repair, to
     `llm`.
     """

@@ -11,6 +11,7 @@ from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
 from ksflow.prompts.failures import failure
 from ksflow.prompts.findings import findings, more_findings
 from ksflow.prompts.target import describe
+from ksflow.protocols import Writer
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
 from ksflow.source.answer import check, rewritten
 
@@ -63,7 +64,7 @@ class Given(dspy.Signature):  # type: ignore[misc]
     report: str = dspy.OutputField(desc=REPORT)
 
 
-class ModelWriter:
+class ModelWriter(Writer):
     """A writer that asks a model. Its `code` makes the new main file of an answer."""
 
     def __init__(self, program: Program, findings: int, target: Target | None) -> None:

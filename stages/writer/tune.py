@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ksflow.errors import StageError
+from ksflow.protocols import Writer
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 from ksflow.source.answer import with_main
 from ksflow.source.tunables import assign, values
@@ -10,7 +11,7 @@ from ksflow.source.tunables import assign, values
 STAGE = "writer=tune"
 
 
-class Tune:
+class Tune(Writer):
     """The base with the experiment's `changes` assigned in its main file, for all cases or by its dispatch lines."""
 
     repairs = False

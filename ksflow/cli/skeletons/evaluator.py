@@ -26,5 +26,4 @@ class Mine:
         return replace(self.inner(problem, kernel, against))
 
     def _rejected(self, why: str) -> Evaluation:
-        judge, target = getattr(self.inner, "judge", ""), getattr(self.inner, "fingerprint", "")
-        return Evaluation(Verdict.MALFORMED, why, judge=judge, target=target)
+        return Evaluation(Verdict.MALFORMED, why, judge=self.inner.judge, target=self.inner.fingerprint)
