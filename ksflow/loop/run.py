@@ -137,12 +137,12 @@ class Run:
         """Whether nothing more is to be begun. Asked before each trial, and between the steps of a round."""
         if self.interrupted or self.error:
             return True
-        return self.searching and self.exact is None and bool(self.ended or self._enough(at_once=True))
+        return self.searching and self.exact is None and bool(self.ended or self.enough(at_once=True))
 
     @property
     def reason(self) -> str:
         """Why it ends."""
-        return self.ended or self._enough() or ("interrupted" if self.interrupted else "nothing more may begin")
+        return self.ended or self.enough() or ("interrupted" if self.interrupted else "nothing more may begin")
 
     def used(self) -> dict[str, float]:
         """Budget -> the share of it that is used."""
@@ -160,7 +160,8 @@ class Run:
         ]
         return max(min(found), 0.0) if found else None
 
-    def _enough(self, at_once: bool = False) -> str:
+    def enough(self, at_once: bool = False) -> str:
+        """The first stop's reason, of those that end rounds in flight or of all; empty where there is none."""
         asked = (stop.reason(self.tally) for stop in self.stops if stop.at_once or not at_once)
         return next(filter(None, asked), "")
 

@@ -156,10 +156,9 @@ class Rounds:
             return False
         if run.exact is not None:
             return True
-        most = run.schedule.caps.get("rounds")
         return (
             len(self._running) < run.schedule.rounds_in_flight
-            and (most is None or run.tally.rounds < most)
+            and not run.enough()
             and run.tally.most - run.tally.dispatched > run.tally.planning * _A_ROUND
         )
 

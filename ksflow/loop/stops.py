@@ -122,6 +122,8 @@ class JudgeFails(Stop):
 class NothingPromises(Stop):
     """So many rounds in a row the designer itself expected that every experiment of its plan would lose."""
 
+    at_once = False
+
     def __init__(self, most: int) -> None:
         self.most = most
 
