@@ -22,6 +22,7 @@ from ksflow.errors import ConfigError
 from ksflow.hardware import target
 from ksflow.judge import VERSION
 from ksflow.loop import judging
+from ksflow.protocols import as_evaluator
 from ksflow.records import Evaluation, Kernel, Problem, Target, Timing, Trial, Verdict
 from ksflow.remote.ray_client import RayClient, Settings
 from ksflow.stages.evaluator.ray import RayEvaluator
@@ -128,7 +129,7 @@ def test_an_evaluator_with_a_queue_counts_its_own_seconds(problem: Problem) -> N
     def queued(problem: Problem, kernel: Kernel, against: tuple[Trial, ...]) -> Evaluation:
         return Evaluation(Verdict.COMPILE, "no", wall_s=1234.5, judge="toy-1")
 
-    assert judging.verdict(problem, queued, toy.RIGHT_CPP, ()).wall_s == 1234.5
+    assert judging.verdict(problem, as_evaluator(queued), toy.RIGHT_CPP, ()).wall_s == 1234.5
 
 
 # -- a cluster of this machine ---------------------------------------------------------------------
