@@ -1,7 +1,8 @@
 """JSON on disk: versioned, never NaN, checked by the records once when written and once when read.
 
 Other tools read a lineage by `schemas/*.json`, which `python -m ksflow.records.schema` makes of the records (a test
-compares). Parsing is strict: unknown keys and wrong types are refused, except in what verdicts rest on (`Evidence`).
+compares). Parsing is strict: unknown keys and wrong types are refused, except in what verdicts rest on (`Evidence`);
+the schema then says where.
 """
 
 import json
@@ -50,8 +51,22 @@ def load(kind: str, data: bytes, expected: type[T]) -> T:
             raise ValueError(f"it is no object of version {VERSION} with the key {kind}")
         record: T = parse(KINDS[kind], body[kind])
     except (ValueError, TypeError, RecursionError) as error:
-        raise LineageError(f"{kind}.json is not valid: {str(error)[:500]}") from error
+        raise LineageError(f"{kind}.json is not valid: {_where(kind, data) or str(error)[:500]}") from error
     return record
+
+
+def _where(kind: str, data: bytes) -> str:
+    """What the schema first objects to, and at which place; empty where it has no objection."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    try:
+        found = best_match(
+            Draft202012Validator(json.loads(shipped("schemas", f"{kind}.json").read_bytes())).iter_errors(_loaded(data))
+        )
+    except (ValueError, RecursionError):
+        return ""
+    return f"{found.json_path}: {found.message[:400]}" if found else ""
 
 
 def export(kind: str) -> dict[str, Any]:
