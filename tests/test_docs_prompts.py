@@ -38,7 +38,7 @@ def commands() -> list[str]:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    """A model whose answers to two questions of three are cut off, unless its instruction carries the hint."""
+    """A model whose designs are cut off, two of three, unless its instruction carries the hint."""
     made = Provider()
     made.reply = lambda prompt: Reply(_said(made.requests[-1], prompt))
     yield made
@@ -51,6 +51,8 @@ def _said(request: dict, prompt: str) -> str:
     if "Answer with the sections" not in prompt:
         return f"[[ ## new_instruction ## ]]\n{HINT}\n\n[[ ## completed ## ]]"
     good = answer(prompt)
+    if "[[ ## avenues ## ]]" not in prompt:
+        return good
     hinted = HINT in request["messages"][0]["content"]
     return good if hinted or draw({"question": prompt}) % 3 == 0 else good.replace("[[ ## completed ## ]]", "")
 
