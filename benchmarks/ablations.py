@@ -33,7 +33,7 @@ from ksflow.config import compose
 from ksflow.errors import StageError
 from ksflow.lineage import Lineage
 from ksflow.problem.loader import kernel_file
-from ksflow.protocols import rng_seed
+from ksflow.protocols import NO_CONTEXT
 from ksflow.records import (
     Choice,
     Experiment,
@@ -99,7 +99,7 @@ class Written:
         ready = [trial for trial in left.values() if trial.parents[0] not in left]
         if not ready:
             raise StageError("written", "every kernel came in")
-        drawn = Random(rng_seed(self.seed, population)).sample(ready, min(_RUN, len(ready)))
+        drawn = Random(NO_CONTEXT.seed(self.seed, population)).sample(ready, min(_RUN, len(ready)))
         experiments = tuple(trial.experiment for trial in drawn if trial.experiment)
         return Plan(("recorded",), experiments, tuple(range(len(experiments))), "written")
 

@@ -2,15 +2,16 @@
 
 A stage takes values and returns a value. It never sees the configuration, the lineage or another stage, must not
 change what it is given, and is called again after a crash with the same values. What it raises becomes a
-`StageError`, which costs a trial and never the run.
+`StageError`, which costs a trial and never the run. One that has a parameter `context` is given a `Context` there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ksflow.records import (
     Call,
@@ -29,6 +30,33 @@ from ksflow.records import (
     Step,
     Trial,
 )
+
+T = TypeVar("T")
+Check = Callable[[Kernel], Trial | str]
+"""Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What surrounds a stage's values."""
+
+    sample: int = 0
+    """Which of the rounds that share their knowledge asks: each of them draws anew."""
+    check: Check | None = None
+    """The judge, for a writer; None where it may not be asked."""
+
+    def seed(self, seed: int, population: Population) -> str:
+        """What a stage that draws starts from: the same for the same knowledge, but for the rounds that share it."""
+        return f"{seed}:{len(population.trials)}{f':{self.sample}' if self.sample else ''}"
+
+
+NO_CONTEXT = Context()
+"""Of a stage that is called outside a run."""
+
+
+def call_stage(stage: Callable[..., T], *values: object, context: Context) -> T:
+    """What a stage makes of its values, and of the context where it takes one."""
+    return stage(*values, context=context) if "context" in signature(stage).parameters else stage(*values)
 
 
 class Selector(Protocol):
@@ -189,8 +217,9 @@ class _OwnWriter(Writer):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
+        context: Context = NO_CONTEXT,
     ) -> Kernel:
-        return self._stage(problem, choice, experiment, notes, failed)
+        return call_stage(self._stage, problem, choice, experiment, notes, failed, context=context)
 
 
 def as_writer(stage: WriteFunction) -> Writer:
@@ -290,6 +319,8 @@ class Workspace:
     """Path -> text, for reading."""
     kernel: Kernel
     """What it starts from; its main file, as the agent leaves it, is the answer."""
+    check: Check | None = None
+    """The judge, which the agent may ask."""
 
 
 @contextmanager
@@ -316,8 +347,6 @@ class CallContext:
     """Within an optimisation of prompts."""
     workspace: Workspace | None = None
     """Of an agent that works on files; None where the words of the answer are all."""
-    check: Callable[[Kernel], Trial | str] | None = None
-    """Asks the judge about a kernel that is being written: it with its verdict, or why nobody was asked."""
     until: float | None = None
     """The `time.monotonic()` after which nobody waits for the answer."""
     unanswered: Callable[[], AbstractContextManager[Callable[[], bool]]] = _unanswered
@@ -353,9 +382,3 @@ def reserve(question: Question) -> AbstractContextManager[Reservation]:
     """What a model call may cost, set aside while it lasts and until it is recorded. Raises BudgetError; may wait."""
     meter = _context.get().meter
     return nullcontext(Reservation()) if meter is None else meter(question)
-
-
-def rng_seed(seed: int, population: Population) -> str:
-    """What a stage that draws starts from: the same for the same knowledge, another for each round that shares it."""
-    index = _context.get().sample_index
-    return f"{seed}:{len(population.trials)}{f':{index}' if index else ''}"

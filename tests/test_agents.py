@@ -61,7 +61,7 @@ def left(folder: Path, script: str, envelope: str = "text", **settings: Any) -> 
     program = agent(folder, script)
     engine = Agent([str(program)], envelope, **settings)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
-    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START), check=judge):
+    with calling(stage="writer=agent", workspace=Workspace({"base/kernel.cpp": "int x;\n"}, START, judge)):
         response = engine.complete(request)
     text = "".join(part.text for part in response.message.parts)
     names = ["report", "checks", "code"]
@@ -289,7 +289,8 @@ def test_a_flood_of_questions_costs_no_more_than_it_may_ask(tmp_path: Path) -> N
     )
     engine = Agent([str(program)], checks=2)
     request = Request(model="agent", messages=(Message.user("Make it faster."),))
-    with calling(stage="w", workspace=Workspace({}, START), check=lambda kernel: asked.append(kernel) or judge(kernel)):
+    work = Workspace({}, START, lambda kernel: asked.append(kernel) or judge(kernel))
+    with calling(stage="w", workspace=work):
         text = engine.complete(request).message.parts[0].text
     assert len(asked) == 2
     assert "asked 2 times, which is all" in text

@@ -32,7 +32,7 @@ from ksflow.loop.run import Stages
 from ksflow.loop.schedule import Outcome, Schedule
 from ksflow.loop.search import search
 from ksflow.problem.loader import load
-from ksflow.protocols import Answerer, call_context, record, reserve
+from ksflow.protocols import Answerer, Context, record, reserve
 from ksflow.records import (
     Call,
     Choice,
@@ -665,11 +665,10 @@ def test_a_writers_questions_to_the_judge_count_as_evaluations_and_that_is_said(
     said: list[Trial | str] = []
 
     def asks(
-        problem: Problem, choice: Choice, experiment: Experiment, notes: Notes, failed: Trial | None = None
+        problem: Problem, choice: Choice, experiment: Experiment, notes: Notes, failed: Trial | None, context: Context
     ) -> Kernel:
-        check = call_context().check
-        assert check is not None
-        said.append(check(kernel(f"// draft {experiment.description}")))
+        assert context.check is not None
+        said.append(context.check(kernel(f"// draft {experiment.description}")))
         return write(problem, choice, experiment, notes, failed)
 
     outcome = Run(lineage, write=asks, design=one_idea)(evaluations=6)

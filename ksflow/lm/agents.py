@@ -305,15 +305,14 @@ class _Run:
                 os.rename(f"{stem}.draft", f"{stem}.answer", src_dir_fd=self._checks, dst_dir_fd=self._checks)
 
     def _checked(self) -> str:
-        ask: Callable[[Kernel], Trial | str] | None = call_context().check
-        if ask is None or self.work is None:
+        if self.work is None or self.work.check is None:
             return "There is no judge to ask here."
         if len(self.said) >= self.agent.checks:
             return f"The judge was asked {self.agent.checks} times, which is all: end with the kernel as it is."
         main, *others = self.work.kernel.files
         try:
             files = {main: self._read(main), **{name: self.work.kernel.files[name] for name in others}}
-            found = ask(Kernel(self.work.kernel.language, files))
+            found = self.work.check(Kernel(self.work.kernel.language, files))
         except (StageError, ValueError) as error:
             return f"This cannot be judged: {error}"
         text = found if isinstance(found, str) else _verdict(found)

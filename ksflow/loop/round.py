@@ -15,7 +15,7 @@ from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
 from ksflow.loop.trial_state import State, goes_back, state
 from ksflow.notes.knowledge import keep_challenges
-from ksflow.protocols import Evaluator, calling
+from ksflow.protocols import Context, Evaluator, call_stage
 from ksflow.records import (
     Choice,
     Cost,
@@ -42,7 +42,7 @@ def run_round(run: Run, begun: Round, learning: bool = False) -> None:
             learnt = digest(run, begun) if learning else begun.notes
             notes, known = run.initial_notes + learnt, begun.known.pruned_by(learnt)
             choice = select(run, known, begun)
-            plan = None if run.stopping() else design(run, known, choice, notes)
+            plan = None if run.stopping() else design(run, known, choice, notes, begun)
         trials = () if plan is None else dispatch(run, choice, plan, begun, spent.cost)
     finally:
         run.tally.end_planning()
@@ -85,16 +85,17 @@ def select(run: Run, known: Population, begun: Round) -> Choice:
     """Pick base and reference, and keep the choice."""
     run.tell(Began(Step.SELECT))
     with boundary("selector"):
-        choice = expect_type(Choice, run.stages.select(run.problem, known))
+        choice = expect_type(Choice, call_stage(run.stages.select, run.problem, known, context=Context(begun.sample)))
     run.lineage.select(choice, begun.name)
     return choice
 
 
-def design(run: Run, known: Population, choice: Choice, notes: Notes) -> Plan:
+def design(run: Run, known: Population, choice: Choice, notes: Notes, begun: Round) -> Plan:
     """Make experiments of a choice."""
     run.tell(Began(Step.DESIGN))
     with boundary("designer"):
-        plan = expect_type(Plan, run.stages.design(run.problem, known, choice, notes))
+        made = call_stage(run.stages.design, run.problem, known, choice, notes, context=Context(begun.sample))
+        plan = expect_type(Plan, made)
     run.tally.count_plan(plan)
     return plan
 
@@ -111,12 +112,14 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
     """Have a dispatched experiment written, and commit the kernel or the reason there is none."""
     run.tell(Began(Step.WRITE, trial))
     notes = run.initial_notes + run.lineage.notes() if notes is None else notes
-    with run.transcript.about(trial.id) as spent, calling(check=partial(check, run)):
+    context = Context(check=partial(check, run))
+    with run.transcript.about(trial.id) as spent:
         try:
             with boundary("writer"):
                 choice, failed = writer_question(run.known, trial)
                 assert trial.experiment is not None
-                kernel = expect_type(Kernel, run.stages.write(run.problem, choice, trial.experiment, notes, failed))
+                values = (run.problem, choice, trial.experiment, notes, failed)
+                kernel = expect_type(Kernel, call_stage(run.stages.write, *values, context=context))
             trial = replace(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
         except StageError as error:
             trial = replace(trial, failure=str(error))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.protocols import Designer
+from ksflow.protocols import NO_CONTEXT, Context, Designer, call_stage
 from ksflow.records import Choice, Note, Plan, Population, Problem
 
 _GOLDEN = 0.6180339887498949
@@ -23,13 +23,20 @@ class Mix:
             raise ConfigError("designer.weights must not be negative, and one must be positive")
         self.seed = seed
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        choice: Choice,
+        notes: tuple[Note, ...],
+        context: Context = NO_CONTEXT,
+    ) -> Plan:
         """The plan of the one whose turn it is; if it has none to give, of the next."""
         first = self.turn(len(population.trials))
         failed: list[str] = []
         for name in [first, *(name for name, share in self.shares.items() if share and name != first)]:
             try:
-                return self.designers[name](problem, population, choice, notes)
+                return call_stage(self.designers[name], problem, population, choice, notes, context=context)
             except StageError as error:
                 failed.append(error.reason)
         raise StageError("designer=mix", "; ".join(failed))

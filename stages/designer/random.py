@@ -2,7 +2,7 @@
 
 from random import Random
 
-from ksflow.protocols import rng_seed
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.space import assignment_experiment, exhausted_error, space
 
@@ -16,9 +16,16 @@ class RandomDesigner:
         self.experiments = experiments
         self.seed = seed
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        choice: Choice,
+        notes: tuple[Note, ...],
+        context: Context = NO_CONTEXT,
+    ) -> Plan:
         around = space(STAGE, population, choice.base)
-        drawn = around.sample_untried(Random(rng_seed(self.seed, population)), self.experiments)
+        drawn = around.sample_untried(Random(context.seed(self.seed, population)), self.experiments)
         if not drawn:
             raise exhausted_error(STAGE, choice.base)
         experiments = tuple(assignment_experiment(around.changes(config), "drawn by chance") for config in drawn)

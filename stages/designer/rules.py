@@ -4,7 +4,7 @@ The catalogue (`catalogue.yaml`) says what can be changed, why, and what it usua
 the predictions. The designer has no other memory: the same population gives the same plan.
 """
 
-from ksflow.protocols import rng_seed
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.catalogue import Catalogue, catalogue
 from ksflow.search.forecast import Forecasts
@@ -28,11 +28,18 @@ class Rules:
         self.catalogue = catalogue
         self.seed = seed
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        choice: Choice,
+        notes: tuple[Note, ...],
+        context: Context = NO_CONTEXT,
+    ) -> Plan:
         around = space(STAGE, population, choice.base)
         moves = catalogue(self.catalogue)
         model = Forecasts(around, [moves.kind(tunable) for tunable in around.tunables])
-        found = proposals(moves, around, choice.reference, model, rng_seed(self.seed, population))
+        found = proposals(moves, around, choice.reference, model, context.seed(self.seed, population))
         if not found:
             raise exhausted_error(STAGE, choice.base)
         ways = avenues(moves, ideas(found, model))

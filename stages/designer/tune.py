@@ -6,7 +6,7 @@ cases, once they promise enough together; from such a base, the search goes on w
 
 from random import Random
 
-from ksflow.protocols import call_context, rng_seed
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Choice, Note, Plan, Population, Problem, portfolio
 from ksflow.search.dispatch import class_spaces, combined
 from ksflow.search.space import assignment_experiment, exhausted_error, remembered, space
@@ -28,11 +28,18 @@ class Tpe:
         self.per_shape = per_shape
         self.seed = seed
 
-    def __call__(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Plan:
+    def __call__(
+        self,
+        problem: Problem,
+        population: Population,
+        choice: Choice,
+        notes: tuple[Note, ...],
+        context: Context = NO_CONTEXT,
+    ) -> Plan:
         whole = space(STAGE, population, choice.base)
-        rng = Random(rng_seed(self.seed, population))
+        rng = Random(context.seed(self.seed, population))
         # one best combination is enough for the rounds that share this knowledge
-        first = call_context().sample_index == 0
+        first = context.sample == 0
         joint = combined(problem, population, whole) if self.per_shape and first else None
         proposals, around = [], whole
         for around in class_spaces(problem, population, whole, rng) if self.per_shape else [whole]:

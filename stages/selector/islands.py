@@ -9,7 +9,7 @@ Where an island has nothing left to try, a kernel of any other is its base.
 from hashlib import sha256
 from random import Random
 
-from ksflow.protocols import rng_seed
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Choice, Population, Problem, Trial, first_attempt
 from ksflow.source.families import has_untried, values_in
 
@@ -25,8 +25,8 @@ class Islands:
             raise ValueError(f"islands={islands}, every={every} and size={size} must each be at least 1")
         self.islands, self.every, self.size, self.seed = islands, every, size, seed
 
-    def __call__(self, problem: Problem, population: Population) -> Choice:
-        rng = Random(rng_seed(self.seed, population))
+    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Choice:
+        rng = Random(context.seed(self.seed, population))
         tunable = [trial for trial in population.ranked if values_in(trial.kernel)]
         entrants = tunable or list(population.ranked)
         homes = self._homes(entrants, population)

@@ -10,7 +10,7 @@ Kernels are told apart by what they are, not by how fast they are. A cell is the
 from collections.abc import Callable, Sequence
 from random import Random
 
-from ksflow.protocols import rng_seed
+from ksflow.protocols import NO_CONTEXT, Context
 from ksflow.records import Choice, Kernel, Population, Presence, Problem, Trial
 from ksflow.source.families import STRUCTURE, declared, has_untried
 from ksflow.source.features import features
@@ -29,8 +29,8 @@ class MapElites:
         self._cells: dict[str, tuple[str, ...]] = {}
         """Kernel's digest -> its cell."""
 
-    def __call__(self, problem: Problem, population: Population) -> Choice:
-        rng = Random(rng_seed(self.seed, population))
+    def __call__(self, problem: Problem, population: Population, context: Context = NO_CONTEXT) -> Choice:
+        rng = Random(context.seed(self.seed, population))
         cells: dict[tuple[str, ...], Trial] = {}
         for trial in population.ranked:
             if trial.kernel:

@@ -10,7 +10,7 @@ from ksflow.lm.program import Program
 from ksflow.prompts import render
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
-from ksflow.protocols import Workspace, calling
+from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
@@ -52,13 +52,14 @@ class AgentWriter(ModelWriter):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
+        context: Context = NO_CONTEXT,
     ) -> Kernel:
         start = failed.kernel if failed and failed.kernel else choice.base.kernel
         shown = {"notes.md": written(notes, self.findings, render.about(problem, choice.base.kernel))}
         for name, trial in (("base", choice.base), ("reference", choice.reference)):
             files = trial.kernel.files if trial.kernel else {}
             shown |= {f"{name}/{file}": text for file, text in files.items()}
-        with calling(workspace=Workspace(shown, start) if start else None):
+        with calling(workspace=Workspace(shown, start, context.check) if start else None):
             return super().__call__(problem, choice, experiment, notes, failed)
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:

@@ -1,6 +1,6 @@
 """Two writers: one rewrites tunables by rule, the other writes code."""
 
-from ksflow.protocols import Writer
+from ksflow.protocols import NO_CONTEXT, Context, Writer, call_stage
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 
 
@@ -21,6 +21,7 @@ class Mix(Writer):
         experiment: Experiment,
         notes: tuple[Note, ...],
         failed: Trial | None = None,
+        context: Context = NO_CONTEXT,
     ) -> Kernel:
         writer = self.tune if experiment.changes and failed is None else self.llm
-        return writer(problem, choice, experiment, notes, failed)
+        return call_stage(writer, problem, choice, experiment, notes, failed, context=context)
