@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ksflow.records import (
     Call,
@@ -227,6 +227,24 @@ def as_writer(stage: WriteFunction) -> Writer:
     return stage if isinstance(stage, Writer) else _OwnWriter(stage)
 
 
+@runtime_checkable
+class Asks(Protocol):
+    """A stage that asks a model."""
+
+    program: Any
+    """Its `ksflow.lm.program.Program`."""
+
+    def question(self, *values: Any) -> Any:
+        """The `Inquiry` that it would make of its values, without asking."""
+
+
+class Composite:
+    """A stage that hands its values on to another."""
+
+    parts: tuple[Callable[..., Any], ...] = ()
+    """Those of them that may ask a model."""
+
+
 class Explainer(Protocol):
     """Says what a kernel does."""
 
@@ -263,11 +281,12 @@ class TrackedTrial:
     `speedup_over_baseline`, `usd`, `tokens`, `minutes`."""
 
 
-class Tracker(Protocol):
+class Tracker:
     """Shows a run somewhere else. All of it is called by one thread; what it raises switches it off for this run."""
 
     def start(self, run: TrackedRun) -> Collection[int]:
         """Open the run, or go on with the one of that identity; the steps that it has already, which are not told."""
+        return ()
 
     def log(self, trial: TrackedTrial) -> None:
         """Take in one trial."""

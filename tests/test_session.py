@@ -56,6 +56,7 @@ from ksflow.records import (
 )
 from ksflow.report.headline import headline
 from ksflow.report.page import run_facts
+from ksflow.stages.designer.mix import Mix
 
 Notes = tuple[Note, ...]
 
@@ -521,18 +522,20 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
     told: list[str] = []
     asked: list[str] = []
 
-    class Own:
+    class Asking:
         """As those that ship, it asks a model."""
 
         program = None
 
+        def question(self, *values: Any) -> None: ...
+
+    class Own(Asking):
         def __call__(self, problem: Problem, choice: Choice, experiment: Experiment, *rest: Any) -> Kernel:
             told.append(experiment.description)
             return write(problem, choice, experiment, *rest)
 
-    class Shipped:
+    class Shipped(Asking):
         __module__ = "ksflow.stages.designer.llm"
-        program = None
 
         def __call__(self, *values: Any) -> Plan:
             with reserve(question("designer=llm")):
@@ -542,12 +545,12 @@ def test_stages_of_ones_own_are_not_called_for_an_estimate(lineage: Lineage) -> 
     def question(stage: str) -> Question:
         return Question(stage, "m", 3, 3, usd_most=0.01)
 
-    mixed = types.SimpleNamespace(designers={"one": design, "two": Shipped()})
+    mixed = Mix({"one": design, "two": Shipped()})
     run = Run(lineage, write=Own(), design=Shipped())
     search(run.made(models=[types.SimpleNamespace(greet=lambda: None)], evaluations=3), SEEDS)
     assert [text.partition(" ")[0] for text in told] == ["idea"] * 3
     assert asked == ["sent"]
-    found = estimate(Run(lineage, write=Own(), design=mixed).made(), 3)  # type: ignore[arg-type]
+    found = estimate(Run(lineage, write=Own(), design=mixed).made(), 3)
     assert [one.stage for one in found.questions] == ["designer=llm"]
     assert len(told) == 3
 

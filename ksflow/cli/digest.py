@@ -22,7 +22,7 @@ from ksflow.errors import BudgetError, ConfigError, StageError, boundary, counte
 from ksflow.hardware.target import label
 from ksflow.lineage.transcript import Transcript
 from ksflow.notes import documents, knowledge
-from ksflow.notes.documents import File, Progress, Unread
+from ksflow.notes.documents import DocumentReader, File, Progress, Unread
 from ksflow.protocols import Digester
 from ksflow.records import Document, Material, Note, Problem, Target, schema
 
@@ -36,7 +36,7 @@ def digest(words: list[str], overrides: list[str]) -> int:
         raise ConfigError("the command is: digest PATH... [problem=NAME] [target=NAME] llm=NAME (files or folders)")
     cfg = compose.compose(overrides)
     reader: Digester = compose.build(cfg.digester)
-    if not hasattr(reader, "watch"):
+    if not isinstance(reader, DocumentReader):
         raise ConfigError("digest needs a model that reads; choose one with llm=... (llm=dummy for a dry run)")
     console = report.console()
     problem: Problem = compose.build(cfg.problem)
@@ -48,7 +48,7 @@ def digest(words: list[str], overrides: list[str]) -> int:
     store = NoteStore(folder, [file for file, _ in read])
     with recorded_task(cfg, problem, "digest") as transcript:
         display = _Display(console, store, transcript)
-        reader.watch, reader.done = display, store.done  # type: ignore[attr-defined]
+        reader.watch, reader.done = display, store.done
         try:
             with boundary("digester"):
                 reader(problem, Material(tuple(document for _, document in read), notes=notes))

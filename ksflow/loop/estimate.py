@@ -11,7 +11,7 @@ from typing import Any
 
 from ksflow.errors import BudgetError, StageError, boundary, counted
 from ksflow.loop.run import Run
-from ksflow.protocols import calling
+from ksflow.protocols import Asks, Composite, calling
 from ksflow.records import Experiment, Material, Question, Reservation
 
 _A_ROUND = {"selector": 1, "designer": 1, "writer": 3}
@@ -63,8 +63,8 @@ def estimate(run: Run, experiments: int | None) -> Estimate:
 
 def _of_models(stage: Any) -> list[Any]:
     """The stage itself, or the one of a mix of several, where it ships with ksflow and asks a model."""
-    parts = [stage, *getattr(stage, "designers", {}).values(), getattr(stage, "llm", None)]
-    return [p for p in parts if type(p).__module__.startswith("ksflow.stages.") and hasattr(p, "program")][:1]
+    parts = stage.parts if isinstance(stage, Composite) else (stage,)
+    return [p for p in parts if type(p).__module__.startswith("ksflow.stages.") and isinstance(p, Asks)][:1]
 
 
 _STAND_IN = Experiment("x" * 1000, "x" * 300, (0.0, 10.0), 50.0)

@@ -8,10 +8,11 @@ import os
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from ksflow.errors import ConfigError
 from ksflow.notes.passages import cut, is_binary
@@ -66,6 +67,16 @@ class Unread:
 
     sources: tuple[str, ...]
     why: str
+
+
+@runtime_checkable
+class DocumentReader(Protocol):
+    """A digester that reads documents, a piece at a time."""
+
+    watch: Callable[[Progress | Unread], None]
+    """Told of each piece and of what stays unread."""
+    done: Collection[str]
+    """Keys of pieces that are not read again."""
 
 
 def find(paths: Iterable[str | Path], notice: Notice = lambda text: None) -> tuple[File, ...]:

@@ -20,7 +20,7 @@ from ksflow.lineage.transcript import Transcript
 from ksflow.loop.budget import Meter
 from ksflow.optimize.examples import Parts, Source, gather
 from ksflow.optimize.metrics import Judge
-from ksflow.protocols import calling
+from ksflow.protocols import Asks, calling
 from ksflow.records import Problem
 
 STAGES = ("selector", "designer", "writer", "digester")
@@ -149,15 +149,10 @@ def _listed(names: Sequence[str] | None) -> tuple[str, ...]:
 def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
     """What the stage's examples are made from, and what teaches it. ConfigError for a stage without a model."""
     stage = compose.build(cfg[cfg.stage])
-    program = getattr(stage, "program", None)
-    if program is None:
+    if not isinstance(stage, Asks):
         raise ConfigError(
-            f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm"
-        )
-    if not hasattr(stage, "question"):
-        raise ConfigError(
-            f"{cfg.stage}={type(stage).__name__} has a program and no question(...), which gives what it would ask "
-            "without asking; see docs/prompts.md"
+            f"{cfg.stage}={type(stage).__name__} has no prompt: choose a model with llm=... or {cfg.stage}=llm; one of "
+            "your own needs program and question(...), see docs/prompts.md"
         )
     initial_notes = compose.build(cfg.knowledge)(target=compose.build(cfg.target))
     live = cfg.stage == "designer" and settings.measure == "live"
@@ -168,5 +163,5 @@ def _school(cfg: Any, settings: Settings) -> tuple[Source, Any]:
         judge = Judge(evaluate, evaluation_cache(cfg.cache), settings.evaluations)
     write = compose.build(cfg.writer) if live else None
     return Source(cfg.stage, stage, initial_notes, judge, write), settings.school(
-        program=program, teacher=settings.lm or None
+        program=stage.program, teacher=settings.lm or None
     )

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from ksflow.errors import ConfigError, StageError
-from ksflow.protocols import NO_CONTEXT, Context, Designer, call_stage
+from ksflow.protocols import NO_CONTEXT, Composite, Context, Designer, call_stage
 from ksflow.records import Choice, Note, Plan, Population, Problem
 
 _GOLDEN = 0.6180339887498949
 
 
-class Mix:
+class Mix(Composite):
     """Who designs follows from the size of the population, so that a replay asks the same ones."""
 
     def __init__(self, designers: Mapping[str, Designer], weights: Mapping[str, float] | None = None, seed: int = 0):
@@ -17,7 +17,7 @@ class Mix:
         weights = weights or {}
         if unknown := set(weights) - set(designers):
             raise ConfigError(f"designer.weights: no designer {', '.join(sorted(unknown))}")
-        self.designers = designers
+        self.designers, self.parts = designers, tuple(designers.values())
         self.shares = {name: weights.get(name, 1.0) for name in designers}
         if min(self.shares.values(), default=0.0) < 0 or not any(self.shares.values()):
             raise ConfigError("designer.weights must not be negative, and one must be positive")

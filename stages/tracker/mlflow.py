@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ksflow.errors import need_package
-from ksflow.protocols import TrackedRun, TrackedTrial
+from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
 _LONGEST = 500
 """Characters of a parameter that every version of MLflow takes."""
 
 
-class Mlflow:
+class Mlflow(Tracker):
     """Tells MLflow.
 
     uri: where; a database or a server, `http://...`; without it what `MLFLOW_TRACKING_URI` says, else

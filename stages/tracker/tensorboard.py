@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ksflow.errors import need_package
-from ksflow.protocols import TrackedRun, TrackedTrial
+from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
 _TEXTS = (".md", ".csv", ".json", ".cpp", ".cu", ".hip", ".py")
 _LONGEST = 100_000
 """Characters of a text."""
 
 
-class TensorBoard:
+class TensorBoard(Tracker):
     """Writes for TensorBoard. folder: the `--logdir`; runs are below it, in `problem/run`, or `sweep/problem/run`."""
 
     def __init__(self, folder: str = "runs/tensorboard") -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ksflow.errors import need_package
-from ksflow.protocols import TrackedRun, TrackedTrial
+from ksflow.protocols import TrackedRun, TrackedTrial, Tracker
 
 
-class Wandb:
+class Wandb(Tracker):
     """Tells Weights & Biases.
 
     project: its name; without it the problem's. mode: `offline` writes below `folder`, which `wandb sync` sends;

@@ -1,10 +1,10 @@
 """Two writers: one rewrites tunables by rule, the other writes code."""
 
-from ksflow.protocols import NO_CONTEXT, Context, Writer, call_stage
+from ksflow.protocols import NO_CONTEXT, Composite, Context, Writer, call_stage
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Trial
 
 
-class Mix(Writer):
+class Mix(Composite, Writer):
     """An experiment that assigns tunables goes to `tune`; everything else, and every repair, to
     `llm`.
     """
@@ -13,6 +13,7 @@ class Mix(Writer):
         """Both are any writer; the names say what they are for."""
         self.tune = tune
         self.llm = llm
+        self.parts = (llm,)
 
     def __call__(
         self,
