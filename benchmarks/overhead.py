@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -144,9 +145,12 @@ def main() -> None:
     costs: list[float] = []
     walls: list[float] = []
     last = [0.0, 0.0]
+    lock = threading.Lock()
 
     def show(event: Event, run: Run) -> None:
-        if isinstance(event, Judged):
+        if not isinstance(event, Judged):
+            return
+        with lock:
             now = [cpu_s(), time.monotonic()]
             costs.append(1e3 * (now[0] - last[0]))
             walls.append(1e3 * (now[1] - last[1]))

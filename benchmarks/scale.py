@@ -12,6 +12,7 @@ import argparse
 import resource
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -51,11 +52,16 @@ class Meter:
         self.parts: list[float] = []
         """CPU ms a trial of each thousand."""
         self._part = 0.0
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event, run: Run) -> None:
         """Told of every event."""
         if not isinstance(event, Judged):
             return
+        with self._lock:
+            self._count()
+
+    def _count(self) -> None:
         self.done += 1  # the seed is none
         if self.done == 0:
             self.cpu = self._part = cpu_s()

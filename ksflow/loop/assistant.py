@@ -10,14 +10,16 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ksflow.errors import ConfigError, KsflowError
 from ksflow.loop import startup
 from ksflow.loop.confirm import confirm
+from ksflow.loop.events import Step
 from ksflow.loop.queue import Job
 from ksflow.loop.round import ask_judge, dispatch, judge
 from ksflow.loop.run import Run
+from ksflow.loop.trial_state import advanced, waits_for
 from ksflow.prompts import render
 from ksflow.prompts.failures import told, without_paths
 from ksflow.protocols import Evaluator
@@ -135,7 +137,8 @@ class Assistant:
             self._count()
             draft = self._planned.pop(trial)
         try:
-            written = self.run.lineage.write(replace(draft, kernel=kernel, form=fingerprint.source_fingerprint(kernel)))
+            form = fingerprint.source_fingerprint(kernel)
+            written = self.run.lineage.write(advanced(draft, kernel=kernel, form=form))
         except BaseException:
             with self._lock:  # it waits for a kernel still
                 self._planned[trial] = draft
@@ -213,7 +216,7 @@ class Assistant:
         call left is judged.
         """
         for trial in self.run.lineage.unfinished(Origin.EXPERIMENT, Origin.REPAIR):
-            if trial.kernel is None:
+            if waits_for(trial, Step.WRITE):
                 self._planned[trial.id] = trial
             elif not self.run.interrupted:
                 self._judge(trial)

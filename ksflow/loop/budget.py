@@ -108,8 +108,9 @@ class Meter:
 
     def _wait_for_room(self, question: Question) -> Reservation:
         """Return once there is room for it, which is taken then."""
-        with self._changed:
-            while True:
+        while True:
+            stopping = self._stop()
+            with self._changed:
                 until, budget = min(self._limits(question), default=(None, ""))
                 if until is not None and until <= time.monotonic():
                     raise BudgetError(f"{budget} used up")
@@ -117,7 +118,7 @@ class Meter:
                 if cap is None:
                     self._held.append((question, reservation := Reservation(until=until, budget=budget)))
                     return reservation
-                if self._stop() or self._exceeded(question, [asked for asked, held in self._held if held.lost]):
+                if stopping or self._exceeded(question, [asked for asked, held in self._held if held.lost]):
                     raise BudgetError(f"{cap}={self._given[cap]:g} used up")
                 self._changed.wait(_LOOK_S)
 

@@ -6,6 +6,7 @@ from ksflow.loop import judging
 from ksflow.loop.events import Began, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
+from ksflow.loop.trial_state import advanced
 from ksflow.records import Comparison, Evaluation, Trial, Verdict
 
 _RETIMINGS = 4
@@ -57,7 +58,7 @@ def _judge_again(run: Run, best: Trial, rivals: tuple[Trial, ...], baselines: tu
         label, now = "unconfirmed", before.with_evidence(unconfirmed=now.unranked, against=rows)
     elif now.accepted:
         now = now.with_evidence(against=before.evidence.joined(now.evidence.against))
-    run.lineage.evaluate(replace(best, evaluation=now), label)
+    run.lineage.evaluate(advanced(best, evaluation=now), label)
 
 
 def _at(now: Evaluation, moment: int) -> Evaluation:

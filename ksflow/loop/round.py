@@ -13,7 +13,7 @@ from ksflow.loop import judging
 from ksflow.loop.events import Began, Checked, Judged, Notice, Step
 from ksflow.loop.queue import map_parallel
 from ksflow.loop.run import Run
-from ksflow.loop.trial_state import State, goes_back, state
+from ksflow.loop.trial_state import advanced, goes_back, waits_for
 from ksflow.notes.knowledge import keep_challenges
 from ksflow.protocols import Context, Evaluator, call_stage
 from ksflow.records import (
@@ -56,7 +56,7 @@ def attempt(run: Run, trial: Trial, notes: Notes | None = None) -> None:
         for times in range(run.schedule.repairs + 2):
             if run.stopping():
                 return
-            trial = judge(run, write(run, trial, notes) if state(trial) is State.PLANNED else trial)
+            trial = judge(run, write(run, trial, notes) if waits_for(trial, Step.WRITE) else trial)
             repair = _dispatch_repair(run, trial, times)
             if repair is None:
                 return
@@ -120,9 +120,9 @@ def write(run: Run, trial: Trial, notes: Notes | None = None) -> Trial:
                 assert trial.experiment is not None
                 values = (run.problem, choice, trial.experiment, notes, failed)
                 kernel = expect_type(Kernel, call_stage(run.stages.write, *values, context=context))
-            trial = replace(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
+            trial = advanced(trial, kernel=kernel, form=fingerprint.source_fingerprint(kernel))
         except StageError as error:
-            trial = replace(trial, failure=str(error))
+            trial = advanced(trial, failure=str(error))
     return run.lineage.write(replace(trial, cost=trial.cost + spent.cost))
 
 
@@ -136,7 +136,7 @@ def judge(run: Run, trial: Trial, renewed: EarlierVerdict | None = None) -> Tria
         anew = run.schedule.repeats == "judge" or renewed
         evaluation = None if anew else run.lineage.said_before(trial)
         evaluation = evaluation or ask_judge(run, trial.kernel)
-        trial = replace(trial, evaluation=evaluation.with_evidence(renewed=renewed))
+        trial = advanced(trial, evaluation=evaluation.with_evidence(renewed=renewed))
         run.lineage.evaluate(trial)
     run.tell(Judged(trial))
     return trial

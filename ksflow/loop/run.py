@@ -48,7 +48,7 @@ class Stages:
 
 
 class Run:
-    """One call of a run. `show` is told of every event.
+    """One call of a run. `show` is told of every event, by any thread and several at a time; no lock is held meanwhile.
 
     initial_notes: notes that came with the target, shown before what was learnt. recorded: a recorded run to be
     replayed. models: those that the stages call; each is asked for a sign of life before the seeds are judged, and what
@@ -94,7 +94,6 @@ class Run:
         self.changed = threading.Condition(threading.RLock())
         """Guards what is in flight."""
         self._show = show
-        self._showing = threading.RLock()
         self._interruption = Interruption(self._announce)
 
     @property
@@ -177,8 +176,7 @@ class Run:
         """Count what has happened, and show it."""
         with self.changed:
             self._note(event)
-        with self._showing:  # not the other: showing reads the lineage, and whoever writes there counts
-            self._show(event, self)
+        self._show(event, self)
 
     def rest(self) -> None:
         """This thread is at no step any more."""
@@ -211,9 +209,4 @@ class Run:
                     self.tally.count_trial(trial)
 
     def _announce(self, what: str) -> None:
-        event = Ending(abandoned=what == "abandon")
-        if event.abandoned:  # whoever shows something may never end
-            self._show(event, self)
-            return
-        with self._showing:
-            self._show(event, self)
+        self._show(Ending(abandoned=what == "abandon"), self)

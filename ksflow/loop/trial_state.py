@@ -1,17 +1,14 @@
-"""The states of a trial, what follows which, and what counts against the budget of evaluations.
-
-    planned -> written -> judged        an experiment or a seed with its id; its kernel; the judge's verdict
-    planned -> failed                   the writer had none to give
-    judged  -> planned (a repair)       where its writer gets it back
-
-An interrupted run takes up what is planned or written.
-"""
+"""The states of a trial, what follows which, and what counts against the budget of evaluations."""
 
 import math
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
+from typing import Any, NamedTuple
 
+from ksflow.loop.events import Step
 from ksflow.records import Plan, Trial, Verdict
 
 
@@ -19,18 +16,56 @@ class State(StrEnum):
     """How far a trial has come."""
 
     PLANNED = "planned"
+    """It has its id and an experiment."""
     WRITTEN = "written"
+    """It has a kernel."""
     FAILED = "failed"
+    """Its writer had none to give."""
     JUDGED = "judged"
+    CONFIRMED = "confirmed"
+    """It led, and was judged once more beside others."""
+
+
+class Next(NamedTuple):
+    """What is done with a trial."""
+
+    step: Step | None
+    """An interrupted run takes up what is to be written or evaluated."""
+    then: tuple[State, ...]
+    """What it may be after that."""
+
+
+NEXT: Mapping[State, Next] = {
+    State.PLANNED: Next(Step.WRITE, (State.WRITTEN, State.FAILED)),
+    State.WRITTEN: Next(Step.EVALUATE, (State.JUDGED,)),
+    State.FAILED: Next(None, ()),
+    State.JUDGED: Next(Step.CONFIRM, (State.JUDGED, State.CONFIRMED)),
+    State.CONFIRMED: Next(Step.CONFIRM, (State.JUDGED, State.CONFIRMED)),
+}
+"""Only the leader is confirmed. What became stale, or the judge could not answer, counts as written again."""
 
 
 def state(trial: Trial) -> State:
     """How far it has come."""
     if trial.evaluation is not None:
-        return State.JUDGED
+        again = any(row.moment for row in trial.evaluation.evidence.against)
+        return State.CONFIRMED if again else State.JUDGED
     if trial.failure:
         return State.FAILED
     return State.PLANNED if trial.kernel is None else State.WRITTEN
+
+
+def waits_for(trial: Trial, step: Step) -> bool:
+    """Whether that is what is to be done with it next."""
+    return NEXT[state(trial)].step is step
+
+
+def advanced(trial: Trial, **changes: Any) -> Trial:
+    """The trial one state further. ValueError where that does not follow."""
+    after = replace(trial, **changes)
+    if state(after) not in NEXT[state(trial)].then:
+        raise ValueError(f"trial {trial.id} cannot be {state(after)}: it is {state(trial)}")
+    return after
 
 
 def goes_back(trial: Trial, times: int, repairs: int, repeats: str) -> bool:

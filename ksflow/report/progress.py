@@ -1,6 +1,7 @@
 """What a person sees while a run lasts: a line per trial, a bar, and the run's event log."""
 
 import textwrap
+import threading
 from collections.abc import Collection
 from typing import Any
 
@@ -37,6 +38,7 @@ class Display:
         self._said = ""
         """The newest notice; the same again is not said again."""
         self._headed = False
+        self._lock = threading.Lock()
         columns = [BarColumn(16), TextColumn("{task.description}", markup=False)]
         self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._task = self._bar.add_task("starting: the judge, then the seeds", total=1.0)
@@ -50,6 +52,13 @@ class Display:
 
     def __call__(self, event: Event, run: Run) -> None:
         """Show one event."""
+        if event == Ending(abandoned=True):  # whoever shows something may never end
+            self._tell(event, run)
+            return
+        with self._lock:
+            self._tell(event, run)
+
+    def _tell(self, event: Event, run: Run) -> None:
         _LOG.info(event.name, **_event(event.trial, run))
         match event:
             case Judged(trial):
@@ -128,7 +137,7 @@ def _time(seconds: float) -> str:
 
 def _ending(run: Run) -> str:
     """What the first Ctrl-C does: finish what is at hand, but wait for nobody's answer."""
-    asking = [step for step, _ in run.doing.values() if step not in _DEVICE]
+    asking = [step for step, _ in tuple(run.doing.values()) if step not in _DEVICE]
     told, doing = [], _doing(run)
     if run.unanswered:
         noun = "answer: the question stays" if run.unanswered == 1 else "answers: the questions stay"
@@ -142,7 +151,7 @@ def _ending(run: Run) -> str:
 def _doing(run: Run, only: Collection[str] = ()) -> str:
     """What is in flight, such as `select, write 00031 00032`; of some steps alone, where they are named."""
     steps: dict[str, list[str]] = {}
-    for step, trial in sorted(each for each in run.doing.values() if not only or each[0] in only):
+    for step, trial in sorted(each for each in tuple(run.doing.values()) if not only or each[0] in only):
         steps.setdefault(step, []).append(trial)
     return ", ".join(" ".join([step, *filter(None, trials)]) for step, trials in steps.items())
 

@@ -48,12 +48,12 @@ class Tracking:
 
     def __call__(self, event: Event, run: Run) -> None:
         """Something has happened in the run. Returns at once."""
+        known, baselines = run.known, run.baselines
         with self._changed:
-            self._newest, self._baselines = run.known, run.baselines
+            self._newest, self._baselines = known, baselines
             self._changed.notify()
             if self._job is None:
-                described = self._describe()
-                self._job = Job(lambda: self._tell(described), self._over)
+                self._job = Job(self._tell, self._over)
 
     def finish(self, population: Population, summary: Mapping[str, str], files: Sequence[Path], table: Path) -> None:
         """The run has ended. Waits a bounded time until the tracker has it all; Ctrl-C ends the waiting.
@@ -82,8 +82,8 @@ class Tracking:
             time.sleep(0.02)
         return job.over
 
-    def _tell(self, run: TrackedRun) -> None:
-        told = set(self._tracker.start(run))
+    def _tell(self) -> None:
+        told = set(self._tracker.start(self._describe()))
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._newest is not None)
