@@ -1,7 +1,7 @@
 """Why a run begins nothing more. A stop says whether it is enough, and a budget also how much of it is used."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ksflow.loop.budget import Meter
 from ksflow.loop.trial_state import Tally
@@ -19,16 +19,10 @@ class Stop:
 
 
 class Budget(Stop):
-    """The most that may be used of something."""
+    """The most that may be used of something: `spent` says how much is."""
 
-    name = ""
-
-    def __init__(self, most: float) -> None:
-        self.most = most
-
-    def spent(self, tally: Tally) -> float:
-        """How much is used."""
-        raise NotImplementedError
+    def __init__(self, name: str, most: float, spent: Callable[[Tally], float], at_once: bool = True) -> None:
+        self.name, self.most, self.spent, self.at_once = name, most, spent, at_once
 
     def used(self, tally: Tally) -> float:
         """The share of it that is used."""
@@ -42,58 +36,13 @@ class Budget(Stop):
 class Evaluations(Budget):
     """Experiments written and judged, and kernels judged while they are written."""
 
-    name = "evaluations"
-
-    def spent(self, tally: Tally) -> float:
-        """Both."""
-        return tally.judged + tally.checks
+    def __init__(self, most: float) -> None:
+        super().__init__("evaluations", most, lambda tally: tally.judged + tally.checks)
 
     def reason(self, tally: Tally) -> str:
         """Also says how many were checks."""
         checks = f", {tally.checks} of them as checks by the writer" if tally.checks else ""
         return f"{found}{checks}" if (found := super().reason(tally)) else ""
-
-
-class Rounds(Budget):
-    """Rounds begun; those in flight are finished."""
-
-    name, at_once = "rounds", False
-
-    def spent(self, tally: Tally) -> float:
-        """Of this call of the run."""
-        return tally.rounds
-
-
-class Minutes(Budget):
-    """Of the whole call."""
-
-    name = "minutes"
-
-    def spent(self, tally: Tally) -> float:
-        """Since it began."""
-        return (time.monotonic() - tally.started) / 60
-
-
-class JudgeMinutes(Budget):
-    """Of the judge at work."""
-
-    name = "stages.evaluator.minutes"
-
-    def spent(self, tally: Tally) -> float:
-        """As the verdicts tell."""
-        return tally.judge_s / 60
-
-
-class OfModels(Budget):
-    """Dollars, tokens, calls or minutes of models, of all stages or of one, which a meter counts."""
-
-    def __init__(self, name: str, most: float, meter: Meter) -> None:
-        super().__init__(most)
-        self.name, self._meter = name, meter
-
-    def spent(self, tally: Tally) -> float:
-        """Since the meter was made."""
-        return self._meter.amount(self.name)
 
 
 class BarrenRounds(Stop):
@@ -133,10 +82,20 @@ class NothingPromises(Stop):
         return f"nothing promises: {rounds} plans in a row expect no gain" if rounds >= self.most else ""
 
 
-_OF_RUN = {kind.name: kind for kind in (Evaluations, Rounds, Minutes, JudgeMinutes)}
+_OF_RUN: Mapping[str, Callable[[Tally], float]] = {
+    "rounds": lambda tally: tally.rounds,
+    "minutes": lambda tally: (time.monotonic() - tally.started) / 60,
+    "stages.evaluator.minutes": lambda tally: tally.judge_s / 60,
+}
 
 
 def budgets(caps: Mapping[str, float], meter: Meter) -> tuple[Budget, ...]:
-    """The budgets of a run by their names: its own ones first, then those of models."""
-    own = tuple(_OF_RUN[name](most) for name, most in caps.items() if name in _OF_RUN)
-    return (*own, *(OfModels(name, most, meter) for name, most in caps.items() if name not in _OF_RUN))
+    """The budgets of a run by their names; the meter counts those of models."""
+    return tuple(_budget(name, most, meter) for name, most in caps.items())
+
+
+def _budget(name: str, most: float, meter: Meter) -> Budget:
+    if name == "evaluations":
+        return Evaluations(most)
+    spent = _OF_RUN.get(name, lambda tally: meter.amount(name))
+    return Budget(name, most, spent, at_once=name != "rounds")
