@@ -19,7 +19,7 @@ from ksflow.lineage import Lineage
 from ksflow.lineage.history import Kind, RunReader
 from ksflow.lm.program import Prompt, preview
 from ksflow.loop.round import writer_question
-from ksflow.protocols import Selector
+from ksflow.protocols import NO_CONTEXT, Selector, call_stage
 from ksflow.records import Choice, Material, Note, Population, Problem, Trial
 
 STAGES = ("selector", "designer", "writer", "digester")
@@ -74,7 +74,7 @@ class Asker:
         else:
             values = (Material((), self._known, self._learnt),)
         with boundary(name):
-            asked = preview(lambda: stage(problem, *values))
+            asked = preview(lambda: call_stage(stage, problem, *values, context=NO_CONTEXT))
         if asked is None:
             raise ConfigError(f"{name}={type(stage).__name__} asks no model; name one with llm=... (llm=dummy will do)")
         return asked
@@ -86,7 +86,7 @@ class Asker:
         select: Selector = compose.build(self._cfg.selector)
         chosen: list[Choice] = []
         with boundary("selector"):
-            preview(lambda: chosen.append(select(self._problem, self._known)))
+            preview(lambda: chosen.append(call_stage(select, self._problem, self._known, context=NO_CONTEXT)))
         return chosen[0] if chosen else self._newest_selection()
 
     def _newest_selection(self) -> Choice:
