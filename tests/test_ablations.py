@@ -46,6 +46,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [str(tmp_path / "runs" / "lineage.git"), "softmax", "dry"]
 
 
+@pytest.mark.slow
 def test_the_kernels_of_a_run_come_in_as_they_were_written(
     ablations: ModuleType, recorded: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

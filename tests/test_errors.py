@@ -142,6 +142,7 @@ def test_closed_streams_are_no_errors(closing: str) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_an_address_space_that_is_bounded_already_stays_bounded(tmp_path: Path) -> None:
     """Describing a problem once tried to raise that, and what the system said to it was blamed on the reference."""
     (tmp_path / "model.py").write_text(

@@ -92,6 +92,7 @@ def test_broken_settings_of_git_are_named_on_one_line(tmp_path: Path) -> None:
     assert f"bad config line 1 in file {tmp_path}/settings" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, who can give a folder to another user")
 def test_a_lineage_of_another_user_ends_with_gits_own_remedy(tmp_path: Path) -> None:
     assert ksflow(tmp_path, *DRY).returncode == 0

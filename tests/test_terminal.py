@@ -177,6 +177,7 @@ def typed(folder: Path, *words: str, columns: int, **settings: str) -> list[str]
     return terminal.text.splitlines()
 
 
+@pytest.mark.slow
 def test_every_line_fits_a_window_of_80_columns_and_rejections_have_their_reason(tmp_path: Path) -> None:
     run = typed(tmp_path, *SEARCH[:2], "loop.evaluations=6", columns=80)
     assert max(map(len, run)) <= 80, run

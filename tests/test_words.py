@@ -8,7 +8,7 @@ from test_cli import ksflow
 
 from ksflow.home import shipped
 
-ODD = ("dé", "a[b]", "c=d", "e f", "g'h", "$HOME", "i{j}", 'm"n', "o(p)")
+ODD = ("dé a[b]", "c=d g'h $HOME", 'i{j} m"n o(p)')
 DRY = ("recipe=dry_run", "loop.evaluations=1")
 
 

@@ -49,6 +49,7 @@ def test_what_cannot_be_measured_stays_as_it_came(cache: Callable[[], Path], mon
         cache()
 
 
+@pytest.mark.slow
 def test_a_kernel_below_a_floor_that_a_busy_machine_set_is_measured_with_again(
     problem: Problem, cache: Callable[[], Path]
 ) -> None:

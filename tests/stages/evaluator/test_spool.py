@@ -352,6 +352,8 @@ def test_the_folders_code_starts_by_itself(tmp_path: Path) -> None:
     assert "waits for jobs" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("words", [(), ("profile=true",), ("sanitize=false",)])
 def test_counters_and_the_sanitizer_are_the_workers_choice(
     words: tuple[str, ...], tmp_path: Path, problem: Problem, monkeypatch: pytest.MonkeyPatch
