@@ -3,9 +3,64 @@
 The rows are `Evidence.compiler`, one for each kernel and variant.
 """
 
-from ksflow.records import CompiledKernel
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ksflow.records import CompiledKernel, Evaluation, Kernel, Problem
+from ksflow.source.launches import parse, plan_cases
 
 _KIB = 1024
+
+
+def by_time(
+    evaluation: Evaluation, kernel: Kernel | None, problem: Problem | None
+) -> list[tuple[CompiledKernel, float]]:
+    """The rows with the share of all shapes' time that goes to those which run them, the largest first; in their order,
+    and 0, where the source does not tell which shape runs which. Variants that compiled to the same are one row.
+    """
+    times, runs = _case_times(evaluation, problem), _runs(evaluation, kernel, problem)
+    whole = math.fsum(times.values())
+    alike: dict[str, list[CompiledKernel]] = defaultdict(list)
+    for row in evaluation.evidence.compiler:
+        alike[repr(replace(row, variant={}))].append(row)
+    found: list[tuple[CompiledKernel, float]] = []
+    for rows in alike.values():
+        keys = {(row.kernel, _key(row.variant)) for row in rows}
+        share = math.fsum(us for case, us in times.items() if keys & runs.get(case, set())) / whole if whole else 0.0
+        one = rows[0] if len(rows) == 1 else replace(rows[0], variant={"variants": len(rows)})
+        found.append((one, share))
+    return sorted(found, key=lambda pair: (-pair[1], not pair[0].instructions)) if runs else found
+
+
+def _case_times(evaluation: Evaluation, problem: Problem | None) -> dict[str, float]:
+    cases = {case.name for case in problem.benchmarks} if problem else set()
+    return {timing.case: timing.us for timing in evaluation.timings if timing.case in cases}
+
+
+def _runs(
+    evaluation: Evaluation, kernel: Kernel | None, problem: Problem | None
+) -> dict[str, set[tuple[str, frozenset[tuple[str, str]]]]]:
+    """Timed shape -> the device functions that it launches, each with the values that it was compiled with."""
+    if kernel is None or problem is None:
+        return {}
+    times = _case_times(evaluation, problem)
+    try:
+        if (plan := parse(kernel.main, kernel.language)) is None:
+            return {}
+        cases = {case.name: case.params for case in problem.benchmarks if case.name in times}
+        variants, planned = plan_cases(plan, cases, [arg.name for arg in problem.args])
+    except ValueError:  # the compiler has said so
+        return {}
+    return {
+        name: {(launch.kernel, _key(variants[case.variant])) for launch in case.launches}
+        for name, case in planned.items()
+    }
+
+
+def _key(variant: Mapping[str, object]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, str(value)) for name, value in variant.items())
 
 
 def cells(row: CompiledKernel) -> dict[str, str]:

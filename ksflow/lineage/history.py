@@ -12,6 +12,7 @@ answer and calls no model.
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,11 +20,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ksflow.errors import ConfigError
+from ksflow.lineage.index import PLANS
 from ksflow.lineage.lineage import Lineage, Recorded
 from ksflow.lineage.locks import Turns
-from ksflow.lineage.record import ANNOTATION, Branches, newest_holding, without_step
+from ksflow.lineage.record import ANNOTATION, Branches, body, newest_holding, without_step
 from ksflow.lineage.store import Store
-from ksflow.records import Call, Choice, Evaluation, Key, Note, Plan, Population, Problem, Trial, base_of, schema
+from ksflow.records import (
+    Call,
+    Choice,
+    Evaluation,
+    Key,
+    Note,
+    Plan,
+    PlannedRound,
+    Population,
+    Problem,
+    Trial,
+    base_of,
+    schema,
+)
 
 _JUDGED_AGAIN = re.compile(r"\d+ (confirmed|unconfirmed|refuted), ")
 """Commits that rest on verdicts which are on record by themselves."""
@@ -63,7 +78,7 @@ class Commit(NamedTuple):
     @property
     def body(self) -> str:
         """The text that a stage wrote, without its indentation."""
-        return "\n".join(line[4:] for line in self.text.split("\n") if line.startswith("    "))
+        return body(self.text)
 
 
 def read_commit(store: Store, name: str, kind: Kind | None = None) -> Commit:
@@ -141,6 +156,7 @@ class RunReader:
         self.key: Key | None = None
         """What the newest verdict holds for, whichever trial it is on."""
         self.notes: tuple[Note, ...] = ()
+        self._plans: deque[PlannedRound] = deque(maxlen=PLANS)
         self._verdicts: dict[str, list[Trial]] = {}
         """Trial -> the trial with each of its verdicts, in the order in which they were given; or as it failed."""
 
@@ -193,14 +209,18 @@ class RunReader:
             if commit.trailer("Base"):
                 self._take_choice(name, commit)
             else:
-                known = Population(()) if self._slim else self.population()
+                known = Population(()) if self._slim else self.population().planned(tuple(self._plans))
                 self.rounds[name] = RoundSnapshot(
                     self.problem, self.run, name, known, notes=self.notes, before=self.notes, began=commit.date
                 )
         elif commit.text.startswith("plan ") and (name := commit.trailer("Cause")) in self.rounds:
             plan = None if self._slim else schema.load("plan", self.store.read(f"{commit.name}:plan.json"), Plan)
             trials = schema.load("trials", self.store.read(f"{commit.name}:trials.json"), tuple)
-            self.rounds[name] = replace(self.rounds[name], plan=plan, trials=tuple(map(self._slim or _same, trials)))
+            snapshot = replace(self.rounds[name], plan=plan, trials=tuple(map(self._slim or _same, trials)))
+            self.rounds[name] = snapshot
+            if plan and (choice := snapshot.choice):
+                ids = tuple(trial.id for trial in trials)
+                self._plans.append(PlannedRound(choice.base.id, choice.reference.id, choice.rationale, plan, ids))
 
     def _take_choice(self, name: str, commit: Commit) -> None:
         if name not in self.rounds:

@@ -15,10 +15,12 @@ from contextlib import suppress
 from ksflow.errors import LineageError
 from ksflow.lineage.record import Branches
 from ksflow.lineage.store import Store
-from ksflow.records import Key, Population, Trial, schema
+from ksflow.records import Key, PlannedRound, Population, Trial, schema
 
 _AT_ONCE = 256
 """Branches whose files are in memory at the same time, beside what is kept of them."""
+PLANS = 60
+"""So many rounds' plans are in memory."""
 _LOG = logging.getLogger("ksflow.lineage")
 _RACY_NS = 50_000_000
 """A file that is younger may change once more without its time telling."""
@@ -55,6 +57,8 @@ class TrialIndex:
         """An id that has no branch yet -> the commit with its experiment; empty where it was not read."""
         self.known: Population | None = None
         """The finished trials; None when they are to be ranked anew."""
+        self.plans: tuple[PlannedRound, ...] = ()
+        """What the newest rounds decided."""
         self.unread: dict[str, str] = {}
         """A branch that is no trial, or an id without a readable experiment -> the commit that was found so."""
 
@@ -164,8 +168,14 @@ class TrialIndex:
         if self.known is None:
             trials = self.all_trials()
             done = (trial for trial in trials if not trial.stale and finished(trial))
-            self.known = Population(tuple(done), tuple(trial for trial in trials if trial.stale))
+            stale = tuple(trial for trial in trials if trial.stale)
+            self.known = Population(tuple(done), stale, plans=self.plans)
         return self.known
+
+    def take_plan(self, plan: PlannedRound) -> None:
+        """Another round has decided."""
+        self.plans = (*self.plans, plan)[-PLANS:]
+        self.known = self.known and self.known.planned(self.plans)
 
     def undone(self) -> dict[str, Trial]:
         """What is to be written or to be evaluated, as it stands now."""

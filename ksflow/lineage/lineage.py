@@ -25,13 +25,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from ksflow.errors import BudgetError, ConfigError, LineageError, counted
 from ksflow.lineage import record
-from ksflow.lineage.index import TrialIndex, finished
+from ksflow.lineage.index import PLANS, TrialIndex, finished
 from ksflow.lineage.locks import Turns
 from ksflow.lineage.record import ANNOTATION, EXPLANATION, message
 from ksflow.lineage.store import ZERO, Ref, Store
@@ -48,6 +48,7 @@ from ksflow.records import (
     Note,
     Origin,
     Plan,
+    PlannedRound,
     Population,
     Repeat,
     Trial,
@@ -61,6 +62,8 @@ T = TypeVar("T")
 
 NOTHING = Cost()
 _LOG = logging.getLogger("ksflow.lineage")
+_ROUND_COMMITS = 4
+"""Of a round: that it began, what it selected and planned, a repair."""
 _TRIES = 100
 """How often a ref is tried that other processes move too."""
 _SESSIONS_S = 300.0
@@ -125,6 +128,10 @@ class Lineage:
         self.claims = self.store.claims(f"{problem}/{run}/")
         self._index = TrialIndex(self.store, self._heads, f"{self._side}open/")
         self._notes: tuple[str, tuple[Note, ...]] = ("", ())
+        self._rounds_read = ""
+        """The newest commit of the rounds that was read."""
+        self._chosen: dict[str, tuple[str, str, str]] = {}
+        """A round without a plan -> its base, its reference and why they were chosen."""
         self._calls_read = ""
         """The newest model call that was read."""
         self._costs: defaultdict[tuple[str, str], Cost] = defaultdict(Cost)
@@ -156,6 +163,7 @@ class Lineage:
     def population(self) -> Population:
         """Every finished trial, other processes' and pushed ones included."""
         self._index.refresh()
+        self._read_rounds()
         return self.known
 
     @property
@@ -422,6 +430,7 @@ class Lineage:
         name = f"{self._session}.{self._rounds}"
         with self._turn(f"round {name}"):
             self._append("rounds", {}, message(f"round {name}", "", {"Round": name}))
+        self._read_rounds()
         known = self.known
         self._begun[len(known.trials)] += 1
         return Round(name, known, self.current_notes(), self._begun[len(known.trials)] - 1)
@@ -611,6 +620,29 @@ class Lineage:
         with suppress(LineageError):  # packing is a comfort; whatever is wrong was said by the read that met it
             self.store.maintain(force=True)
         self.store.close()
+
+    def _read_rounds(self) -> None:
+        """Take in what was selected and planned since it was last looked at, as far back as plans are kept."""
+        head = name = self.store.ref(f"{self._side}rounds") or ""
+        new: list[str] = []
+        while name and name != self._rounds_read and len(new) < _ROUND_COMMITS * PLANS:
+            new.append(name)
+            name = next(iter(self.store.header(name)[0]), "")
+        self._rounds_read = head
+        for commit in reversed(new):
+            try:
+                self._take_round(commit)
+            except LineageError as error:
+                _LOG.warning("a plan is left out: %s", error)
+
+    def _take_round(self, commit: str) -> None:
+        text, found = self.store.header(commit)[1], partial(self.store.trailer, commit)
+        if base := found("Base"):
+            self._chosen[found("Round")] = base, found("Reference"), record.body(text)
+        elif text.startswith("plan ") and (chosen := self._chosen.pop(found("Cause"), None)):
+            plan: Plan = schema.load("plan", self.store.read(f"{commit}:plan.json"), Plan)
+            ids = re.findall(r"\d{5,}", text.partition("\n")[0])
+            self._index.take_plan(PlannedRound(*chosen, plan, tuple(ids)))
 
     def _ids_to_try(self) -> Iterator[str]:
         """One free id after the other, each claimed; whoever asks for the next one could not use the last."""

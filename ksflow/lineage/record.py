@@ -74,6 +74,11 @@ def message(subject: str, body: str, trailers: Mapping[str, str]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def body(text: str) -> str:
+    """What a stage wrote of a message, without its indentation."""
+    return "\n".join(line[4:] for line in text.split("\n") if line.startswith("    "))
+
+
 def with_step(text: str, step: str) -> str:
     """A message with its place in the order of the run's commits, as its last trailer."""
     paragraphs = text.rstrip("\n").split("\n\n")

@@ -59,7 +59,7 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
             sent = [*system, *({"role": each.role, "content": each.text or ""} for each in prompt.messages)]
         else:
             sent = list(messages) if messages else [{"role": "user", "content": str(prompt)}]
-        self.last = call = ModelCall(self.label, self.owner, sent, self.provider_engine)
+        self.last = call = ModelCall(self.label, self._settings, sent, self.provider_engine)
         with calling(stage=self.label):
             if isinstance(self.owner.engine, Replay):
                 recorded = replayed(self.owner.engine, self.label, call.messages)
@@ -82,6 +82,12 @@ class MeteredLM(dspy.LM):  # type: ignore[misc]
                 text = text_of(response)
         remember(self, call.messages, redact(text))
         return response if isinstance(prompt, Request) else [text]
+
+    @property
+    def _settings(self) -> ModelSettings:
+        """The configured model, with this copy's limit of answers."""
+        most = self.kwargs.get("max_tokens")
+        return self.owner if most == self.owner.max_tokens else replace(self.owner, max_tokens=most)
 
     def _answered(self, request: Request, engine: Any) -> Response:
         """What the engine answers, as `dspy.LM` asks one. Its cache, which others share, has no part in it."""

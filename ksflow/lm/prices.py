@@ -95,6 +95,17 @@ def cached(model: ModelSettings, response: Any) -> tuple[int, float]:
     return count, count * per_token
 
 
+def answer_limit(model: ModelSettings, needed: int) -> int | None:
+    """How many tokens an answer may have that needs so many: more than `max_tokens` only where the price list says that
+    the model can. None where it is left to the provider.
+    """
+    given = model.max_tokens
+    if given is None or needed <= given or not isinstance(model.engine, str):
+        return given
+    listed = _entry(model.model, model.engine)[0].get("max_output_tokens")
+    return max(given, min(needed, listed)) if isinstance(listed, int) else given
+
+
 @lru_cache
 def _listed(provider: str, name: str, namespaces: tuple[str, ...] | None) -> bool:
     """Whether the list has the model; looking for one that it has not takes milliseconds."""

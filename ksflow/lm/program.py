@@ -16,6 +16,7 @@ from ksflow.lm import compiled
 from ksflow.lm.adapter import KernelAdapter, Malformed, header
 from ksflow.lm.client import MeteredLM
 from ksflow.lm.model import Model
+from ksflow.lm.prices import answer_limit
 from ksflow.lm.refusals import Filtered
 from ksflow.lm.replay import Replay
 from ksflow.lm.tokenizer import counter
@@ -31,6 +32,12 @@ class Inquiry(NamedTuple):
     """Input field -> text: all fields of the signature."""
     accept: Callable[[dict[str, Any]], Any]
     """What the stage makes of the output fields. Its ValueError says why they cannot be used."""
+    answer_tokens: int = 0
+    """What a whole answer takes, thinking not counted, where that may be more than the model's `max_tokens`."""
+
+
+class Unusable(StageError):
+    """No answer of the model could be used, however often it was told what is wrong."""
 
 
 class Prompt(NamedTuple):
@@ -134,18 +141,20 @@ class Program(dspy.Module):  # type: ignore[misc]
 
         `key` (and the call context's `sample_index`) sets this question apart from an earlier one with the same words:
         the same key gets the same answer out of the cache, another key a new one. `before` is told, ahead of each
-        attempt, why the answer before was refused (nothing at first); what it raises ends the asking. StageError after
-        `attempts` answers that cannot be used, or where the provider fails; BudgetError and ConfigError as ever.
+        attempt, why the answer before was refused (nothing at first); what it raises ends the asking. Unusable after
+        `attempts` answers that cannot be used, or two in a row that were cut off; StageError where the provider fails;
+        BudgetError and ConfigError as ever.
         """
         self._check(inquiry.inputs)
         if _previewing.get():
             raise _Previewed(self._prompt(inquiry.inputs))
-        refused = ""
+        refused, cut = "", False
+        asked: dict[str, Any] = {"label": self.label, "volatile": self._volatile(inquiry.inputs)}
+        if most := answer_limit(self.model, inquiry.answer_tokens):
+            asked["max_tokens"] = most
         for attempt in range(self.attempts):
             before(refused)
-            lm = self.model.client.copy(
-                label=self.label, rollout_id=self._rollout(key, attempt), volatile=self._volatile(inquiry.inputs)
-            )
+            lm = self.model.client.copy(rollout_id=self._rollout(key, attempt), **asked)
             try:
                 with dspy.context(lm=lm, adapter=KernelAdapter(refused), trace=None):
                     answer = self.predict(**inquiry.inputs, lm=lm)
@@ -162,9 +171,12 @@ class Program(dspy.Module):  # type: ignore[misc]
                 refused = str(error)
             if lm.last:
                 lm.last.forget()
-            refused += " (it reached the provider's token limit)" if lm.last and lm.last.cut else ""
+            before_cut, cut = cut, bool(lm.last and lm.last.cut)
+            refused += " (it reached the provider's token limit)" if cut else ""
+            if cut and before_cut:
+                break
         reason = redact(refused)[:1000]
-        raise StageError(self.label, f"malformed answer after {self.attempts} attempts: {reason}")
+        raise Unusable(self.label, f"malformed answer after {attempt + 1} attempts: {reason}")
 
     def brief(self, sections: Iterable[Section]) -> Brief:
         """The inputs of a question: its sections in what the model can take. What has no room is logged."""

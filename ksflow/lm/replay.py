@@ -48,14 +48,20 @@ class Replay:
                 self._models = {call.stage: call.model for call in self.past.calls()}
             return self._models.get(stage, "nobody")
 
+    def first_of(self, stages: Sequence[str]) -> str:
+        """Which of these stages was asked first for what the call context names; empty where none was."""
+        purpose = call_context().about
+        with self._lock:
+            calls = (call for _, call in self._recorded() if call.stage in stages)
+            return next((call.stage for call in calls if call.about == purpose or not self.past.session), "")
+
     def take(self, stage: str, messages: Messages) -> tuple[Call, ...]:
         """What came of the question; empty when it was not asked.
 
         The first call is the outcome; a second is an answer that came too late, and what it cost.
         """
         with self._lock:
-            if self._left is None:
-                self._left = [(_digest(call.stage, call.messages), call) for call in self.past.calls()]
+            self._recorded()
             asked = _digest(stage, messages)
             outcome = self._pick(stage, asked, late=False)
             if outcome is None:
@@ -63,14 +69,19 @@ class Replay:
             late = outcome.error.startswith("no answer within") and self._pick(stage, asked, late=True)
             return (outcome, late) if late else (outcome,)
 
+    def _recorded(self) -> list[tuple[str, Call]]:
+        """What is left of the calls."""
+        if self._left is None:
+            self._left = [(_digest(call.stage, call.messages), call) for call in self.past.calls()]
+        return self._left
+
     def _pick(self, stage: str, asked: str, late: bool) -> Call | None:
-        assert self._left is not None
         purpose, best, found = call_context().about, 0, -1
-        for index, (digest, call) in enumerate(self._left):
+        for index, (digest, call) in enumerate(self._recorded()):
             if call.stage == stage and (call.error == LATE) == late:
                 fit = (digest == asked) + 2 * (call.about == purpose and (digest == asked or self.past.session > 0))
                 best, found = max((best, found), (fit, index), key=lambda pair: pair[0])
-        return self._left.pop(found)[1] if best else None
+        return self._recorded().pop(found)[1] if best else None
 
 
 def replayed(engine: Replay, stage: str, messages: Messages) -> Call:

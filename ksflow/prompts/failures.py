@@ -12,7 +12,7 @@ from ksflow.errors import short
 from ksflow.home import PACKAGE
 from ksflow.prompts.hardware import hardware
 from ksflow.prompts.render import us
-from ksflow.records import Evaluation, Trial, Verdict
+from ksflow.records import Evaluation, Problem, Trial, Verdict
 
 _LOG = 4_000  # characters of a compiler's or a kernel's output
 _REST = 1_500  # characters of evidence that has no place of its own
@@ -22,7 +22,7 @@ _HIDDEN = ("expected", "seed")  # of the first wrong element, from whoever could
 _EXPECTED = re.compile(r", expected \S+ within \S+")
 
 
-def failure(failed: Trial | None) -> str:
+def failure(failed: Trial | None, problem: Problem | None = None) -> str:
     """An attempt to repair, with the judge's evidence; says so when there is none."""
     if failed is None:
         return "(none: this is a first attempt)"
@@ -33,7 +33,7 @@ def failure(failed: Trial | None) -> str:
     if again := _repeat(failed, found):
         lines.append(again)
     else:
-        lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found)]
+        lines += [*_SHOWN.get(found.verdict, _ran)(found), *hardware(found, failed.kernel, problem)]
     evidence = found.evidence
     placeless = {"upstream": evidence.upstream, "made": evidence.made, "unranked": evidence.unranked}
     unknown = {key: value for key, value in evidence.more.items() if key not in _FORMER}

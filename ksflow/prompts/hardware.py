@@ -2,25 +2,32 @@
 
 from ksflow.errors import one_line
 from ksflow.hardware import compiler_report, roofline
-from ksflow.records import Evaluation, RooflineCase
+from ksflow.records import Evaluation, Kernel, Problem, RooflineCase
 
 _KERNELS = 6
 _LINE = 240
 _PAGE = 4_000  # characters of a profiler's page
 
 
-def hardware(evaluation: Evaluation | None) -> list[str]:
+def hardware(evaluation: Evaluation | None, kernel: Kernel | None = None, problem: Problem | None = None) -> list[str]:
     """Lines: resources of each kernel, the share of the roofline, faults that tools found, a profiler's page.
 
-    Empty where nothing is known, and never more than about 7,500 characters.
+    Of many compiled kernels and variants those that most of the time goes to, where kernel and problem tell which these
+    are. Empty where nothing is known, and never more than about 7,500 characters.
     """
     if evaluation is None:
         return []
     evidence = evaluation.evidence
-    found = [one_line(compiler_report.line(row), _LINE) for row in evidence.compiler]
-    lines = [f"Compiled: {line}" for line in found[:_KERNELS]]
-    if found[_KERNELS:]:
-        lines.append(f"({len(found) - _KERNELS} more compiled kernels)")
+    ranked = compiler_report.by_time(evaluation, kernel, problem)
+    lines = [
+        one_line(
+            f"Compiled{f' (runs in {100 * share:.0f} % of the time)' if share else ''}: {compiler_report.line(row)}",
+            _LINE,
+        )
+        for row, share in ranked[:_KERNELS]
+    ]
+    if ranked[_KERNELS:]:
+        lines.append(f"({len(ranked) - _KERNELS} more compiled kernels)")
     if near := _roofline(evidence.roofline):
         lines.append(near)
     if evidence.emulated:

@@ -3,11 +3,13 @@
 Failures are in `failures`, populations in `views`, notes in `findings`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from ksflow.errors import short
 from ksflow.prompts.hardware import hardware
 from ksflow.records import (
+    Choice,
     Evaluation,
     Evidence,
     Experiment,
@@ -25,6 +27,9 @@ from ksflow.records import (
 from ksflow.source.contract import ENDINGS, contract, short_contract
 
 _REPORT = 4_000  # characters of a writer's report
+_ROOM_LEFT = 4  # shapes
+_SIBLING = 300  # characters of its description
+_SENTENCE = re.compile(r"[.!?]\)?(?=\s|$)")
 
 
 def task(problem: Problem) -> str:
@@ -103,8 +108,8 @@ def experiment(tried: Experiment) -> str:
     return "\n".join(lines)
 
 
-def analysis(trial: Trial, step: Step) -> str:
-    """The one-step analysis: what was tried to get this kernel, and what that did per shape."""
+def analysis(trial: Trial, step: Step, problem: Problem | None = None) -> str:
+    """The one-step analysis: what was tried to get this kernel, what that did per shape, and where it can gain most."""
     head = [f"Kernel {trial.id}, score {us(trial.score_us)}."]
     if step.experiment is None:
         head += ["A seed: it is not the outcome of an experiment."] if trial.origin is Origin.SEED else []
@@ -113,8 +118,62 @@ def analysis(trial: Trial, step: Step) -> str:
     if step.report:
         head.append(f"Its writer's report: {step.report[:_REPORT]}")
     if trial.evaluation:
-        head += [*_standing(trial.evaluation), *hardware(trial.evaluation)]
-    return "\n".join([*head, times(trial, step)])
+        head += [*_standing(trial.evaluation), *hardware(trial.evaluation, trial.kernel, problem)]
+    return "\n".join([*head, times(trial, step), *room_left(trial, problem)])
+
+
+def reference(problem: Problem, choice: Choice) -> str:
+    """Why base and reference were chosen, and the one-step analysis of the reference."""
+    why = f"Why these two were chosen: {choice.rationale}" if choice.rationale else ""
+    if choice.reference.id == choice.base.id:
+        return "\n".join(filter(None, [why, "(the base itself)"]))
+    return "\n".join(filter(None, [why, analysis(choice.reference, choice.reference_step, problem)]))
+
+
+def room_left(trial: Trial, problem: Problem | None) -> list[str]:
+    """Where the score could gain most: the shapes that are farthest from the share of the roofline which the nearest
+    one has come to, with what the score would gain if they came to it. Empty where no roofline is known.
+    """
+    rows = {row.case: row.share for row in trial.evaluation.evidence.roofline} if trial.evaluation else {}
+    us = {timing.case: timing.us for timing in trial.evaluation.timings} if trial.evaluation else {}
+    known = {case: share for case, share in rows.items() if share and case in us}
+    if problem is None or len(known) < 2:
+        return []
+    best = max(known.values())
+    if problem.score == "geomean":
+        gains = {case: (best / share) ** (1 / len(us)) - 1 for case, share in known.items()}
+    else:
+        counted = us if problem.score == "mean" else dict([list(us.items())[-1]])
+        whole = sum(counted.values())
+        gains = {case: 1 / (1 - counted.get(case, 0) * (1 - share / best) / whole) - 1 for case, share in known.items()}
+    first = sorted(gains.items(), key=lambda pair: -pair[1])[:_ROOM_LEFT]
+    told = "; ".join(f"{case} ({100 * known[case]:.3g} %): {percent(1 + gain)}" for case, gain in first if gain > 0)
+    nearest = f"if a shape came as near its roofline as the nearest one is ({100 * best:.3g} %)"
+    return [f"Where the score can gain most, {nearest}: {told}"] if told else []
+
+
+def siblings(choice: Choice, tried: Experiment) -> str:
+    """How other experiments on the base failed, the newest first, for who carries one out; empty where none did."""
+    lines = [
+        f"- {trial.id}: {sentences(trial.experiment.description, _SIBLING)} -> {trial.verdict} "
+        f"{short(trial.evaluation.reason if trial.evaluation else trial.failure, 300)}"
+        for trial in choice.siblings
+        if trial.experiment and trial.experiment != tried
+    ]
+    return (
+        "\n".join(["\n\nOthers that began at this base failed, for reasons to steer clear of:", *lines])
+        if lines
+        else ""
+    )
+
+
+def sentences(text: str, room: int) -> str:
+    """As many whole sentences of a text as fit in so many characters; of a first one that does not, its beginning."""
+    text = " ".join(text.split())
+    if len(text) <= room:
+        return text
+    whole = max((found.end() for found in _SENTENCE.finditer(text[: room + 1])), default=0)
+    return text[:whole].rstrip() if whole else short(text, room)
 
 
 def times(trial: Trial, step: Step) -> str:
@@ -124,7 +183,7 @@ def times(trial: Trial, step: Step) -> str:
     lines = []
     for case, now in step.after_us.items():
         row, before = found.get(case, TimedCase(case=case)), step.before_us.get(case)
-        gain = "" if before is None else _percent(before / now)
+        gain = "" if before is None else percent(before / now)
         lines.append([case, us(before), f"{us(now)}{_interval(row)}", gain, *_roofline(near.get(case), now)])
     titles = [
         "shape",
@@ -187,7 +246,7 @@ def outcome(trial: Trial, population: Population) -> str:
     line = f"{trial.id} from {base.id if base else 'nothing'}: {what} -> "
     if trial.score_us is not None:
         found = speedup(trial, base) if base else None
-        gain = _percent(found.ratio) if found else ""
+        gain = percent(found.ratio) if found else ""
         doubt = ", unranked (noise)" if trial.evaluation and trial.evaluation.unranked else ""
         return f"{line}{us(trial.score_us)}{f', {gain}' if gain else ''}{doubt}"
     reason = trial.evaluation.reason if trial.evaluation else trial.failure
@@ -215,7 +274,7 @@ def figure(value: float) -> str:
     return f"{value:.4g}" if value < 10_000 else f"{value:.0f}"
 
 
-def _percent(ratio: float) -> str:
+def percent(ratio: float) -> str:
     """A gain in percent of the speed before: 100 means twice as fast."""
     return f"{(ratio - 1) * 100:+.1f} %"
 

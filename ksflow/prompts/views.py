@@ -11,7 +11,8 @@ from ksflow.errors import short
 from ksflow.notes.relevance import CHARACTERS
 from ksflow.prompts.hardware import near
 from ksflow.prompts.render import figure, outcome, table
-from ksflow.records import Choice, Origin, Population, Problem, Trial, Verdict, base_of, speedup
+from ksflow.prompts.tried import closed_trials, has_failed, stand_in, untimed
+from ksflow.records import Population, Problem, Trial
 
 _FAILURES = 0.25  # of a view's room
 _RECENT = 10  # trials that count as recent
@@ -41,68 +42,13 @@ def view(problem: Problem, population: Population, tokens: int) -> View:
     """
     room = CHARACTERS * tokens
     wins = _wins(problem, population)
-    closed = _closed(population) - wins.keys()
+    closed = closed_trials(population) - wins.keys()
     failures = _failures(population, closed, int(room * _FAILURES))
     shown, text = _table(problem, population, wins, closed, room - len(failures))
     return View(frozenset(trial.id for trial in shown), text, failures)
 
 
-def tried(population: Population, choice: Choice, tokens: int) -> str:
-    """What was tried on the base and lately elsewhere, one line each, newest first; what has no room is counted."""
-    closed = _closed(population)
-    experiments = [trial for trial in population.trials if trial.experiment and trial.id not in closed]
-    base = choice.base.id
-    bases = {trial.id: found.id for trial in experiments if (found := base_of(trial, population.by_id))}
-    on_base = [trial for trial in reversed(experiments) if bases.get(trial.id) == base]
-    elsewhere = list(islice((trial for trial in reversed(experiments) if bases.get(trial.id) != base), _RECENT))
-    room = CHARACTERS * tokens - 3 * _COUNT
-    first = _lines(on_base, population, room * 3 // 4)
-    second = _lines(elsewhere, population, room - sum(map(len, first)))
-    parts = [f"On the base {base}:", *(first or ["(nothing)"])]
-    if left := on_base[len(first) :]:
-        gained = sum((gain := speedup(trial, choice.base)) is not None and gain.ratio > 1 for trial in left)
-        failed = sum(_failed(trial) for trial in left)
-        parts.append(f"({len(left)} earlier ones are not shown: {gained} were faster, {failed} failed)")
-    if second:
-        parts += ["Lately elsewhere:", *second]
-    left_out = sum(trial.id in closed for trial in population.trials if trial.experiment)
-    return "\n".join([*parts, *_stand_in(left_out, "experiments")])
-
-
-def _closed(population: Population) -> frozenset[str]:
-    """Trials that findings stand for and that are no seed and were never the best."""
-    if not population.pruned:
-        return frozenset()
-    kept = {trial.id for trial in (*population.best_so_far, *population.ranked[:1]) if trial}
-    kept |= {trial.id for trial in population.trials if trial.origin is Origin.SEED}
-    return population.pruned - kept
-
-
-def _stand_in(count: int, what: str) -> list[str]:
-    return [f"({count} {what} are left out: dead ends, which the findings stand for)"] if count else []
-
-
-def _lines(trials: Iterable[Trial], population: Population, room: int) -> list[str]:
-    made: list[str] = []
-    for trial in trials:
-        line = f"- {outcome(trial, population)}"
-        room -= len(line) + 1
-        if room < 0:
-            break
-        made.append(line)
-    return made
-
-
 # -- failures ------------------------------------------------------------------------------------
-
-
-def _failed(trial: Trial) -> bool:
-    return bool(trial.failure) or (trial.evaluation is not None and not (trial.evaluation.accepted or _untimed(trial)))
-
-
-def _untimed(trial: Trial) -> bool:
-    """Nothing is wrong with it, but there was no device to time it on."""
-    return trial.evaluation is not None and trial.evaluation.verdict is Verdict.UNTIMED
 
 
 def _failures(population: Population, closed: frozenset[str], room: int) -> str:
@@ -111,13 +57,13 @@ def _failures(population: Population, closed: frozenset[str], room: int) -> str:
     What could not be timed is shown here too: the table has no place for it.
     """
     kinds: dict[str, list[Trial]] = {}
-    unfit = [trial for trial in reversed(population.trials) if _failed(trial) or _untimed(trial)]
+    unfit = [trial for trial in reversed(population.trials) if has_failed(trial) or untimed(trial)]
     for trial in unfit:
         if trial.id not in closed:
             reason = trial.evaluation.reason if trial.evaluation else trial.failure
             kinds.setdefault(f"{trial.verdict} {reason[: 2 * _ALIKE].translate(_DIGITS)[:_ALIKE]}", []).append(trial)
     lines: list[str] = []
-    dead = _stand_in(sum(trial.id in closed for trial in unfit), "failures")
+    dead = stand_in(sum(trial.id in closed for trial in unfit), "failures")
     left = room - _COUNT - sum(map(len, dead))
     for kind in kinds.values():
         again = f" ({len(kind) - 1} more like it)" if len(kind) > 1 else ""
@@ -156,7 +102,7 @@ def _table(
 ) -> tuple[list[Trial], str]:
     cases = [case.name for case in problem.benchmarks]
     order = [trial for trial in _order(population, wins) if trial.id not in closed]
-    below = _stand_in(sum(trial.id in closed for trial in population.ranked), "accepted kernels")
+    below = stand_in(sum(trial.id in closed for trial in population.ranked), "accepted kernels")
     room -= sum(len(line) + 1 for line in below)
     titles, made = _titles(cases), {trial.id: _row(trial, cases) for trial in order[:_ROWS]}
     if _length(titles, made.values()) > room - _COUNT:

@@ -3,15 +3,21 @@
 import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
+from typing import Any
 
+from ksflow.records.evaluations import Verdict
 from ksflow.records.evidence import Claim, Ratio
 from ksflow.records.notes import Document, Note, Status
-from ksflow.records.ratios import BETTER_BY, base_of, measured
-from ksflow.records.trials import Choice, Step, Trial
+from ksflow.records.ratios import BETTER_BY, base_of, first_attempt, measured
+from ksflow.records.trials import Choice, PlannedRound, Step, Trial
 
+_SIBLINGS, _LOOKED_AT = 8, 200
+"""So many failures are told to a writer, of so many of the newest trials."""
+_BLAMELESS = (Verdict.HARNESS, Verdict.UNTIMED)
+"""Nothing is wrong with the kernel."""
 _NEAR = 8
 """Kernels of the best scores, whose own records are asked whether they are faster than the incumbent."""
 
@@ -25,6 +31,8 @@ class Population:
     """Trials whose verdict is from before something changed: known by their ids, and for nothing else."""
     pruned: frozenset[str] = frozenset()
     """Trials that a note stands for (`Note.closes`): prompts leave them out."""
+    plans: tuple[PlannedRound, ...] = ()
+    """What the newest rounds decided, in their order."""
 
     @cached_property
     def by_id(self) -> Mapping[str, Trial]:
@@ -78,7 +86,7 @@ class Population:
         """This population and another trial: what is known of it is copied, and nothing is ranked again."""
         at = bisect.bisect(self.trials, trial.id, key=lambda other: other.id)
         later = (trial, *self.trials[at:])
-        grown = Population((*self.trials[:at], *later), self.stale, self.pruned)
+        grown = replace(self, trials=(*self.trials[:at], *later))
         ranked = self.ranked
         if trial.score_us is not None and not trial.repeats:
             place = bisect.bisect(ranked, _rank(trial), key=_rank)
@@ -93,15 +101,30 @@ class Population:
         pruned = frozenset(id for note in notes if note.status is not Status.REFUTED for id in note.closes)
         if pruned == self.pruned:
             return self
-        closed = Population(self.trials, self.stale, pruned)
+        return self._with(pruned=pruned)
+
+    def planned(self, plans: tuple[PlannedRound, ...]) -> "Population":
+        """This population, with what its newest rounds decided; nothing is ranked again."""
+        return self._with(plans=plans)
+
+    def _with(self, **fields: Any) -> "Population":
+        made = replace(self, **fields)
         known = {"by_id", "ranked", "best_so_far"} & self.__dict__.keys()
-        closed.__dict__.update({name: self.__dict__[name] for name in known})
-        return closed
+        made.__dict__.update({name: self.__dict__[name] for name in known})
+        return made
 
     def choose(self, base: str, reference: str, rationale: str) -> Choice:
         """A choice by ids, each with its one-step analysis. KeyError names an unknown id."""
         first, second = self.by_id[base], self.by_id[reference]
-        return Choice(first, second, rationale, self.step(first), self.step(second))
+        newest = islice(reversed(self.trials), _LOOKED_AT)
+        failed = (trial for trial in newest if _has_failed(trial) and base_of(trial, self.by_id) is first)
+        siblings = tuple(islice(failed, _SIBLINGS))
+        return Choice(first, second, rationale, self.step(first), self.step(second), siblings)
+
+    def rationale(self, trial: Trial) -> str:
+        """Why its base and reference were chosen; empty where that is not among the newest plans."""
+        first = first_attempt(trial, self.by_id) or trial
+        return next((each.rationale for each in reversed(self.plans) if first.id in each.trials), "")
 
     def step(self, trial: Trial) -> Step:
         """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""
@@ -139,6 +162,13 @@ def duel(trial: Trial, incumbent: Trial) -> Duel:
     if row is None:
         return Duel((trial.evaluation.score_us or math.inf) * BETTER_BY <= (incumbent.evaluation.score_us or math.inf))
     return Duel(row.ranked and (row.faster if isinstance(row, Claim) else row.low > 1), row)
+
+
+def _has_failed(trial: Trial) -> bool:
+    evaluation = trial.evaluation
+    return (
+        bool(trial.failure) if evaluation is None else not evaluation.accepted and evaluation.verdict not in _BLAMELESS
+    )
 
 
 def _rank(trial: Trial) -> tuple[float, str]:

@@ -211,3 +211,21 @@ class Choice:
     rationale: str
     base_step: Step
     reference_step: Step
+    siblings: tuple[Trial, ...] = ()
+    """The newest of those that were made from the same base and failed, the newest first."""
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """What a round decided: whom it chose and why, what it designed, and which trials that became."""
+
+    base: str
+    reference: str
+    rationale: str
+    plan: Plan
+    trials: tuple[str, ...]
+
+    @property
+    def left(self) -> tuple[Experiment, ...]:
+        """What was designed and not run."""
+        return tuple(each for index, each in enumerate(self.plan.experiments) if index not in self.plan.picked)

@@ -1,4 +1,4 @@
-"""Edits of one file, applied exactly or refused: search/replace blocks, or a unified diff.
+"""Edits of one file, each applied at the one place it can mean, or refused: search/replace blocks, or a unified diff.
 
 Both styles are read, whichever was asked for; the first line that opens a block or a hunk says which one it is.
 
@@ -8,32 +8,41 @@ Both styles are read, whichever was asked for; the first line that opens a block
     lines as they shall be    +a line that comes
     >>>>>>> REPLACE
 
-- Whole lines are compared, every character of them. What is quoted (the search text; a hunk's context and removed
-  lines) must occur exactly once in the file. Line numbers of a hunk are not looked at.
-- Every edit quotes the file as it was given; edits come in the file's order and do not overlap; each changes something.
-- Between blocks there may be blank lines and ``` lines, before the first hunk a diff's head. Nothing else.
+- What is quoted (the search text; a hunk's context and removed lines) must be in the file once. Whole lines are
+  compared to the letter; where the file lacks them, without the blanks that end lines; then with any blanks for any
+  others. The text that comes is then indented as the file is, and refused where that is not plain. Line numbers of a
+  hunk decide nothing.
+- What models put around lines is taken off where the lines are not found with it: fences, numbers of lines.
+- Every edit quotes the file as it was given; in what they change, edits do not overlap; each changes something. What is
+  wrong with any of them is told of all at once, with the nearest lines of the file.
+- Between blocks and before the first hunk there may be prose, but no line like a marker or like an edit.
 - Code that holds a line like a marker: a block may use longer ones (`<<<<<<<<< SEARCH`, `=========`, `>>>>>>>>>
   REPLACE`, all of one length); lines of other lengths are then code. Several dividers of its length refuse a block:
   which one is meant would be a guess.
-- In a hunk an empty line is an empty context line, except at the hunk's end, where it is nothing.
+- In a hunk a line without a sign is context, and so is an empty one, except at the hunk's end, where it is nothing.
 - Line ends are not part of a line: a new line ends as the line it takes the place of, or else as the one above it; the
   file's last line ends as it did.
 """
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
-from itertools import takewhile
+from itertools import groupby, pairwise, takewhile
 
 _OPEN = re.compile(r"(<{7,100}) SEARCH[ \t]*")
 _HUNK = re.compile(r"@@( .*)?")
+_SIGNS = (" ", "+", "-")
 _HEAD = ("diff ", "index ", "--- ", "+++ ")
 _MOST = 200  # edits of one answer
 _COUNTED = 9  # places that are told apart
 _CONTEXT = 10  # lines of the file that are shown
 _WIDTH = 160  # characters of a line that are looked at and shown
 _QUOTED = 200  # quoted lines that are looked at
+_TOLD = 4  # edits that do not apply, of which is told what is wrong
+_FENCE = re.compile(r"\s*(?:`{3,}|~{3,})[\w+-]*\s*")
+_NUMBERED = re.compile(r"\s*\d+\s*[|:] ?")
+_STRAY = re.compile(r"\s*(?:[<=>]{5,}|@@)")
 
 
 @dataclass(frozen=True)
@@ -55,24 +64,48 @@ class Edit:
         return [text for sign, text in self.lines if sign != "-"]
 
 
+def has_edits(answer: str) -> bool:
+    """Whether a text opens a block or a hunk."""
+    return any(_OPEN.fullmatch(line) or _HUNK.fullmatch(line) for line in _split(answer))
+
+
 def apply(text: str, answer: str) -> str:
-    """`text` with the edits of `answer` made. ValueError names the edit that does not apply, and why."""
-    file = _File(text)
-    lines = _split(answer)
+    """`text` with the edits of `answer` made. ValueError names the edits that do not apply, and why."""
+    file, lines = _File(text), _split(answer)
     first = next((line for line in lines if _OPEN.fullmatch(line) or _HUNK.fullmatch(line)), "")
     edits = list(_hunks(lines) if first.startswith("@") else _blocks(lines) if first else ())
     if not edits:
         raise ValueError("there is no edit: neither a line `<<<<<<< SEARCH` nor a hunk `@@ -1,3 +1,3 @@`")
-    places: list[int] = []
+    placed: list[_Placed] = []
+    wrong: list[str] = []
     for edit in edits:
-        place = _place(edit, file)
-        if places and place < (end := places[-1] + len(edits[len(places) - 1].quoted)):
+        try:
+            placed += _place(edit, file, len(wrong) < _TOLD)
+        except ValueError as error:
+            wrong.append(f"{edit.name}: {error}")
+    if wrong:
+        more = f"\nand {len(wrong) - _TOLD} more edits like these" if len(wrong) > _TOLD else ""
+        fine = f"\nThe other {len(edits) - len(wrong)} edits apply." if len(edits) > len(wrong) else ""
+        raise ValueError("\n".join(wrong[:_TOLD]) + more + fine)
+    ordered = sorted(dict.fromkeys(placed), key=lambda one: (one.start, one.end))
+    for before, after in pairwise(ordered):
+        if after.start < before.end or (after.start, after.end) == (before.start, before.end):
             raise ValueError(
-                f"{edit.name}: its text (line {place + 1}) is not below the text of the edit before it, which ends at "
-                f"line {end}; put edits in the file's order, without overlap"
+                f"{after.name}: it changes what {before.name} changes too (at line {after.start + 1}); make one of "
+                "the two"
             )
-        places.append(place)
-    return file.changed(list(zip(places, edits, strict=True)))
+    return file.changed(ordered)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The lines from `start` to `end` (without it) become `lines`."""
+
+    start: int
+    end: int
+    lines: tuple[str, ...]
+    name: str = field(compare=False)
+    """The edit's."""
 
 
 class _File:
@@ -85,33 +118,30 @@ class _File:
         self.ends = ["\r\n" if part.endswith("\r") else "\n" for part in parts]
         if last:
             self.ends.append("\r" if last.endswith("\r") else "")
-        self._whole = "\n".join(["", *self.lines, ""])
+        self._whole: dict[Callable[[str], str], str] = {}
 
-    def find(self, quoted: list[str]) -> list[int]:
-        """The first few places (line indices) where these lines are."""
-        wanted = "\n".join(["", *quoted, ""])
+    def find(self, quoted: list[str], alike: Callable[[str], str]) -> list[int]:
+        """The first few places (line indices) where lines are that `alike` makes the same as these."""
+        if alike not in self._whole:
+            self._whole[alike] = "\n".join(["", *map(alike, self.lines), ""])
+        whole, wanted = self._whole[alike], "\n".join(["", *map(alike, quoted), ""])
         found: list[int] = []
-        at = self._whole.find(wanted)
+        at = whole.find(wanted)
         while at >= 0 and len(found) <= _COUNTED:
-            found.append(self._whole.count("\n", 0, at))
-            at = self._whole.find(wanted, at + 1)
+            found.append(whole.count("\n", 0, at))
+            at = whole.find(wanted, at + 1)
         return found
 
-    def changed(self, edits: list[tuple[int, Edit]]) -> str:
+    def changed(self, edits: list[_Placed]) -> str:
         """The text with each edit made at its place."""
         old = [*zip(self.lines, self.ends, strict=True)]
         made: list[tuple[str, str]] = []
         at = 0
-        for place, edit in edits:
-            made += old[at:place]
-            at = place
-            for sign, text in edit.lines:
-                if sign == "+":
-                    made.append((text, self._end(at)))
-                    continue
-                if sign == " ":
-                    made.append(old[at])
-                at += 1
+        for edit in edits:
+            made += old[at : edit.start]
+            gone = edit.end - edit.start
+            made += [(line, self._end(edit.start + min(number, gone))) for number, line in enumerate(edit.lines, 1)]
+            at = edit.end
         made += old[at:]
         if not made:
             return ""
@@ -133,22 +163,74 @@ def _split(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in lines]
 
 
-def _place(edit: Edit, file: _File) -> int:
+def _place(edit: Edit, file: _File, tell: bool) -> list[_Placed]:
+    """What an edit changes, and where; ValueError says why that is not plain, with the nearest lines if `tell`."""
     quoted = edit.quoted
     if not any(line.strip() for line in quoted):
-        raise ValueError(f"{edit.name}: it quotes no line of the file; quote one beside the place, and keep it")
+        raise ValueError("it quotes no line of the file; quote one beside the place, and keep it")
     if quoted == edit.made:
-        raise ValueError(f"{edit.name}: it changes nothing")
-    found = file.find(quoted)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise ValueError(f"{edit.name}: the file does not hold these lines. {_nearest(quoted, file.lines)}")
-    times = f"{len(found)} times" if len(found) <= _COUNTED else f"more than {_COUNTED} times"
-    lines = ", ".join(str(place + 1) for place in found[:_COUNTED])
-    raise ValueError(
-        f"{edit.name}: the file holds these lines {times} (at lines {lines}); quote more lines around them"
-    )
+        raise ValueError("it changes nothing")
+    for form in _bare(edit):
+        for alike in (str, str.rstrip, _one_blank):
+            found = file.find(form.quoted, alike)
+            if len(found) == 1:
+                return list(_changes(form, file.lines, found[0]))
+            if found:
+                times = f"{len(found)} times" if len(found) <= _COUNTED else f"more than {_COUNTED} times"
+                lines = ", ".join(str(place + 1) for place in found[:_COUNTED])
+                raise ValueError(f"the file holds these lines {times} (at lines {lines}); quote more lines around them")
+    raise ValueError(f"the file does not hold these lines. {_nearest(quoted, file.lines) if tell else ''}".rstrip())
+
+
+def _one_blank(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _bare(edit: Edit) -> Iterator[Edit]:
+    """The edit, and then without what models put around lines: fences, numbers of lines."""
+    yield edit
+    lines = tuple(row for row in edit.lines if not _FENCE.fullmatch(row[1]))
+    if lines != edit.lines:
+        yield Edit(edit.name, lines)
+    if all(_NUMBERED.match(text) for sign, text in lines if sign != "+" and text.strip()):
+        yield Edit(edit.name, tuple((sign, _NUMBERED.sub("", text, count=1)) for sign, text in lines))
+
+
+def _changes(edit: Edit, lines: list[str], at: int) -> Iterator[_Placed]:
+    """The changes of an edit whose quoted lines begin at line `at`, one for each run of lines that go and come."""
+    indent = _indentation(edit.quoted, lines[at : at + len(edit.quoted)])
+    for stays, rows in groupby(edit.lines, lambda row: row[0] == " "):
+        run = list(rows)
+        start, at = at, at + sum(sign != "+" for sign, _ in run)
+        if not stays:
+            yield _Placed(start, at, tuple(indent(text) for sign, text in run if sign == "+"), edit.name)
+
+
+def _indentation(quoted: list[str], held: list[str]) -> Callable[[str], str]:
+    """Indents a line as the file does, by how it indents what was quoted. ValueError where that does not tell."""
+    pairs = [(_indent(one), _indent(other)) for one, other in zip(quoted, held, strict=True) if one.strip()]
+    known, shifts = dict(pairs), {len(ours) - len(theirs) for theirs, ours in pairs}
+    if all(theirs == ours for theirs, ours in pairs):
+        return str
+    if any(known[theirs] != ours for theirs, ours in pairs):
+        raise ValueError("the file indents these lines otherwise; quote them to the letter")
+    shift = min(shifts) if len(shifts) == 1 and not "".join(map("".join, pairs)).strip(" ") else None
+
+    def indent(line: str) -> str:
+        theirs = _indent(line)
+        if theirs in known or not line.strip():
+            return known.get(theirs, theirs) + line[len(theirs) :]
+        if shift is None or len(theirs) + shift < 0 or theirs.strip(" "):
+            raise ValueError(
+                f"the file indents these lines otherwise, and {line.strip()[:80]!r} then has no plain place"
+            )
+        return " " * (len(theirs) + shift) + line[len(theirs) :]
+
+    return indent
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _blocks(lines: list[str]) -> Iterator[Edit]:
@@ -202,7 +284,8 @@ def _check_count(count: int) -> None:
 
 
 def _check_between(number: int, line: str, what: str) -> None:
-    if line.strip() and not line.startswith("```"):
+    """Prose may stand there, and nothing that may be a torn edit."""
+    if _STRAY.match(line) or (what == "hunk" and line.startswith(("+", "-"))):
         raise ValueError(f"line {number} of the edits is outside every {what}: {line[:80]!r}")
 
 
@@ -216,9 +299,8 @@ def _hunks(lines: list[str]) -> Iterator[Edit]:
         body = lines[start + 1 : end]
         while body and (not body[-1].strip() or body[-1] == "```"):
             body.pop()
-        if odd := [line for line in body if line and line[0] not in " +-\\"]:
-            raise ValueError(f"hunk {count}: a line starts with none of space, - and +: {odd[0][:80]!r}")
-        yield Edit(f"hunk {count}", tuple((line[:1] or " ", line[1:]) for line in body if line[:1] != "\\"))
+        signed = ((line[:1], line[1:]) if line[:1] in _SIGNS else (" ", line) for line in body if line[:1] != "\\")
+        yield Edit(f"hunk {count}", tuple(signed))
 
 
 def _nearest(quoted: list[str], lines: list[str]) -> str:

@@ -4,18 +4,23 @@ from typing import Any
 
 import dspy
 
+from ksflow.hardware import compiler_report
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.calibration import advice
-from ksflow.prompts import render
+from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, Section
+from ksflow.prompts.difference import difference
 from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
-from ksflow.prompts.views import tried
+from ksflow.prompts.tried import tried
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, Target, portfolio
 from ksflow.source.tunables import assign
 
+_REFERENCE = 2_000  # tokens of what differs from it in the kernel to learn from
+CODE = 8_000
+"""Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""
 _LONGEST = 10_000  # characters of description and rubric
 
 
@@ -23,8 +28,8 @@ class Design(dspy.Signature):  # type: ignore[misc]
     """You design the next experiments on a high-performance kernel.
 
     You are given the task with its reference implementation, the base kernel (correct, timed, and the only code that
-    will be changed), the one-step analysis of how it came about with its times per shape, the same of a second kernel
-    to learn from, what was tried already, and a findings document. The findings are the source of truth about the
+    will be changed), the one-step analysis of how it came about with its times per shape, a second kernel to learn
+    from, what was tried already, and a findings document. The findings are the source of truth about the
     hardware: do not contradict them from memory; where they are silent, prefer what does not depend on the answer, or
     make finding out the point of an experiment. The code you see works: what it does is possible on this machine.
 
@@ -40,7 +45,8 @@ class Design(dspy.Signature):  # type: ignore[misc]
     one go. Each has a description (what to change, where, with which sizes, why it helps and on which shapes; nothing
     left to guess), a rubric, a predicted gain [lowest, highest] and an innovation from 0 to 100. They differ in
     substance from each other and from what was tried; what failed is not repeated unless the experiment removes the
-    reason it failed. Predict what you would bet on: a range may begin below zero. Three are run: the most innovative,
+    reason it failed. What was designed earlier and not run may be offered again.
+    Predict what you would bet on: a range may begin below zero. Three are run: the most innovative,
     of the rest the one with the highest maximum, of the rest the one with the highest minimum. So offer a bold one,
     one with a large possible gain, and a safe one. A change that cannot meet the task's error bound is not an
     optimisation.
@@ -53,10 +59,17 @@ class Design(dspy.Signature):  # type: ignore[misc]
     findings: str = dspy.InputField(
         desc="what is known about the hardware and the techniques, with how far to trust it"
     )
-    base_code: str = dspy.InputField(desc="the base kernel; `tune:` comments list values that a tuner searches")
-    base_analysis: str = dspy.InputField(desc="the one-step analysis of the base")
-    reference_analysis: str = dspy.InputField(desc="the same of the kernel to learn from")
-    tried: str = dspy.InputField(desc="experiments on the base and the latest elsewhere, newest first, with outcomes")
+    base_code: str = dspy.InputField(
+        desc="the base kernel; `tune:` comments list values that a tuner searches. Of a long one what bears on the "
+        "work is shown, and of the rest what it is"
+    )
+    base_analysis: str = dspy.InputField(desc="the one-step analysis of the base, and where the score can gain most")
+    reference_code: str = dspy.InputField(desc="the kernel to learn from, or how it differs from the base")
+    reference_analysis: str = dspy.InputField(desc="why the two were chosen, and the one-step analysis of the second")
+    tried: str = dspy.InputField(
+        desc="experiments by the kernel that they began at and by what came of them, with the shapes whose gain "
+        "differs from that of the whole (... stands for the beginning of the line above); what was designed and not run"
+    )
     predictions: str = dspy.InputField(desc="your earlier predictions beside what was measured; predict by it")
     avenues: tuple[str, ...] = dspy.OutputField(
         desc='a list of strings, one for each avenue: ["Pack B so that ...", "..."]'
@@ -86,12 +99,14 @@ class LlmDesigner:
         findings: int = FINDINGS,
         target: Target | None = None,
         seed: int = 0,
+        code: int = CODE,
     ) -> None:
         """`avenues` and `experiments` are the least that is accepted; `tokens` bounds what is shown of what was tried,
-        `findings` the notes, in tokens; `target`: what kernels are for. `prompt`: see `Program`.
+        `findings` the notes, `code` the base kernel, in tokens; `target`: what kernels are for. `prompt`: see
+        `Program`.
         """
         self.program = Program("designer=llm", Design, lm, attempts, prompt, seed)
-        self.tokens = tokens
+        self.tokens, self.code = tokens, code
         self.target = target
         self.findings = findings
         self.avenues = avenues
@@ -102,9 +117,25 @@ class LlmDesigner:
         made: Plan = self.program.ask(inquiry, key=str(len(population.trials)))
         return made
 
+    def _base(self, problem: Problem, choice: Choice, room: int) -> str:
+        """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
+        base, step = choice.base, choice.base_step
+        if base.kernel is None or len(base.kernel.files) > 1:
+            return render.listing(base.kernel)
+        rows = compiler_report.by_time(base.evaluation, base.kernel, problem) if base.evaluation else []
+        names = [row.kernel for row, _ in rows]
+        told = [choice.rationale, step.experiment.description if step.experiment else "", step.report, *names]
+        return excerpt.of(base.kernel.main, room, "\n".join(told))
+
+    def _reference(self, choice: Choice, room: int) -> str:
+        """The kernel to learn from, as what differs from the base; of what is long the beginning."""
+        if choice.reference.id == choice.base.id:
+            return "(the base itself)"
+        return excerpt.beginning(difference(choice.reference.kernel, choice.base.kernel, "the base"), room)
+
     def question(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
-        base, reference, about = choice.base, choice.reference, render.about(problem, choice.base.kernel)
+        base, about = choice.base, render.about(problem, choice.base.kernel)
         predictions = advice(population, self.program.by) or "(none of yours was measured yet)"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
@@ -112,9 +143,10 @@ class LlmDesigner:
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.shown, priority=2),
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
-            Section("base_code", SLOW, render.listing(base.kernel)),
-            Section("base_analysis", SLOW, render.analysis(base, choice.base_step), priority=1),
-            Section("reference_analysis", SLOW, render.analysis(reference, choice.reference_step), priority=2),
+            Section("base_code", SLOW, lambda room: self._base(problem, choice, room), self.code),
+            Section("base_analysis", SLOW, render.analysis(base, choice.base_step, problem), priority=1),
+            Section("reference_code", SLOW, lambda room: self._reference(choice, room), _REFERENCE, priority=2),
+            Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
             Section("tried", SLOW, lambda room: tried(population, choice, room), self.tokens, priority=1),
             Section("predictions", SLOW, predictions, priority=2),
         ]

@@ -1,5 +1,6 @@
-"""A model edits the base's main file, or the failed attempt's, and its edits are applied exactly."""
+"""A model edits the base's main file, or the failed attempt's; an edit is applied where it can mean one place alone."""
 
+import re
 from typing import Any
 
 import dspy
@@ -7,16 +8,25 @@ import dspy
 from ksflow.errors import ConfigError
 from ksflow.lm import Model
 from ksflow.lm.program import Program
-from ksflow.prompts.brief import VOLATILE, Section
+from ksflow.prompts import excerpt
+from ksflow.prompts.brief import VOLATILE, Section, count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
-from ksflow.source.patch import apply
+from ksflow.source.answer import as_code
+from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
+CODE = 10_000
+"""Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
+_WHOLE = 0.5  # of the file's length: what has no edit and is not shorter may be the whole new file
+_SHOW = re.compile(r"\s*SHOW((?:[ ,]+\d+ ?- ?\d+)+)\s*")
 _RULES = """
-Whole lines count, every character of them, indentation and trailing blanks too. What you quote must occur exactly once
-in the file: quote enough lines around the place. Every edit quotes the file as it is given, not as your earlier edits
-left it. Edits come in the file's order and do not overlap. Write nothing between them."""
+Quote whole lines as they are. What you quote must occur exactly once in the file: quote enough lines around the place.
+Every edit quotes the file as it is given, not as your earlier edits left it, and no two change the same lines."""
+_LEFT_OUT = """
+
+Parts of the file are left out, each marked with its first and last line. Edit around them, or, if you must see some of
+them first, answer once with nothing but their lines in `edits`: `SHOW 120-180, 300-340`."""
 
 STYLES = {
     "blocks": f"""Search/replace blocks, each:
@@ -69,21 +79,34 @@ class Diff(ModelWriter):
         findings: int = FINDINGS,
         target: Target | None = None,
         seed: int = 0,
+        code: int = CODE,
     ) -> None:
-        """`style`: the form of edits that is asked for, `blocks` or `unified`. The rest is as for `Rewrite`."""
+        """`style`: the form of edits that is asked for, `blocks` or `unified`. `code` bounds what is shown of the file
+        to edit, in tokens: of a longer one what bears on the experiment. The rest is as for `Rewrite`.
+        """
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target)
+        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target, code)
         self.style = style
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
-        """The edited file."""
-        return apply(start.main, answer["edits"])
+        """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
+        edits = answer["edits"]
+        if asked := _SHOW.fullmatch(edits):
+            raise ValueError(excerpt.lines(start.main, asked[1], 2 * self.room))
+        if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
+            code = as_code(edits)
+            return code if code.endswith("\n") else f"{code}\n"
+        return apply(start.main, edits)
 
-    def more_sections(self, repairs: bool) -> list[Section]:
+    def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
+        """The main file; of a long one what bears on the experiment."""
+        return excerpt.of(kernel.main, room, about) if kernel else "(none)"
+
+    def more_sections(self, start: Kernel, repairs: bool) -> list[Section]:
         """How to write the edits, and what they apply to."""
-        applied = "failed_code" if repairs else "base_code"
+        left_out = _LEFT_OUT if count(start.main) > self.room else ""
         return [
-            Section("edit_format", VOLATILE, STYLES[self.style]),
-            Section("edits_apply_to", VOLATILE, applied),
+            Section("edit_format", VOLATILE, STYLES[self.style] + left_out),
+            Section("edits_apply_to", VOLATILE, "failed_code" if repairs else "base_code"),
         ]

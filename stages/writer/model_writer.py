@@ -6,8 +6,9 @@ import dspy
 
 from ksflow.errors import StageError
 from ksflow.lm.program import Inquiry, Program
-from ksflow.prompts import render
-from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section
+from ksflow.prompts import excerpt, render
+from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
+from ksflow.prompts.difference import difference
 from ksflow.prompts.failures import failure
 from ksflow.prompts.findings import findings, more_findings
 from ksflow.prompts.target import describe
@@ -33,6 +34,9 @@ CRAFT = """
 """
 """The part of a writer's instructions that does not depend on the form of its answer."""
 
+_LONG = 3_000  # tokens of a base from which on it is told as what differs from a failed attempt
+_REFERENCE = 3_000  # tokens of the kernel to learn from, where it is told as what differs from the base
+_WHOLE = 1_000_000  # tokens, of a file that is shown whole
 _REPORT = 20_000  # characters
 _MORE_FINDINGS = 3_000  # tokens
 _MOST_KB = 200  # of the new file
@@ -55,9 +59,13 @@ class Given(dspy.Signature):  # type: ignore[misc]
     base_code: str = dspy.InputField(desc="the main file of the kernel to change; it works")
     other_files: str = dspy.InputField(desc="the kernel's other files; they stay as they are")
     base_analysis: str = dspy.InputField(desc="how the base came about, and its times per shape")
-    reference_code: str = dspy.InputField(desc="the kernel to learn from; it works")
-    reference_analysis: str = dspy.InputField(desc="how the reference came about, and its times per shape")
-    experiment: str = dspy.InputField(desc="what to do, and the rubric it is held against")
+    reference_code: str = dspy.InputField(desc="the kernel to learn from, or how it differs from the base; it works")
+    reference_analysis: str = dspy.InputField(
+        desc="why the reference was chosen, how it came about, and its times per shape"
+    )
+    experiment: str = dspy.InputField(
+        desc="what to do, the rubric it is held against, and how others that began at this base failed"
+    )
     more_findings: str = dspy.InputField(desc="what else is known that bears on this experiment")
     failed: str = dspy.InputField(desc="a failed attempt at this experiment to repair, with the judge's evidence")
     failed_code: str = dspy.InputField(desc="the main file of the failed attempt")
@@ -67,9 +75,11 @@ class Given(dspy.Signature):  # type: ignore[misc]
 class ModelWriter(Writer):
     """A writer that asks a model. Its `code` makes the new main file of an answer."""
 
-    def __init__(self, program: Program, findings: int, target: Target | None) -> None:
-        """`findings`: how many tokens of notes the prompt has at most. `target`: what kernels are for."""
-        self.program, self.findings, self.target = program, findings, target
+    def __init__(self, program: Program, findings: int, target: Target | None, room: int = _WHOLE) -> None:
+        """`findings`: how many tokens of notes the prompt has at most; `room`: of the file to change. `target`: what
+        kernels are for.
+        """
+        self.program, self.findings, self.target, self.room = program, findings, target, room
 
     def __call__(
         self,
@@ -79,6 +89,17 @@ class ModelWriter(Writer):
         notes: tuple[Note, ...],
         failed: Trial | None = None,
     ) -> Kernel:
+        return self.write(problem, choice, experiment, notes, failed)
+
+    def write(
+        self,
+        problem: Problem,
+        choice: Choice,
+        experiment: Experiment,
+        notes: tuple[Note, ...],
+        failed: Trial | None,
+    ) -> Kernel:
+        """The kernel as this writer's own question brings it."""
         asked = self.question(problem, choice, experiment, notes, failed)
         made: Kernel = self.program.ask(asked, key=choice.rationale)
         return made
@@ -106,23 +127,30 @@ class ModelWriter(Writer):
             check(kernel, [base, *([attempt] if attempt else [])], _MOST_KB, entry)
             return kernel
 
-        told = failure(failed)
+        told = failure(failed, problem)
         same = "(the base itself)" if choice.reference.id == choice.base.id else ""
         about = render.about(problem, base)
         tried = f"{experiment.description}\n{experiment.rubric}\n{told}"
         reference = choice.reference
+        work = f"{experiment.description}\n{experiment.rubric}\n{told if failed else ''}"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
             Section("task", STABLE, render.task(problem)),
             Section("reference_implementation", STABLE, problem.shown, priority=2),
             Section("interface", STABLE, render.interface(problem, start)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
-            Section("base_code", SLOW, base.main),
+            Section("base_code", SLOW, lambda room: self._base(base, attempt, work, room), self.room),
             Section("other_files", SLOW, render.others(start)),
-            Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step), priority=1),
-            Section("reference_code", SLOW, same or render.listing(reference.kernel), priority=2),
-            Section("reference_analysis", SLOW, same or render.analysis(reference, choice.reference_step), priority=2),
-            Section("experiment", VOLATILE, render.experiment(experiment)),
+            Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step, problem), priority=1),
+            Section(
+                "reference_code",
+                SLOW,
+                lambda room: same or excerpt.beginning(difference(reference.kernel, base, "the base"), room),
+                _REFERENCE,
+                priority=2,
+            ),
+            Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
+            Section("experiment", VOLATILE, render.experiment(experiment) + render.siblings(choice, experiment)),
             Section(
                 "more_findings",
                 VOLATILE,
@@ -131,15 +159,29 @@ class ModelWriter(Writer):
                 priority=3,
             ),
             Section("failed", VOLATILE, told),
-            Section("failed_code", VOLATILE, attempt.main if attempt else "(none)"),
-            *self.more_sections(attempt is not None),
+            Section("failed_code", VOLATILE, lambda room: self.shown(attempt, work, room), self.room),
+            *self.more_sections(start, attempt is not None),
         ]
-        return Inquiry(self.program.brief(sections), accept)
+        return Inquiry(self.program.brief(sections), accept, self.answer_tokens(start.main))
+
+    def _base(self, base: Kernel, attempt: Kernel | None, work: str, room: int) -> str:
+        """The base's main file; where a long attempt at it is shown, how it differs from that."""
+        if attempt is None or count(base.main) < _LONG:
+            return self.shown(base, work, room)
+        return excerpt.beginning(difference(base, attempt, "the failed attempt"), room)
+
+    def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
+        """The main file as the model sees it, who is to do what `about` says, in so many tokens where it is edited."""
+        return kernel.main if kernel else "(none)"
+
+    def answer_tokens(self, text: str) -> int:
+        """What an answer takes that is about a file; 0 where that is never much."""
+        return 0
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The new main file; `start` is the kernel whose language and files it has. ValueError says what is wrong."""
         raise NotImplementedError
 
-    def more_sections(self, repairs: bool) -> list[Section]:
-        """Sections beside those of `Given`; `repairs`: there is a failed kernel to repair."""
+    def more_sections(self, start: Kernel, repairs: bool) -> list[Section]:
+        """Sections beside those of `Given`, for who changes `start`; `repairs`: that is a failed kernel to repair."""
         return []

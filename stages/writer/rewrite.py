@@ -5,11 +5,19 @@ from typing import Any
 import dspy
 
 from ksflow.lm import Model
+from ksflow.lm.call import LONGEST_ANSWER
+from ksflow.lm.prices import answer_limit
 from ksflow.lm.program import Program
+from ksflow.prompts.brief import count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
 from ksflow.source.answer import as_code
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
+
+_GROWTH = 1.25
+"""A new file is that much longer than the old one, at most."""
+_BESIDE = 6_000
+"""Tokens of report and thought."""
 
 
 class Write(Given):
@@ -39,6 +47,15 @@ class Rewrite(ModelWriter):
     ) -> None:
         """`findings` bounds the notes shown, in tokens; `target`: what kernels are for; `prompt`: see `Program`."""
         super().__init__(Program("writer=rewrite", Write, lm, attempts, prompt, seed), findings, target)
+
+    def answer_tokens(self, text: str) -> int:
+        """What an answer takes that is the next version of a file, with its report and some thought."""
+        return round(_GROWTH * count(text)) + _BESIDE
+
+    def fits(self, text: str) -> bool:
+        """Whether the model's answer can hold that."""
+        needed = self.answer_tokens(text)
+        return needed <= (answer_limit(self.program.model, needed) or LONGEST_ANSWER)
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from ksflow.prompts.failures import failure
 from ksflow.prompts.hardware import hardware, near
-from ksflow.prompts.views import tried, view
+from ksflow.prompts.tried import tried
+from ksflow.prompts.views import view
 from ksflow.records import Evaluation, Evidence, Kernel, Origin, Population, Timing, Trial, Verdict, parse
 
 COMPILER = [

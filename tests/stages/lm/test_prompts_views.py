@@ -7,7 +7,8 @@ import pytest
 
 from ksflow.prompts import render
 from ksflow.prompts.failures import failure
-from ksflow.prompts.views import tried, view
+from ksflow.prompts.tried import tried
+from ksflow.prompts.views import view
 from ksflow.records import (
     Case,
     Claim,
@@ -123,11 +124,13 @@ def test_what_was_tried_is_bounded(problem, count, tokens):
     text = tried(population, population.choose("00000", "00000", ""), tokens)
     assert len(text) <= 4 * tokens
     on_base = [trial.id for trial in many if trial.parents == ("00000",)]
-    assert f"On the base 00000:\n- {on_base[-1]} from 00000" in text
-    shown = sum(f"- {id} from" in text for id in on_base)
-    assert shown == len(on_base) or f"({len(on_base) - shown} earlier ones are not shown: " in text
+    assert text.startswith("On the base 00000:\n")
+    assert f"- {on_base[-1]}: " in text
+    shown = sum(f"- {id}: " in text for id in on_base)
+    assert shown == len(on_base) or f"({len(on_base) - shown} earlier ones on 00000 are not shown: " in text
     if count > 500:
-        assert f"Lately elsewhere:\n- {count - 1:05} from" in text
+        assert f"- {count - 1:05}: " in text
+        assert "earlier ones on other bases are not shown)" in text
 
 
 TIMED = [

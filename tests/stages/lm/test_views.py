@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ksflow.prompts.views import tried, view
+from ksflow.prompts.tried import tried
+from ksflow.prompts.views import view
 from ksflow.records import Evaluation, Experiment, Note, Origin, Population, Status, Timing, Trial, Verdict
 from ksflow.stages.designer.llm import LlmDesigner
 from lm.scripted import dummy

@@ -1,0 +1,59 @@
+"""A kernel as what differs from another one that the reader has before them, in few tokens."""
+
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from functools import lru_cache
+
+from ksflow.prompts.brief import count
+from ksflow.prompts.render import listing
+from ksflow.records import Kernel
+
+_CONTEXT = 3  # lines around a change
+_GONE = 2  # lines that go at one place, of which the reader has the rest
+_UNLIKE = 0.5  # of its own length: a longer difference says less than the whole
+
+
+def difference(kernel: Kernel | None, other: Kernel | None, name: str) -> str:
+    """How a kernel differs from `other`, which the reader knows as `name`; the whole where they are unlike."""
+    whole = listing(kernel)
+    if kernel is None or other is None:
+        return whole
+    told = unified(kernel.files, other.files)
+    if not told:
+        return f"(the same as {name})"
+    if count(told) > _UNLIKE * count(whole):
+        return whole
+    return f"(what differs from {name}: - is there alone, + is here alone; all else is the same)\n{told}"
+
+
+def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """A unified diff from `others` to `files`. Main files are compared whatever they are called."""
+    (main, text), (other, before) = next(iter(files.items())), next(iter(others.items()))
+    pairs = {main: (before, text)} | {
+        name: (others.get(name, ""), files.get(name, "")) for name in {**files, **others} if name not in (main, other)
+    }
+    return "\n".join(_titled(name, *pair, alone=len(pairs) == 1) for name, pair in pairs.items() if pair[0] != pair[1])
+
+
+def _titled(name: str, before: str, after: str, alone: bool) -> str:
+    return _hunks(before, after) if alone else f"===== {name} =====\n{_hunks(before, after)}"
+
+
+@lru_cache(64)
+def _hunks(before: str, after: str) -> str:
+    old, new = before.split("\n"), after.split("\n")
+    return "\n".join(_lines(old, new))
+
+
+def _lines(old: list[str], new: list[str]) -> Iterator[str]:
+    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT):
+        (_, a, _, c, _), (_, _, b, _, d) = group[0], group[-1]
+        yield f"@@ -{a + 1},{b - a} +{c + 1},{d - c} @@"
+        for kind, i, j, k, m in group:
+            if kind == "equal":
+                yield from (f" {line}" for line in old[i:j])
+                continue
+            yield from (f"-{line}" for line in old[i:j][: _GONE if j - i > _GONE + 1 else None])
+            if j - i > _GONE + 1:
+                yield f"-... ({j - i - _GONE} lines more, as far as line {j})"
+            yield from (f"+{line}" for line in new[k:m])
