@@ -110,7 +110,7 @@ def test_the_designer_sees_the_code_its_analysis_and_what_was_tried(problem, pop
     assert "Predicted gain: 0 to 20 percent" in prompt
     assert "Eight floats." in prompt
     assert "manual, 3.1" in prompt
-    assert "Failed:\n- 00003: Unroll the loop. -> incorrect c[3] is off" in prompt
+    assert "Failed:\n- 00003: Unroll the loop. -> reject-incorrect c[3] is off" in prompt
     assert "Why these two were chosen: because" in prompt
 
 

@@ -17,7 +17,10 @@ from lm.scripted import scripted
 from lm.test_replay import Tape
 
 TRY = Experiment("Have scale_rows use the reciprocal.", "no division in scale_rows", (0.0, 1.0), 1.0)
-ENTRY = 'extern "C" void custom_kernel(const float *a, float *c, int64_t m, const int64_t *strides) {\n  scale_rows(a);\n}\n'
+ENTRY = """extern "C" void custom_kernel(const float *a, float *c, int64_t m, const int64_t *strides) {
+  scale_rows(a);
+}
+"""
 
 
 def function(number: int) -> str:
@@ -30,7 +33,7 @@ def function(number: int) -> str:
 LONG = "\n".join(
     [
         "constexpr int MR = 8;  // tune: 4 8 | tile: rows\n",
-        *(function(number) for number in range(60)),
+        *(function(number) for number in range(24)),
         "// Rows by their scale.\nvoid scale_rows(const float *a) {\n  float by = a[0] / a[1];\n}\n",
         ENTRY,
     ]
@@ -87,13 +90,13 @@ def test_a_whole_file_is_taken_for_edits(problem, long_choice):
 
 
 def test_of_a_long_base_is_shown_what_bears_on_the_experiment_and_the_rest_on_demand(problem, long_choice, calls):
-    first = LONG[: LONG.index("void helper_d")].count("\n") + 2
+    first = LONG[: LONG.index("void helper_ddd")].count("\n") + 2
     model = answers(f"[[ ## edits ## ]]\nSHOW {first}-{first + 9}", GOOD)
-    assert LlmWriter(model)(problem, long_choice, TRY, ()).main
+    assert LlmWriter(model, code=3000)(problem, long_choice, TRY, ()).main
     shown, again = (call.messages[-1]["content"] for call in calls)
     assert "void scale_rows(const float *a) {\n  float by = a[0] / a[1];\n}" in shown
     assert "constexpr int MR = 8;  // tune: 4 8" in shown
-    assert "void helper_d(float *x, float y) {\n// ... lines " in shown
+    assert "void helper_ddd(float *x, float y) {\n// ... lines " in shown
     assert count(shown) < 0.6 * count(LONG)
     assert "SHOW 120-180" in shown
     lines = "\n".join(LONG.split("\n")[first - 1 : first + 9])
@@ -103,7 +106,7 @@ def test_of_a_long_base_is_shown_what_bears_on_the_experiment_and_the_rest_on_de
 
 def test_parts_that_differ_in_numbers_alone_are_folded():
     same = "\n".join(
-        f"void add_{n}(float *x) {{\n  asm(\"{', '.join(f'%{i}' for i in range(n))}\");\n  x[0] = {n};\n  x[1] = 0;\n}}\n"
+        f"void add_{n}(float *x) {{\n  asm({', '.join(map(str, range(n)))});\n  x[0] = {n};\n  x[1] = 0;\n}}\n"
         for n in range(8, 80, 8)
     )
     text = excerpt.of(f"{same}\n{LONG}", 3000, "scale_rows")
