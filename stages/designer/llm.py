@@ -95,7 +95,7 @@ class LlmDesigner:
         prompt: str | None = None,
         avenues: int = 10,
         experiments: int = 5,
-        tokens: int = 6000,
+        tokens: int = 9000,
         findings: int = FINDINGS,
         target: Target | None = None,
         seed: int = 0,

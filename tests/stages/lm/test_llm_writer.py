@@ -33,7 +33,7 @@ def function(number: int) -> str:
 LONG = "\n".join(
     [
         "constexpr int MR = 8;  // tune: 4 8 | tile: rows\n",
-        *(function(number) for number in range(24)),
+        *(function(number) for number in range(16)),
         "// Rows by their scale.\nvoid scale_rows(const float *a) {\n  float by = a[0] / a[1];\n}\n",
         ENTRY,
     ]
@@ -90,13 +90,13 @@ def test_a_whole_file_is_taken_for_edits(problem, long_choice):
 
 
 def test_of_a_long_base_is_shown_what_bears_on_the_experiment_and_the_rest_on_demand(problem, long_choice, calls):
-    first = LONG[: LONG.index("void helper_ddd")].count("\n") + 2
+    first = LONG[: LONG.index("void helper_dd")].count("\n") + 2
     model = answers(f"[[ ## edits ## ]]\nSHOW {first}-{first + 9}", GOOD)
     assert LlmWriter(model, code=3000)(problem, long_choice, TRY, ()).main
     shown, again = (call.messages[-1]["content"] for call in calls)
     assert "void scale_rows(const float *a) {\n  float by = a[0] / a[1];\n}" in shown
     assert "constexpr int MR = 8;  // tune: 4 8" in shown
-    assert "void helper_ddd(float *x, float y) {\n// ... lines " in shown
+    assert "void helper_dd(float *x, float y) {\n// ... lines " in shown
     assert count(shown) < 0.6 * count(LONG)
     assert "SHOW 120-180" in shown
     lines = "\n".join(LONG.split("\n")[first - 1 : first + 9])
