@@ -161,7 +161,7 @@ def test_parameters_the_yaml_does_not_list_can_be_set() -> None:
 def test_the_command_line_wins_over_a_preset() -> None:
     cfg = compose(["llm=gemini", "selector=tournament"])
     assert cfg.selector._target_.endswith("tournament.Tournament")
-    assert cfg.writer._target_.endswith("Rewrite")
+    assert cfg.writer._target_.endswith("LlmWriter")
     assert "gemini" in cfg.writer.lm.provider
 
 
