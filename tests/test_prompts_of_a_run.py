@@ -9,8 +9,10 @@ import pytest
 from ksflow.lineage import Lineage
 from ksflow.lm import Model
 from ksflow.lm.engines import DummyEngine
+from ksflow.lm.tokenizer import counter
 from ksflow.problem.loader import load
 from ksflow.records import Choice, Note, Population, Problem
+from ksflow.source.tokens import estimate
 from ksflow.stages.designer.llm import LlmDesigner
 from ksflow.stages.writer.llm import LlmWriter
 
@@ -49,7 +51,7 @@ def test_the_designer_sees_all_that_was_tried_and_what_was_left(late):
     tried = asked["tried"]
     shown = set(re.findall(r"^- (\d{5}): ", tried, re.MULTILINE))
     experiments = {trial.id for trial in late.known.trials if trial.experiment and trial.id not in late.known.pruned}
-    assert len(shown) >= 0.75 * len(experiments)
+    assert len(shown) >= 0.9 * len(experiments)
     assert max(experiments) in shown
     assert "- 00058: ... two copying threads. (Two copying threads, eight neighbours.) -> 46.94 us" in tried
     assert "[6144x7168x256 +29.2 %, 1024x7168x256 +13.3 %" in tried
@@ -57,6 +59,19 @@ def test_the_designer_sees_all_that_was_tried_and_what_was_left(late):
     assert f"Why these two were chosen: {late.last.rationale}" in asked["reference_analysis"]
     assert asked["reference_code"].startswith("(what differs from the base: ")
     assert "+// launch: prepare [cdiv(n, 128) + (FORM == 1) * cdiv(m, 128) + 1, k // 128]" in asked["reference_code"]
+
+
+def test_prompts_have_the_size_that_they_may_have(late):
+    """By OpenAI's o200k, where that lies here: they were 64,541 and 108,447 tokens."""
+    tokens = counter("openai/gpt-5")
+    designer, writer = LlmDesigner(late.model), LlmWriter(late.model).edits
+    asked = {
+        30_000: (designer, designer.question(late.problem, late.known, late.choice, late.notes)),
+        35_000: (writer, writer.question(late.problem, late.choice, late.experiment, late.notes)),
+    }
+    for most, (stage, question) in asked.items():
+        size = sum(tokens(str(message["content"])) for message in stage.program.messages(question.inputs))
+        assert size <= most * (1.3 if tokens is estimate else 1)
 
 
 def test_compiler_lines_are_those_of_what_runs_longest_and_the_score_has_room_on_short_sums(late):
@@ -81,4 +96,4 @@ def test_the_writer_edits_what_it_is_shown_of_a_long_kernel(late):
     for name in ("prepare(", "stationary(", "strips(", "gemm("):
         assert name in shown
     assert "SHOW 120-180" in asked["edit_format"]
-    assert sum(map(len, asked.values())) < 130_000
+    assert sum(map(len, asked.values())) < 110_000

@@ -7,6 +7,7 @@ lines that it stands for and how they begin.
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 
 from ksflow.notes.relevance import relevance, word_set
@@ -29,7 +30,7 @@ class _Part:
     first: int
     lines: tuple[str, ...]
 
-    @property
+    @cached_property
     def text(self) -> str:
         return "\n".join(self.lines)
 
@@ -45,7 +46,7 @@ class _Part:
                 return index + 1
         return min(len(self.lines), 2)
 
-    @property
+    @cached_property
     def settings(self) -> bool:
         """Whether it declares how the kernel is launched and tuned, which nobody can do without."""
         return has_launches(self.text) or bool(tunables(self.text))
@@ -57,16 +58,15 @@ def of(text: str, tokens: int, about: str) -> str:
     """
     if count(text) <= tokens:
         return text
-    parts = _parts(text.split("\n"))
-    like = _alike(parts)
-    heads = {part: count("\n".join([*part.lines[: part.head], _mark(part, part.head)])) for part in parts}
-    known = {*like.values(), *(part for part in parts if part.settings or count(part.text) <= heads[part] + _SMALL)}
+    parts, like, sizes = _read(text)
+    heads = {part: head for part, (_, head) in sizes.items()}
+    known = {*like.values(), *(part for part in parts if part.settings or sizes[part][0] <= heads[part] + _SMALL)}
     whole = known - like.keys()
-    room = tokens - sum(count(part.text) if part in whole else heads[part] for part in parts if part not in like)
+    room = tokens - sum(sizes[part][part not in whole] for part in parts if part not in like)
     open_ = [part for part in parts if part not in whole and part not in like]
-    scores = relevance([word_set(part.text) for part in open_], about)
+    scores = relevance([_words(part) for part in open_], about)
     for _, part in sorted(zip(scores, open_, strict=True), key=lambda pair: (-pair[0], pair[1].first)):
-        if (more := count(part.text) - heads[part]) <= room:
+        if (more := sizes[part][0] - heads[part]) <= room:
             room -= more
             whole.add(part)
     shown: list[str] = []
@@ -96,6 +96,20 @@ def beginning(text: str, tokens: int) -> str:
         kept = kept[: min(len(kept) - 1, int(len(kept) * 0.9))]
     left = len(all_lines) - len(kept)
     return "\n".join([*kept, *([f"(and {left} lines more)"] if left else [])])
+
+
+@lru_cache(16)
+def _read(text: str) -> tuple[list[_Part], dict[_Part, _Part], dict[_Part, tuple[int, int]]]:
+    """The parts of a file, those that are like one before them, and the tokens of each whole and as its head."""
+    parts = _parts(text.split("\n"))
+    heads = ("\n".join([*part.lines[: part.head], _mark(part, part.head)]) for part in parts)
+    sizes = {part: (count(part.text), count(head)) for part, head in zip(parts, heads, strict=True)}
+    return parts, _alike(parts), sizes
+
+
+@lru_cache(1024)
+def _words(part: _Part) -> frozenset[str]:
+    return word_set(part.text)
 
 
 def _parts(all_lines: Sequence[str]) -> list[_Part]:

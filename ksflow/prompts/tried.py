@@ -16,7 +16,7 @@ _HEADING = 90  # characters of a line above others
 _COUNT = 160  # characters of the lines that count what is left out
 _REASON = 200  # characters of why a trial failed
 _SHARED = 24  # characters from which on the opening that a line shares with the one above it is folded
-_SHAPES, _DIFFERS = 4, 0.02  # shapes that are shown, whose gain differs by so much from that of the whole
+_SHAPES, _DIFFERS = 3, 0.02  # shapes that are shown, whose gain differs by so much from that of the whole
 _KINDS = ("Faster", "Slower", "Failed", "No difference beyond noise", "Not told apart by the judge")
 
 

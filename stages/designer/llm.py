@@ -11,15 +11,15 @@ from ksflow.notes.calibration import advice
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, Section
 from ksflow.prompts.difference import difference
-from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
 from ksflow.prompts.tried import tried
 from ksflow.records import Choice, Experiment, Note, Plan, Population, Problem, Target, portfolio
 from ksflow.source.tunables import assign
 
-_REFERENCE = 2_000  # tokens of what differs from it in the kernel to learn from
-CODE = 8_000
+_REFERENCE = 1_600  # tokens of what differs from it in the kernel to learn from
+_FINDINGS = 6_500  # tokens of notes: who writes the kernel has more of them
+CODE = 10_500
 """Tokens of the base kernel that a prompt has room for, unless a stage says otherwise."""
 _LONGEST = 10_000  # characters of description and rubric
 
@@ -95,8 +95,8 @@ class LlmDesigner:
         prompt: str | None = None,
         avenues: int = 10,
         experiments: int = 5,
-        tokens: int = 9000,
-        findings: int = FINDINGS,
+        tokens: int = 8000,
+        findings: int = _FINDINGS,
         target: Target | None = None,
         seed: int = 0,
         code: int = CODE,

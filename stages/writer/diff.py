@@ -16,7 +16,7 @@ from ksflow.source.answer import as_code
 from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
-CODE = 10_000
+CODE = 14_500
 """Tokens of the file to edit that a prompt has room for, unless a stage says otherwise."""
 _WHOLE = 0.5  # of the file's length: what has no edit and is not shorter may be the whole new file
 _SHOW = re.compile(r"\s*SHOW((?:[ ,]+\d+ ?- ?\d+)+)\s*")
