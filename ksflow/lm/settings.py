@@ -39,7 +39,7 @@ class ModelSettings:
     temperature: float | None = None
     """None leaves it to the provider; some reasoning models accept nothing else."""
     max_tokens: int | None = None
-    """Longest answer. A kernel of 60 kB is about 25 000 tokens, thinking not counted."""
+    """Longest answer; a kernel that needs more gets it where the price list says that the model can."""
     context_tokens: int | None = None
     """What prompt and answer may have together, where that is little: prompts are then cut to it, by what matters."""
     reasoning_effort: str | None = None

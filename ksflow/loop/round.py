@@ -28,7 +28,6 @@ from ksflow.records import (
     Plan,
     Population,
     Trial,
-    first_attempt,
 )
 from ksflow.source import fingerprint
 
@@ -164,8 +163,7 @@ def writer_question(known: Population, trial: Trial) -> tuple[Choice, Trial | No
     """What the experiment was designed for, and the attempt to repair where it is one."""
     try:
         failed = known.by_id[trial.parents[0]] if trial.origin is Origin.REPAIR else None
-        parents = (first_attempt(trial, known.by_id) or trial).parents
-        return known.choose(parents[0], parents[-1], known.rationale(trial)), failed
+        return known.chosen_for(trial), failed
     except KeyError as error:
         raise StageError(
             "writer", f"kernel {error.args[0]}, which {trial.id} starts from, is no longer there"

@@ -113,18 +113,24 @@ class Population:
         made.__dict__.update({name: self.__dict__[name] for name in known})
         return made
 
-    def choose(self, base: str, reference: str, rationale: str) -> Choice:
-        """A choice by ids, each with its one-step analysis. KeyError names an unknown id."""
+    def choose(self, base: str, reference: str, rationale: str, before: str = "") -> Choice:
+        """A choice by ids, each with its one-step analysis. KeyError names an unknown id.
+
+        before: its siblings are older than this trial.
+        """
         first, second = self.by_id[base], self.by_id[reference]
         newest = islice(reversed(self.trials), _LOOKED_AT)
-        failed = (trial for trial in newest if _has_failed(trial) and base_of(trial, self.by_id) is first)
+        older = (trial for trial in newest if not before or trial.id < before)
+        failed = (trial for trial in older if _has_failed(trial) and base_of(trial, self.by_id) is first)
         siblings = tuple(islice(failed, _SIBLINGS))
         return Choice(first, second, rationale, self.step(first), self.step(second), siblings)
 
-    def rationale(self, trial: Trial) -> str:
-        """Why its base and reference were chosen; empty where that is not among the newest plans."""
+    def chosen_for(self, trial: Trial) -> Choice:
+        """The choice that its experiment was designed for, as its round made it. KeyError names a trial that is gone."""
         first = first_attempt(trial, self.by_id) or trial
-        return next((each.rationale for each in reversed(self.plans) if first.id in each.trials), "")
+        planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
+        why, before = (planned.rationale, min(planned.trials)) if planned else ("", first.id)
+        return self.choose(first.parents[0], first.parents[-1], why, before)
 
     def step(self, trial: Trial) -> Step:
         """How `trial` came about, against the kernel that its experiment was designed for (`base_of`)."""
