@@ -471,6 +471,7 @@ class Lineage:
                 text = message(f"{'plan' if plan else 'repair as'} {', '.join(ids)}", body, {"Cause": cause})
                 if self._append("rounds", files, text, opened, unused):
                     self._index.open |= dict.fromkeys(ids, "")
+                    self._read_rounds()
                     return trials
                 for name in ids:
                     self.claims.release(name)

@@ -15,6 +15,7 @@ from ksflow.prompts.brief import count
 from ksflow.source.tunables import has_launches, tunables
 
 _HEAD = 12  # lines of comment and signature that stand for a part
+_HEADER = 12  # tokens of `lines 120-180:`
 _SMALL = 40  # tokens that a comment in their place would not save
 _SHORT = 3  # lines that are shown, whatever they are like
 _LONGEST_CYCLE = 24  # words of a list's element
@@ -58,17 +59,8 @@ def of(text: str, tokens: int, about: str) -> str:
     """
     if count(text) <= tokens:
         return text
-    parts, like, sizes = _read(text)
-    heads = {part: head for part, (_, head) in sizes.items()}
-    known = {*like.values(), *(part for part in parts if part.settings or sizes[part][0] <= heads[part] + _SMALL)}
-    whole = known - like.keys()
-    room = tokens - sum(sizes[part][part not in whole] for part in parts if part not in like)
-    open_ = [part for part in parts if part not in whole and part not in like]
-    scores = relevance([_words(part) for part in open_], about)
-    for _, part in sorted(zip(scores, open_, strict=True), key=lambda pair: (-pair[0], pair[1].first)):
-        if (more := sizes[part][0] - heads[part]) <= room:
-            room -= more
-            whole.add(part)
+    parts, like, _ = _read(text)
+    whole = _known(text) | _bearing(text, tokens - _least(text), about, as_head=True)
     shown: list[str] = []
     for folded, group in groupby(parts, lambda part: part in like):
         if folded:
@@ -77,6 +69,12 @@ def of(text: str, tokens: int, about: str) -> str:
         for part in group:
             shown += part.lines if part in whole else [*part.lines[: part.head], _mark(part, part.head)]
     return "\n".join(shown)
+
+
+def more(text: str, tokens: int, about: str) -> str:
+    """Those parts that `of` leaves out first and that bear most on `about`, each under its lines."""
+    found = sorted(_bearing(text, tokens, about, as_head=False), key=lambda part: part.first)
+    return "\n".join(f"lines {part.first}-{part.last}:\n{part.text}" for part in found)
 
 
 def lines(text: str, asked: str, tokens: int) -> str:
@@ -96,6 +94,38 @@ def beginning(text: str, tokens: int) -> str:
         kept = kept[: min(len(kept) - 1, int(len(kept) * 0.9))]
     left = len(all_lines) - len(kept)
     return "\n".join([*kept, *([f"(and {left} lines more)"] if left else [])])
+
+
+def _known(text: str) -> set[_Part]:
+    """The parts that are shown whatever they bear on."""
+    parts, like, sizes = _read(text)
+    first = {*like.values()}
+    return {
+        part
+        for part in parts
+        if part not in like and (part in first or part.settings or sizes[part][0] <= sizes[part][1] + _SMALL)
+    }
+
+
+def _least(text: str) -> int:
+    """The tokens of the file with every other part as its head."""
+    parts, like, sizes = _read(text)
+    known = _known(text)
+    return sum(sizes[part][part not in known] for part in parts if part not in like)
+
+
+def _bearing(text: str, room: int, about: str, as_head: bool) -> set[_Part]:
+    """Other parts that bear most on `about` and have room; `as_head`: their heads have it already."""
+    parts, like, sizes = _read(text)
+    known, found = _known(text), set()
+    open_ = [part for part in parts if part not in known and part not in like]
+    scores = relevance([_words(part) for part in open_], about)
+    for _, part in sorted(zip(scores, open_, strict=True), key=lambda pair: (-pair[0], pair[1].first)):
+        size = sizes[part][0] - (sizes[part][1] if as_head else -_HEADER)
+        if size <= room:
+            room -= size
+            found.add(part)
+    return found
 
 
 @lru_cache(16)

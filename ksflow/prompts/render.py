@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ksflow.errors import short
+from ksflow.hardware.compiler_report import by_time
 from ksflow.prompts.hardware import hardware
 from ksflow.records import (
     Choice,
@@ -128,6 +129,16 @@ def reference(problem: Problem, choice: Choice) -> str:
     if choice.reference.id == choice.base.id:
         return "\n".join(filter(None, [why, "(the base itself)"]))
     return "\n".join(filter(None, [why, analysis(choice.reference, choice.reference_step, problem)]))
+
+
+def topics(problem: Problem, choice: Choice) -> str:
+    """What is of interest in the code of a round's base: why it was chosen, what was changed last, and the device
+    functions that most of the time goes to.
+    """
+    base, step = choice.base, choice.base_step
+    rows = by_time(base.evaluation, base.kernel, problem) if base.evaluation else []
+    tried = step.experiment.description if step.experiment else ""
+    return "\n".join([choice.rationale, tried, step.report, *(row.kernel for row, _ in rows)])
 
 
 def room_left(trial: Trial, problem: Problem | None) -> list[str]:

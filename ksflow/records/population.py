@@ -126,7 +126,7 @@ class Population:
         return Choice(first, second, rationale, self.step(first), self.step(second), siblings)
 
     def chosen_for(self, trial: Trial) -> Choice:
-        """The choice that its experiment was designed for, as its round made it. KeyError names a trial that is gone."""
+        """The choice that its experiment was designed for, as its round made it. KeyError names what is gone."""
         first = first_attempt(trial, self.by_id) or trial
         planned = next((each for each in reversed(self.plans) if first.id in each.trials), None)
         why, before = (planned.rationale, min(planned.trials)) if planned else ("", first.id)

@@ -4,7 +4,6 @@ from typing import Any
 
 import dspy
 
-from ksflow.hardware import compiler_report
 from ksflow.lm import Model
 from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.calibration import advice
@@ -119,13 +118,10 @@ class LlmDesigner:
 
     def _base(self, problem: Problem, choice: Choice, room: int) -> str:
         """The base; of a long one the device functions that most of the time goes to, and what was last changed."""
-        base, step = choice.base, choice.base_step
-        if base.kernel is None or len(base.kernel.files) > 1:
-            return render.listing(base.kernel)
-        rows = compiler_report.by_time(base.evaluation, base.kernel, problem) if base.evaluation else []
-        names = [row.kernel for row, _ in rows]
-        told = [choice.rationale, step.experiment.description if step.experiment else "", step.report, *names]
-        return excerpt.of(base.kernel.main, room, "\n".join(told))
+        kernel = choice.base.kernel
+        if kernel is None or len(kernel.files) > 1:
+            return render.listing(kernel)
+        return excerpt.of(kernel.main, room, render.topics(problem, choice))
 
     def _reference(self, choice: Choice, room: int) -> str:
         """The kernel to learn from, as what differs from the base; of what is long the beginning."""

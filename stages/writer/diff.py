@@ -60,6 +60,9 @@ class Edit(Given):
     mend what the evidence shows, and keep the experiment.
     {CRAFT}"""
 
+    more_code: str = dspy.InputField(
+        desc="parts that are left out of `base_code` and bear on the experiment, under the numbers of their lines"
+    )
     edit_format: str = dspy.InputField(desc="how to write the edits")
     edits_apply_to: str = dspy.InputField(desc="the section that holds the file to edit")
     edits: str = dspy.OutputField(
@@ -82,12 +85,13 @@ class Diff(ModelWriter):
         code: int = CODE,
     ) -> None:
         """`style`: the form of edits that is asked for, `blocks` or `unified`. `code` bounds what is shown of the file
-        to edit, in tokens: of a longer one what bears on the experiment. The rest is as for `Rewrite`.
+        to edit, in tokens: two thirds are the same for
+        a round's experiments, the rest bears on this one. The rest is as for `Rewrite`.
         """
         if style not in STYLES:
             raise ConfigError(f"writer.style={style} is not one of: {', '.join(STYLES)}")
-        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target, code)
-        self.style = style
+        super().__init__(Program("writer=diff", Edit, lm, attempts, prompt, seed), findings, target, code - code // 3)
+        self.style, self.more = style, code // 3
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The edited file; the answer itself where it has no edit and is long enough to be the whole new file."""
@@ -100,13 +104,15 @@ class Diff(ModelWriter):
         return apply(start.main, edits)
 
     def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
-        """The main file; of a long one what bears on the experiment."""
+        """The main file; of a long one what bears on `about`."""
         return excerpt.of(kernel.main, room, about) if kernel else "(none)"
 
-    def more_sections(self, start: Kernel, repairs: bool) -> list[Section]:
-        """How to write the edits, and what they apply to."""
+    def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
+        """What else of a long file bears on the work, how to write the edits, and what they apply to."""
         left_out = _LEFT_OUT if count(start.main) > self.room else ""
+        more = (lambda room: excerpt.more(start.main, room, work) or "(none)") if left_out and not repairs else "(none)"
         return [
+            Section("more_code", VOLATILE, more, self.more),
             Section("edit_format", VOLATILE, STYLES[self.style] + left_out),
             Section("edits_apply_to", VOLATILE, "failed_code" if repairs else "base_code"),
         ]

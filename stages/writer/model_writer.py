@@ -132,6 +132,7 @@ class ModelWriter(Writer):
         about = render.about(problem, base)
         tried = f"{experiment.description}\n{experiment.rubric}\n{told}"
         reference = choice.reference
+        topics = render.topics(problem, choice)
         work = f"{experiment.description}\n{experiment.rubric}\n{told if failed else ''}"
         sections = [
             Section("target", STABLE, describe(self.target, problem)),
@@ -139,7 +140,7 @@ class ModelWriter(Writer):
             Section("reference_implementation", STABLE, problem.shown, priority=2),
             Section("interface", STABLE, render.interface(problem, start)),
             Section("findings", STABLE, lambda room: findings(notes, room, about), self.findings, priority=3),
-            Section("base_code", SLOW, lambda room: self._base(base, attempt, work, room), self.room),
+            Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
             Section("other_files", SLOW, render.others(start)),
             Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step, problem), priority=1),
             Section(
@@ -160,18 +161,18 @@ class ModelWriter(Writer):
             ),
             Section("failed", VOLATILE, told),
             Section("failed_code", VOLATILE, lambda room: self.shown(attempt, work, room), self.room),
-            *self.more_sections(start, attempt is not None),
+            *self.more_sections(start, work, attempt is not None),
         ]
         return Inquiry(self.program.brief(sections), accept, self.answer_tokens(start.main))
 
-    def _base(self, base: Kernel, attempt: Kernel | None, work: str, room: int) -> str:
+    def _base(self, base: Kernel, attempt: Kernel | None, topics: str, room: int) -> str:
         """The base's main file; where a long attempt at it is shown, how it differs from that."""
         if attempt is None or count(base.main) < _LONG:
-            return self.shown(base, work, room)
+            return self.shown(base, topics, room)
         return excerpt.beginning(difference(base, attempt, "the failed attempt"), room)
 
     def shown(self, kernel: Kernel | None, about: str, room: int) -> str:
-        """The main file as the model sees it, who is to do what `about` says, in so many tokens where it is edited."""
+        """The main file as the model sees it; of one that is edited what bears on `about`, in so many tokens."""
         return kernel.main if kernel else "(none)"
 
     def answer_tokens(self, text: str) -> int:
@@ -182,6 +183,6 @@ class ModelWriter(Writer):
         """The new main file; `start` is the kernel whose language and files it has. ValueError says what is wrong."""
         raise NotImplementedError
 
-    def more_sections(self, start: Kernel, repairs: bool) -> list[Section]:
-        """Sections beside those of `Given`, for who changes `start`; `repairs`: that is a failed kernel to repair."""
+    def more_sections(self, start: Kernel, work: str, repairs: bool) -> list[Section]:
+        """Sections beside those of `Given`, for a change of `start` as `work` says; `repairs`: that failed."""
         return []
