@@ -168,14 +168,13 @@ def boxed(made: Path, *command: str, limit: float) -> dict[str, Any]:
     return client.box_request(command, {}, made, limit, 256)
 
 
+@pytest.mark.slow
 def test_boxes_that_hang_name_the_command_the_supervisor_or_the_server(tmp_path: Path) -> None:
     server, made = client.CompileServer(grace_s=30), tmp_path / "made.so"
     answer = server.ask(boxed(made, "sleep", "1000", limit=1), 1)
     assert client.outcome(answer, str(made), 1, 256).reason == "compile: took longer than 1 s"
-    server = client.CompileServer(grace_s=2)
-    server.ask(boxed(made, "true", limit=60), 60)
     answers: list[dict[str, Any]] = []
-    asked = threading.Thread(target=lambda: answers.append(server.ask(boxed(made, "sleep", "1000", limit=10), 10)))
+    asked = threading.Thread(target=lambda: answers.append(server.ask(boxed(made, "sleep", "1000", limit=4), 4)))
     asked.start()
     (supervisor,) = until(lambda: children(server.pid))
     os.kill(supervisor, signal.SIGSTOP)
@@ -183,7 +182,7 @@ def test_boxes_that_hang_name_the_command_the_supervisor_or_the_server(tmp_path:
     with suppress(ProcessLookupError):  # the server may have ended it by now
         os.kill(supervisor, signal.SIGCONT)
     with pytest.raises(ConfigError, match="the compiler's box does not start: its supervisor stands still"):
-        client.outcome(answers[0], str(made), 10, 256)
+        client.outcome(answers[0], str(made), 4, 256)
     server = client.CompileServer(grace_s=0)
     server.ask(boxed(made, "true", limit=15), 60)
     os.kill(first := server.pid, signal.SIGSTOP)
