@@ -10,7 +10,7 @@ from ksflow.notes.calibration import predictions
 from ksflow.optimize import metrics
 from ksflow.problem.loader import load
 from ksflow.prompts import render
-from ksflow.prompts.views import tried
+from ksflow.prompts.tried import tried
 from ksflow.records import (
     Evaluation,
     Evidence,
