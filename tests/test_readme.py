@@ -12,10 +12,11 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 import warm
@@ -199,9 +200,9 @@ _ELSEWHERE = {"ada:work/runs/lineage.git": "../../ada.git", " URL": " ../../mirr
 _WAITING = re.compile("evaluator=spool")
 
 
-def lines() -> Iterator[str]:
+def lines(documents: Sequence[str] = ()) -> Iterator[str]:
     """Every command line of the documents: in bash blocks, and between backticks where it begins as one."""
-    for name in DOCUMENTS:
+    for name in documents or DOCUMENTS:
         text = (ROOT / name).read_text()
         blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
         for block in blocks:
@@ -331,6 +332,15 @@ def environment(home: Path, provider: Provider, line: str) -> dict[str, str]:
     }
 
 
+def _marked(tried: Iterable[str]) -> list[Any]:
+    """The README's lines are tried each time; of the other documents' every third, and all of them by `make soak`."""
+    first = set(LINES[: len(dict.fromkeys(lines(DOCUMENTS[:1])))])
+    return [
+        pytest.param(line, marks=[pytest.mark.soak] * (line not in first and at % 3 > 0))
+        for at, line in enumerate(tried)
+    ]
+
+
 def test_there_are_command_lines_in_the_documents() -> None:
     assert len(LINES) > 50
     for start in _LINES:
@@ -338,7 +348,7 @@ def test_there_are_command_lines_in_the_documents() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", [line for line in LINES if not _WAITING.search(line) and _SERVING not in line])
+@pytest.mark.parametrize("line", _marked(line for line in LINES if not _WAITING.search(line) and _SERVING not in line))
 def test_a_line_of_the_documents_does_what_it_says(line: str, place: Path, home: Path, provider: Provider) -> None:
     (home / "spool" / "worker").mkdir(parents=True, exist_ok=True)
     inbox = threading.Event()

@@ -87,11 +87,11 @@ def mark() -> Iterator[str]:
 
 
 def every(category: str) -> Callable[[Any], Any]:
-    """One test for each file of a category: those outside the sample are slow, two of three for `make soak`."""
+    """One test for each file of a category: those outside the sample are slow, four of five for `make soak`."""
     soak = [pytest.mark.slow, pytest.mark.soak]
-    rest = [[pytest.mark.slow], soak, soak]
+    rest = [[pytest.mark.slow], soak, soak, soak, soak]
     rows = [
-        pytest.param(one, id=one.name, marks=[] if "sample" in one.header else rest[at % 3])
+        pytest.param(one, id=one.name, marks=[] if "sample" in one.header else rest[at % 5])
         for at, one in enumerate(specimens(category))
     ]
     return pytest.mark.parametrize("specimen", rows)
