@@ -30,7 +30,7 @@ fix:
 
 slow:
 	$(RUN) pytest -q --durations 12 -m 'slow and not soak' -n 5 --dist worksteal $(SHARED)
-	$(RUN) pytest -q --durations 12 -m slow $(ALONE)
+	$(RUN) pytest -q --durations 12 -m 'slow and not soak' $(ALONE)
 
 soak:
-	$(RUN) pytest -q --durations 12 -m soak -n 2 --dist worksteal
+	$(RUN) pytest -q --durations 12 -m soak -n 2 --dist worksteal  $(SHARED)

@@ -37,6 +37,7 @@ def problem_with_dashes(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_locale_without_the_letters_of_a_kernel_changes_nothing(tmp_path: Path) -> None:
     problem_with_dashes(tmp_path)
     done = ksflow(tmp_path, "recipe=dry_run", "problem=./mine", "loop.evaluations=3")

@@ -411,6 +411,7 @@ def test_a_run_through_the_protocol_leaves_the_record_that_the_command_line_leav
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_on_the_cpu_ends_with_a_winner_whose_record_holds(tmp_path: Path) -> None:
     rows = shipped("seeds", "softmax", "02_rows.cpp").read_text()
 

@@ -156,7 +156,7 @@ _LINES = {
     "python -m ksflow llm=replay": Expected(_ENDS),
     "python -m ksflow recipe=tune_triton": Expected("ksflow: .*h200.* is not in this machine", 2),
     "python -m ksflow evaluate k.hip": Expected("verdict untimed"),
-    "python -m ksflow -m designer=": Expected("to best", more=_CUT),
+    "python -m ksflow -m designer=": Expected("designer=tune", more=_CUT),
     "python -m ksflow recipe=dry_run": Expected(_ENDS, more="loop.evaluations=2"),
     "python -m ksflow problem check": Expected("ok   rejects zeros"),
     "python -m ksflow evaluate my_kernel.cpp": Expected("verdict accept"),

@@ -60,8 +60,8 @@ class Inbox:
                 question.parent.mkdir(parents=True, exist_ok=True)
                 again = f"`{before}.md` asked the same; this is for {purpose}, and an answer of its own is wanted.\n"
                 write(question, _page(stage, answer.name, again if before else "", prompt))  # at once, never a half
-                structlog.get_logger("ksflow.inbox").info(said, stage=stage, question=str(question))
                 with call_context().unanswered() as interrupted:
+                    structlog.get_logger("ksflow.inbox").info(said, stage=stage, question=str(question))
                     text = _wait(answer, interrupted)
                 done = self.folder / "done"
                 done.mkdir(exist_ok=True)

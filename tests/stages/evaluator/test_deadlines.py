@@ -169,6 +169,7 @@ def boxed(made: Path, *command: str, limit: float) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_boxes_that_hang_name_the_command_the_supervisor_or_the_server(tmp_path: Path) -> None:
     server, made = client.CompileServer(grace_s=30), tmp_path / "made.so"
     answer = server.ask(boxed(made, "sleep", "1000", limit=1), 1)
