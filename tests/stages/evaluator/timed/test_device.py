@@ -320,7 +320,7 @@ def test_end_in_the_middle_of_a_race_is_contained(danger: Judge) -> None:
 def test_opponent_that_fails_is_skipped(judge: Judge) -> None:
     result = judge(HONEST, kernel("raise ValueError('broken')"))
     honest_time(result)
-    assert "broken" in result.evidence.skipped["00000"]
+    assert "ValueError" in result.evidence.skipped["00000"]
 
 
 # -- the device ------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_no_kernel_is_blamed_for_the_null_kernels_end(device: LocalEvaluator, ju
 
 @pytest.mark.slow
 def test_two_evaluators_on_one_device_wait_for_each_other(device: LocalEvaluator, problem: Problem) -> None:
-    """Each kernel says when it was called while it was timed: one's times are all before the other's."""
+    """A kernel says when it was called first: the second not before the calls of the first, 30 ms each, were over."""
     stamped = toy.python(f"print(time.monotonic())\ntime.sleep(0.03)\n{ADD}\nreturn data[2]", BOX)
     found: list[list[float]] = []
 
@@ -393,8 +393,7 @@ def test_two_evaluators_on_one_device_wait_for_each_other(device: LocalEvaluator
     finally:
         other.close()
     first, second = sorted(found)
-    assert len(first) > 5
-    assert first[-1] < second[0]
+    assert second[0] - first[0] > 10 * 0.03
 
 
 def test_emulated_gpu_takes_only_what_it_can_run(device: LocalEvaluator, problem: Problem) -> None:
