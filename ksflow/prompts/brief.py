@@ -68,10 +68,12 @@ def fill(sections: Iterable[Section], budget: int | None = None, count: Callable
     assert given == sorted(given, key=lambda one: one.kind), "stable sections come first"
     texts: dict[str, str] = {}
     left_out: set[str] = set()
+    room = budget
     for section in sorted(given, key=lambda one: (one.priority, one.kind)):
-        room = None if budget is None else budget - sum(map(count, texts.values()))
-        texts[section.name] = section.within(room, count)
-        if room is not None and texts[section.name] != section.within(None, count):
-            left_out.add(section.name)
+        text = texts[section.name] = section.within(room, count)
+        if room is not None:
+            room -= count(text)
+            if section.priority and text != section.within(None, count):
+                left_out.add(section.name)
     kinds = {section.name: section.kind for section in given}
     return Brief({name: texts[name] for name in kinds}, kinds, tuple(name for name in kinds if name in left_out))

@@ -5,8 +5,9 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from ksflow.prompts.brief import count
+from ksflow.prompts.excerpt import beginning
 from ksflow.prompts.render import listing
-from ksflow.records import Kernel
+from ksflow.records import Choice, Kernel
 
 _CONTEXT = 3  # lines around a change
 _GONE = 2  # lines that go at one place, of which the reader has the rest
@@ -24,6 +25,13 @@ def difference(kernel: Kernel | None, other: Kernel | None, name: str) -> str:
     if count(told) > _UNLIKE * count(whole):
         return whole
     return f"(what differs from {name}: - is there alone, + is here alone; all else is the same)\n{told}"
+
+
+def reference_code(choice: Choice, tokens: int) -> str:
+    """The kernel to learn from, as what differs from the base; of what is long the beginning."""
+    if choice.reference.id == choice.base.id:
+        return "(the base itself)"
+    return beginning(difference(choice.reference.kernel, choice.base.kernel, "the base"), tokens)
 
 
 def unified(files: Mapping[str, str], others: Mapping[str, str]) -> str:

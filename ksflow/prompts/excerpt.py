@@ -96,15 +96,16 @@ def beginning(text: str, tokens: int) -> str:
     return "\n".join([*kept, *([f"(and {left} lines more)"] if left else [])])
 
 
-def _known(text: str) -> set[_Part]:
+@lru_cache(16)
+def _known(text: str) -> frozenset[_Part]:
     """The parts that are shown whatever they bear on."""
     parts, like, sizes = _read(text)
     first = {*like.values()}
-    return {
+    return frozenset(
         part
         for part in parts
         if part not in like and (part in first or part.settings or sizes[part][0] <= sizes[part][1] + _SMALL)
-    }
+    )
 
 
 def _least(text: str) -> int:

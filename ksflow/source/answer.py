@@ -43,6 +43,11 @@ def as_code(text: str) -> str:
     raise ValueError("code: it is an answer with fenced blocks in it, not one file; write the file alone")
 
 
+def ended(text: str) -> str:
+    """A file's text, ended by a line break as files are."""
+    return text if text.endswith("\n") else f"{text}\n"
+
+
 def with_main(kernel: Kernel, text: str) -> dict[str, str]:
     """The kernel's files, the main one replaced."""
     return {**kernel.files, next(iter(kernel.files)): text}

@@ -9,7 +9,7 @@ from ksflow.lm.program import Inquiry, Program
 from ksflow.notes.calibration import advice
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, Section
-from ksflow.prompts.difference import difference
+from ksflow.prompts.difference import reference_code
 from ksflow.prompts.findings import findings as written
 from ksflow.prompts.target import describe
 from ksflow.prompts.tried import tried
@@ -123,12 +123,6 @@ class LlmDesigner:
             return render.listing(kernel)
         return excerpt.of(kernel.main, room, render.topics(problem, choice))
 
-    def _reference(self, choice: Choice, room: int) -> str:
-        """The kernel to learn from, as what differs from the base; of what is long the beginning."""
-        if choice.reference.id == choice.base.id:
-            return "(the base itself)"
-        return excerpt.beginning(difference(choice.reference.kernel, choice.base.kernel, "the base"), room)
-
     def question(self, problem: Problem, population: Population, choice: Choice, notes: tuple[Note, ...]) -> Inquiry:
         """What the model is asked, and how its answer becomes a plan."""
         base, about = choice.base, render.about(problem, choice.base.kernel)
@@ -141,7 +135,7 @@ class LlmDesigner:
             Section("findings", STABLE, lambda room: written(notes, room, about), self.findings, priority=3),
             Section("base_code", SLOW, lambda room: self._base(problem, choice, room), self.code),
             Section("base_analysis", SLOW, render.analysis(base, choice.base_step, problem), priority=1),
-            Section("reference_code", SLOW, lambda room: self._reference(choice, room), _REFERENCE, priority=2),
+            Section("reference_code", SLOW, lambda room: reference_code(choice, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
             Section("tried", SLOW, lambda room: tried(population, choice, room), self.tokens, priority=1),
             Section("predictions", SLOW, predictions, priority=2),

@@ -12,6 +12,7 @@ from ksflow.prompts.findings import FINDINGS
 from ksflow.prompts.findings import findings as written
 from ksflow.protocols import NO_CONTEXT, Context, Workspace, calling
 from ksflow.records import Choice, Experiment, Kernel, Note, Problem, Target, Trial
+from ksflow.source.answer import ended
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 
@@ -64,5 +65,4 @@ class AgentWriter(ModelWriter):
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The file as the agent left it, ended by a line break as files are."""
-        code = str(answer["code"])
-        return code if code.endswith("\n") else f"{code}\n"
+        return ended(str(answer["code"]))

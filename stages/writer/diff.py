@@ -12,7 +12,7 @@ from ksflow.prompts import excerpt
 from ksflow.prompts.brief import VOLATILE, Section, count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
-from ksflow.source.answer import as_code
+from ksflow.source.answer import as_code, ended
 from ksflow.source.patch import apply, has_edits
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
@@ -99,8 +99,7 @@ class Diff(ModelWriter):
         if asked := _SHOW.fullmatch(edits):
             raise ValueError(excerpt.lines(start.main, asked[1], 2 * self.room))
         if not has_edits(edits) and len(edits) >= _WHOLE * len(start.main):
-            code = as_code(edits)
-            return code if code.endswith("\n") else f"{code}\n"
+            return ended(as_code(edits))
         return apply(start.main, edits)
 
     def shown(self, kernel: Kernel | None, about: str, room: int) -> str:

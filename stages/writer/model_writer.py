@@ -8,7 +8,7 @@ from ksflow.errors import StageError
 from ksflow.lm.program import Inquiry, Program
 from ksflow.prompts import excerpt, render
 from ksflow.prompts.brief import SLOW, STABLE, VOLATILE, Section, count
-from ksflow.prompts.difference import difference
+from ksflow.prompts.difference import difference, reference_code
 from ksflow.prompts.failures import failure
 from ksflow.prompts.findings import findings, more_findings
 from ksflow.prompts.target import describe
@@ -128,10 +128,8 @@ class ModelWriter(Writer):
             return kernel
 
         told = failure(failed, problem)
-        same = "(the base itself)" if choice.reference.id == choice.base.id else ""
         about = render.about(problem, base)
         tried = f"{experiment.description}\n{experiment.rubric}\n{told}"
-        reference = choice.reference
         topics = render.topics(problem, choice)
         work = f"{experiment.description}\n{experiment.rubric}\n{told if failed else ''}"
         sections = [
@@ -143,13 +141,7 @@ class ModelWriter(Writer):
             Section("base_code", SLOW, lambda room: self._base(base, attempt, topics, room), self.room),
             Section("other_files", SLOW, render.others(start)),
             Section("base_analysis", SLOW, render.analysis(choice.base, choice.base_step, problem), priority=1),
-            Section(
-                "reference_code",
-                SLOW,
-                lambda room: same or excerpt.beginning(difference(reference.kernel, base, "the base"), room),
-                _REFERENCE,
-                priority=2,
-            ),
+            Section("reference_code", SLOW, lambda room: reference_code(choice, room), _REFERENCE, priority=2),
             Section("reference_analysis", SLOW, render.reference(problem, choice), priority=2),
             Section("experiment", VOLATILE, render.experiment(experiment) + render.siblings(choice, experiment)),
             Section(

@@ -11,7 +11,7 @@ from ksflow.lm.program import Program
 from ksflow.prompts.brief import count
 from ksflow.prompts.findings import FINDINGS
 from ksflow.records import Kernel, Target
-from ksflow.source.answer import as_code
+from ksflow.source.answer import as_code, ended
 from ksflow.stages.writer.model_writer import CRAFT, Given, ModelWriter
 
 _GROWTH = 1.25
@@ -59,5 +59,4 @@ class Rewrite(ModelWriter):
 
     def code(self, answer: dict[str, Any], start: Kernel) -> str:
         """The answer's code, ended by a line break as files are."""
-        code = as_code(str(answer["code"]))
-        return code if code.endswith("\n") else f"{code}\n"
+        return ended(as_code(str(answer["code"])))
