@@ -33,4 +33,4 @@ slow:
 	$(RUN) pytest -q --durations 12 -m 'slow and not soak' $(ALONE)
 
 soak:
-	$(RUN) pytest -q --durations 12 -m soak -n 2 --dist worksteal $(SHARED)
+	$(RUN) pytest -q --durations 12 -m soak -n 2 --dist worksteal

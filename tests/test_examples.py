@@ -21,7 +21,7 @@ SHOWS = {
     ],
     "own_stage": [
         r"\n4 experiments in ",
-        r"designer=one_at_a_time|is not ranked",  # on a busy machine nothing is measured beside a prediction
+        r'"by": "designer=one_at_a_time"',
         r"\n2 experiments in ",
         r"\w{7} writer=rewrite: openai/my-model\n",
     ],
@@ -68,5 +68,19 @@ def test_an_example_does_what_its_page_says(name: str, tmp_path: Path) -> None:
             os.killpg(typed.pid, signal.SIGKILL)
             raise
     assert typed.returncode == 0, said[-4000:]
+    for lineage in folder.glob("runs/lineage.git"):  # who designed is on record, however busy the machine was
+        log = [
+            "git",
+            "-C",
+            lineage,
+            "log",
+            "--branches",
+            "-p",
+            "--diff-merges=first-parent",
+            "--format=",
+            "--",
+            "trial.json",
+        ]
+        said += subprocess.run(log, capture_output=True, text=True, check=True).stdout
     for shown in SHOWS[name]:
         assert re.search(shown, said), f"{shown}\n{said[-4000:]}"
