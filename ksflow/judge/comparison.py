@@ -29,6 +29,8 @@ _KEPT_SAMPLES = 64
 _FEWEST, _FEWEST_TOGETHER = 2, 1
 """Replicates beside other kernels: a single one tells nothing of what lies between them. The second figure is for where
 starting a kernel costs seconds."""
+_LOOKS = frozenset((1, 2, 3, 4, 6, 9, 13, 18, 24))
+"""After so many replicates it is asked whether to stop: whoever asks after each finds by chance what is not there."""
 _PLACES = 3
 """In so many each of three kernels has been where each other was."""
 LEAD = 1.005
@@ -46,8 +48,8 @@ class Effort:
     """How many replicates there may be, and how long they may take, while it is unclear how the first kernel does
     beside the first `watched` others."""
 
-    most: int = 4
-    spent_s: float = 30.0
+    most: int = 9
+    spent_s: float = 20.0
     watched: int = 1
 
 
@@ -313,7 +315,7 @@ class PairedComparison:
             return True
         if done < (_FEWEST_TOGETHER if self.backend.starts_together else _FEWEST):
             return all(row["ranked"] and row["high"] < _FAR_BEHIND for row in rows)
-        return all(map(_clear, rows)) or spent_s * (done + 1) / done > self.effort.spent_s
+        return (done in _LOOKS and all(map(_clear, rows))) or spent_s * (done + 1) / done > self.effort.spent_s
 
     def _conclude(self) -> None:
         """Work out the times. Raises Rejected for one that cannot be."""

@@ -1,6 +1,7 @@
 """From a request to a verdict with its evidence: checked in one sandbox, timed in others, a claim confirmed in more."""
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -23,8 +24,8 @@ Json = dict[str, Any]
 
 _OWN, _CONTROL_KERNEL = "", "control kernel"
 _OFF = 0.02
-"""A kernel that differs from itself by more than this says that nothing can be ranked now."""
-_CONFIRMING = Effort(most=9, spent_s=120.0, watched=2)
+"""A kernel that differs from itself by more than this says that small differences cannot be ranked now."""
+_CONFIRMING = Effort(most=24, spent_s=60.0, watched=2)
 """For a claim: the kernel beside the incumbent, and the control."""
 _MODES = {"": "null", "torch": "null torch", "host": "native", "strong": "launch"}
 """How the artefact of a kernel for a GPU was made -> how it is called."""
@@ -136,8 +137,9 @@ class Judgement:
         """Is it faster than the incumbent? In fresh processes again, beside the incumbent against itself.
 
         Faster is what leads in the first comparison, in the second beyond the 95 % interval, and in the two taken
-        together by more than the incumbent differs from itself on top of that. Where memory is short, the kernel
-        itself has the control.
+        together beyond their interval and what the incumbent differs from itself, which are two errors: the root of
+        the sum of their squares counts. Of a control that is off or wide the far end counts. Where memory is short, the
+        kernel itself has the control.
         """
         claim: Json = {"id": incumbent, "faster": False, **first.ratios[incumbent]}
         self.evidence["claim"] = claim
@@ -153,14 +155,17 @@ class Judgement:
             failed = incumbent if itself else single or "the kernel's control"
             claim |= {"ranked": False, "why": f"{failed} failed when it was timed again"}
             return first
-        both, noise = first.with_more(again, _OWN), abs(itself["speedup"] - 1)
-        seen = again.ratios[incumbent]
+        both, seen = first.with_more(again, _OWN), again.ratios[incumbent]
         claim |= {**both.ratios[incumbent], "first": first.ratios[incumbent], "again": seen, "control": itself}
+        doubt = itself["why"] or abs(itself["speedup"] - 1) > _OFF
+        noise = max(abs(math.log(itself[end])) for end in (("low", "high") if doubt else ("speedup",)))
+        half = math.log(claim["speedup"] / claim["low"])
+        sure = seen["low"] > 1 and math.log(claim["speedup"]) > math.hypot(half, noise)
         off = f"{single or 'the kernel'} against itself read x{itself['speedup']:.3f}"
-        doubts = (itself["why"] and f"{off}: {itself['why']}", seen["why"], off if noise > _OFF else "")
-        claim["why"] = claim["why"] or next(filter(None, doubts), "")
+        off = f"{off}: {itself['why']}" if itself["why"] else off
+        claim["why"] = claim["why"] or seen["why"] or (off if doubt and not sure else "")
         claim["ranked"] = not claim["why"]
-        claim["faster"] = bool(ahead and claim["ranked"] and seen["low"] > 1 and claim["low"] > 1 + noise)
+        claim["faster"] = bool(ahead and claim["ranked"] and sure)
         told = {key: claim[key] for key in ("ranked", "why")}
         self.evidence["against"][0] |= {**both.ratios[incumbent], **told}
         return both

@@ -27,6 +27,12 @@ def test_replicates_that_agree_by_chance_are_as_uncertain_as_each_of_them() -> N
     assert found.half == pytest.approx(4.30 * 0.01 / math.sqrt(3))
 
 
+@pytest.mark.parametrize(("count", "t"), [(9, 2.306), (13, 2.179), (24, 2.069), (33, 2.037)])
+def test_many_replicates_have_students_t(count: int, t: float) -> None:
+    found = statistics.random_effects([0.05] * count, [0.01**2] * count)
+    assert found.half == pytest.approx(t * 0.01 / math.sqrt(count), rel=0.005)
+
+
 def test_a_single_replicate_does_not_pass_for_all_of_them() -> None:
     assert statistics.random_effects([0.05], [0.0]).half == pytest.approx(1.96 * statistics.SINGLE)
 
