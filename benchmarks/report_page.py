@@ -5,8 +5,8 @@
 A run to try it on: `python -m ksflow recipe=dry_run designer=random loop.evaluations=5000 loop.confirm=false`. Needs
 Debian's chromium and chromium-driver, and selenium. Opened is a page when the last task that took its thread longer
 than 50 ms has ended. A pause is the longest time between two frames while somebody turns the wheel from the top to the
-end, zooms into the graph and drags it, opens the table of all trials and turns the wheel over it, clicks on a trial.
-CPU is that of the page's own thread; where others use the machine, it says more than the clock. The
+end, moves the pointer over the chart, has it count minutes, opens the table of all trials and turns the wheel over it,
+clicks on a trial. CPU is that of the page's own thread; where others use the machine, it says more than the clock. The
 browser has no GPU.
 """
 
@@ -93,15 +93,11 @@ def _acts(browser: Any) -> dict[str, Callable[[], None]]:
             mouse.scroll_from_origin(origin, 0, _WHEEL).pause(0.03)
         mouse.perform()
 
-    def zoom() -> None:
-        for _ in range(5):
-            ActionChains(browser).move_to_element(found("#graph [data-title='Zoom in']")).click().perform()
-
-    def drag() -> None:
-        mouse = ActionChains(browser, duration=20).move_to_element(found("#graph .nsewdrag")).click_and_hold()
+    def point() -> None:
+        mouse = ActionChains(browser, duration=20).move_to_element(found("#chart"))
         for _ in range(_STEPS):
-            mouse.move_by_offset(10, 0)
-        mouse.release().perform()
+            mouse.move_by_offset(10, 3)
+        mouse.perform()
 
     def table() -> None:
         found("#all summary").click()
@@ -111,8 +107,8 @@ def _acts(browser: Any) -> dict[str, Callable[[], None]]:
 
     return {
         "scrolling": lambda: wheel(""),
-        "zooming": zoom,
-        "dragging": drag,
+        "pointing at the chart": point,
+        "counting minutes": lambda: found("[data-axis=minutes]").click(),
         "opening the table": table,
         "scrolling the table": lambda: wheel("#all .scroll"),
         "showing a trial": lambda: found("#trials tbody tr:last-child .link").click(),

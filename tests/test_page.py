@@ -16,16 +16,15 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import again, until
+from conftest import accepted, again, draft, kernel, plant, until
 from test_cli import DRY, ksflow
 from test_session import Run
 
 from ksflow.errors import ConfigError
 from ksflow.lineage import Lineage
-from ksflow.records import Explanation, Feature, Origin, Presence, Statement, base_of, speedup
+from ksflow.records import Comparison, Explanation, Feature, Origin, Presence, Statement, base_of, speedup
 from ksflow.report.page import RunFacts, as_html, as_markdown, as_png, run_facts
-from ksflow.report.page.facts import _diff
-from ksflow.report.page.lanes import lanes
+from ksflow.report.page.details import _diff
 
 HOSTILE = "</script><script>document.title = 'mine'</script><img src=x onerror=\"document.title = 'mine'\"> | **x**"
 
@@ -87,21 +86,6 @@ def test_a_change_is_shown_as_difflib_has_it() -> None:
         assert list(_diff(old, new, "a", "b")) == list(difflib.unified_diff(old, new, "a", "b"))
 
 
-@pytest.mark.parametrize(
-    ("bases", "trunk", "wanted"),
-    [
-        ([None, 0, 1, 2], {0, 1, 2, 3}, [0, 0, 0, 0]),
-        ([None, 0, 0, 0], {0, 3}, [0, 1, 1, 0]),
-        ([None, None, 0, 1, 0], (), [0, 1, 2, 2, 1]),
-        ([], (), []),
-    ],
-)
-def test_lanes_keep_the_winners_line_apart_and_are_used_again(
-    bases: list[int | None], trunk: set[int], wanted: list[int]
-) -> None:
-    assert lanes(bases, trunk) == wanted
-
-
 def test_a_page_names_nothing_that_would_be_fetched(run: Lineage) -> None:
     page = as_html([run_facts(run)])
     own = html.unescape(re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
@@ -109,10 +93,47 @@ def test_a_page_names_nothing_that_would_be_fetched(run: Lineage) -> None:
     assert "connect-src 'none'" in own
 
 
+def test_where_and_when_it_was_judged_is_told_in_words(lineage: Lineage) -> None:
+    seed = plant(lineage, "int x;\n", 9.0)
+    assert seed.evaluation
+    assert run_facts(lineage)["trust"]["machine"] == seed.evaluation.target  # of a record that has no more
+    told = seed.evaluation.with_evidence(device="AMD EPYC", cores={"judge": [0], "box": 1})
+    lineage.evaluate(replace(seed, evaluation=told))
+    trust = run_facts(lineage)["trust"]
+    assert (trust["machine"], trust["date"]) == ("AMD EPYC, 2 cores", "14 November 2023")
+    assert "judged on AMD EPYC, 2 cores, 14 November 2023" in as_markdown(run_facts(lineage))
+
+
+def test_a_pytorch_baseline_has_a_figure_of_its_own_beside_what_the_claim_is_over(lineage: Lineage) -> None:
+    slow, torch = plant(lineage, "int x;\n", 90.0), plant(lineage, "int y;\n", 20.0)
+    for seed, name in ((slow, "00_numpy.py"), (torch, "01_torch.py")):
+        lineage.evaluate(replace(seed, name=name, baseline=True))
+    rows = [(slow.id, 1.5), (torch.id, 2.0)]
+    against = tuple(Comparison(id=id, speedup=ratio, low=ratio - 0.1, high=ratio + 0.1) for id, ratio in rows)
+    (winner,) = lineage.dispatch([draft(slow.id)])
+    winner = lineage.write(replace(winner, kernel=kernel("int z;\n")))
+    lineage.evaluate(replace(winner, evaluation=accepted(10.0).with_evidence(against=against)))
+    assert [(one["name"], one["speedup"]) for one in run_facts(lineage)["over"]] == [("NumPy", 1.5), ("PyTorch", 2.0)]
+
+
+def test_what_the_newest_session_used_of_its_budgets_is_told(lineage: Lineage) -> None:
+    Run(lineage)(evaluations=6)
+    session = run_facts(lineage)["session"]
+    assert session["caps"]["evaluations"] == 60  # its settings are not on record: as the loop has it by itself
+    assert session["used"]["evaluations"] == sum(one.origin is not Origin.SEED for one in lineage.all_trials())
+    later = Lineage(lineage.store.path, lineage.problem, lineage.run, clock=lambda: 1_700_000_100)
+    later.open_session("settings: {loop: {evaluations: 9, minutes: 4, usd: null, rng: '${random_seed}'}}")
+    session = run_facts(later)["session"]
+    later.close()
+    assert session["began"] == 1_700_000_100
+    assert session["caps"] == {"evaluations": 9, "minutes": 4}
+    assert session["used"] == {"evaluations": 0, "usd": 0}
+
+
 def test_markdown_has_the_claim_the_cases_and_the_story(run: Lineage) -> None:
     facts = run_facts(run)
     facts["trials"][-1]["idea"] = HOSTILE
-    facts["story"].append({"id": facts["trials"][-1]["id"], "beside": []})
+    facts["story"].append({"id": facts["trials"][-1]["id"], "came": [], "beside": []})
     facts["explanation"] = [f"matrix cores present {HOSTILE}"]
     text = as_markdown(facts)
     assert facts["winner_commit"] in text
@@ -278,42 +299,80 @@ def errors(browser: Any) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
-@pytest.mark.slow
-def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_path: Path) -> None:
-    facts = run_facts(run)
-    facts["trials"][-1]["idea"] = HOSTILE
-    facts["story"][-1]["features"] = HOSTILE
-    facts["details"][facts["trials"][-1]["id"]]["explanation"] = HOSTILE
-    facts["notes"] = [{"title": HOSTILE, "text": HOSTILE, "sources": [HOSTILE], "status": "measured"}]
-    (tmp_path / "page.html").write_text(as_html([facts, {**facts, "run": "other"}]))
+def opened(browser: Any, page: str, tmp_path: Path, wide: int = 1440) -> None:
+    """Open a page from disk in a window of that width, as a phone would have it where that is narrow."""
+    (tmp_path / "page.html").write_text(page)
+    metrics = {"width": wide, "height": 900, "deviceScaleFactor": 1, "mobile": wide < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get((tmp_path / "page.html").as_uri())
-    points = "return document.querySelectorAll('#graph .point').length"
-    until(lambda: browser.execute_script(points) == len(facts["trials"]))
+
+
+_MARKS = """
+return [...document.querySelectorAll("#chart .mark")].map(path => (path.getAttribute("d").match(/M/g) ?? []).length)
+"""
+"""How many trials are drawn, by their kind."""
+
+
+def many(facts: dict[str, Any], count: int) -> dict[str, Any]:
+    """The same run with so many trials, each with a source and an evidence of its own."""
+    shown = [row for row in facts["trials"] if row["parents"]]
+    added = {}
+    for number in range(len(facts["trials"]), count):
+        like = shown[number % len(shown)]
+        id = f"{number + 1:05}"
+        times = {"us": like["us"] and like["us"] * (1 + number % 97 / 50), "at": (like["at"] or 0) + number}
+        idea = f"{like['idea']}: {number * 7919 % 10007} instead of {number * 104729 % 10009}"
+        added[id] = like | times | {"id": id, "parents": [shown[number % 2]["id"], shown[0]["id"]], "idea": idea}
+    details = {id: facts["details"][shown[0]["id"]] | {"diff": f"-{id}\n+{row['idea']}\n"} for id, row in added.items()}
+    return facts | {"trials": [*facts["trials"], *added.values()], "details": {**facts["details"], **details}}
+
+
+def test_a_page_is_small_whatever_the_run(run: Lineage) -> None:
+    facts = run_facts(run)
+    assert len(as_html([many(facts, 20)]).encode()) < 150_000
+    assert len(as_html([many(facts, 5000)]).encode()) < 4_000_000
+
+
+@pytest.mark.slow
+def test_a_click_on_the_chart_shows_the_trial_and_pointing_at_it_where_it_came_from(
+    run: Lineage, browser: Any, tmp_path: Path
+) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
 
-    middle = (
-        "document.getElementById('graph').scrollIntoView(); const now = document.querySelectorAll('#graph .point')[0]"
-        ".getBoundingClientRect(); return [now.x + now.width / 2, now.y + now.height / 2]"
+    facts = run_facts(run)
+    last = facts["trials"][-1]
+    last["idea"] = HOSTILE
+    last["why"] = HOSTILE
+    facts["story"][-1]["features"] = HOSTILE
+    facts["details"][last["id"]]["explanation"] = HOSTILE
+    facts["notes"] = [{"title": HOSTILE, "text": HOSTILE, "sources": [HOSTILE], "status": "measured"}]
+    opened(browser, as_html([facts, {**facts, "run": "other"}]), tmp_path)
+    assert sum(browser.execute_script(_MARKS)) == len(facts["trials"])
+    chart = browser.find_element("id", "chart")
+    place = browser.execute_script(
+        "arguments[0].scrollIntoView({ block: 'center' }); const box = arguments[0].getBoundingClientRect();"
+        "return [POINTS.at(-1)[0] + box.x, POINTS.at(-1)[1] + box.y]",
+        chart,
     )
-
-    def clicked() -> str | None:
-        """What is shown after another click on the first point."""
-        mouse = ActionChains(browser)
-        mouse.w3c_actions.pointer_action.move_to_location(*map(round, browser.execute_script(middle)))
-        mouse.pause(0.2).click().perform()
-        title: str | None = browser.execute_script("return document.querySelector('#trial h3')?.textContent")
-        return title
-
-    shown = until(clicked)
-    assert shown.startswith(facts["trials"][0]["id"])
-    browser.execute_script(f"show(0, {facts['trials'][-1]['id']!r})")
-    until(lambda: HOSTILE in browser.execute_script("return document.getElementById('trial').textContent"))
-    evidence = facts["details"][facts["trials"][-1]["id"]]["evidence"].split()[:2]
-    text = until(lambda: browser.execute_script("return document.getElementById('trial').textContent"))
-    assert all(word in text for word in evidence)
-    browser.execute_script("document.getElementById('all').open = true")
-    rows = "return document.querySelectorAll('#trials tbody tr').length"
-    assert until(lambda: browser.execute_script(rows)) == len(facts["trials"])
+    mouse = ActionChains(browser)
+    mouse.w3c_actions.pointer_action.move_to_location(*map(round, place))
+    mouse.perform()
+    tip = browser.find_element("id", "tip")
+    assert tip.text.startswith(last["id"])
+    assert len(browser.find_elements("css selector", "#hover path")) == len(last["parents"])
+    ActionChains(browser).click().perform()
+    text = until(lambda: browser.find_element("id", "trial").text)
+    assert text.startswith(last["id"])
+    assert HOSTILE in text
+    evidence = facts["details"][last["id"]]["evidence"]
+    assert evidence["head"][0] in text
+    assert all(row["case"] in text for row in evidence["tables"][0])
+    away = ActionChains(browser)
+    away.w3c_actions.pointer_action.move_to_location(1, 1)
+    away.perform()
+    chart.send_keys(Keys.ARROW_RIGHT, Keys.ENTER)
+    assert until(lambda: browser.find_element("css selector", "#trial h3").text.startswith(facts["trials"][0]["id"]))
     assert "other" in browser.execute_script("return document.getElementById('compared').textContent")
     assert "mine" not in browser.title
     assert not fetched(browser)
@@ -321,37 +380,70 @@ def test_a_click_on_the_graph_shows_the_trial(run: Lineage, browser: Any, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_long_run_is_drawn_and_has_all_lines_where_few_trials_are_in_view(
+def test_a_long_run_is_drawn_with_as_few_elements_as_a_short_one(run: Lineage, browser: Any, tmp_path: Path) -> None:
+    facts = run_facts(run)
+    elements = "return document.querySelectorAll('*').length"
+    opened(browser, as_html([many(facts, 50)]), tmp_path)
+    few = browser.execute_script(elements)
+    opened(browser, as_html([many(facts, 5000)]), tmp_path)
+    assert sum(browser.execute_script(_MARKS)) == 5000
+    assert browser.execute_script(elements) < few + 10
+    browser.execute_script("document.getElementById('all').open = true")
+    rows = "return document.querySelectorAll('#trials tbody tr').length"
+    until(lambda: browser.execute_script(rows) == 5000)
+    assert not errors(browser)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_has_room_for_all_of_it(run: Lineage, browser: Any, tmp_path: Path, scheme: str) -> None:
+    seen = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", seen)
+    facts = run_facts(run)
+    facts["trials"][-1]["idea"] = HOSTILE + "x" * 200
+    opened(browser, as_html([facts, facts]), tmp_path, wide=390)
+    browser.execute_script("for (const one of document.querySelectorAll('details')) one.open = true; listing()")
+    browser.execute_async_script("show(0, RUNS[0].winner).then(arguments[0])")
+    wide = "return document.documentElement.scrollWidth"
+    assert browser.execute_script(wide) == 390
+    cells = "return [...document.querySelectorAll('td')].filter(one => one.getBoundingClientRect().right > 390).length"
+    assert browser.execute_script(cells) == 0
+    paper = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", paper))) < 200) == (scheme == "dark")
+    assert not errors(browser)
+
+
+@pytest.mark.slow
+def test_the_axis_counts_trials_minutes_or_dollars_where_there_are_any(
     run: Lineage, browser: Any, tmp_path: Path
 ) -> None:
     facts = run_facts(run)
-    one = facts["trials"][-1] | {"lane": 1, "parents": [facts["trials"][0]["id"]]}
-    facts["trials"] += [one | {"id": f"{number:05d}"} for number in range(1000, 2000)]
-    (tmp_path / "page.html").write_text(as_html([facts]))
-    browser.get((tmp_path / "page.html").as_uri())
-    lines = "return document.getElementById('graph').data[0].x.length / 3"
-    assert browser.execute_script(lines) < len(facts["trials"]) - 1000
-    for edge in (900, 950):
-        zoomed = f"Plotly.relayout('graph', {{'xaxis.range': [{edge}, {edge + 50}]}}).then(arguments[0])"
-        browser.execute_async_script(zoomed)
-        assert until(lambda: browser.execute_script(lines) == 51)
-    drawn = (
-        "return [document.querySelectorAll('#graph canvas').length > 0, document.querySelectorAll('.no-webgl').length]"
-    )
-    assert browser.execute_script(drawn) == [True, 0]
-    assert not fetched(browser)
+    facts["trials"] = [row | {"at": 1_700_000_000 + 60 * index} for index, row in enumerate(facts["trials"])]
+    free = facts | {"spent": facts["spent"] | {"usd": 0.0}}
+    seen = "return [...document.querySelectorAll('[data-axis]')].filter(one => !one.hidden).map(one => one.textContent)"
+    opened(browser, as_html([free]), tmp_path)
+    assert browser.execute_script(seen) == ["trials", "minutes"]
+    assert "US dollars" not in browser.find_element("id", "figures").text
+    paid = facts | {"spent": facts["spent"] | {"usd": 1.5}}
+    opened(browser, as_html([paid]), tmp_path)
+    assert browser.execute_script(seen) == ["trials", "minutes", "dollars"]
+    assert "$1.50" in browser.find_element("id", "figures").text
+    places = "return POINTS.map(([x]) => x)"
+    evenly = browser.execute_script(places)
+    browser.find_element("css selector", "[data-axis=minutes]").click()
+    assert browser.execute_script(places) == pytest.approx(evenly)
+    browser.find_element("css selector", "[data-axis=usd]").click()
+    assert browser.execute_script(places) != pytest.approx(evenly)
 
 
 _SHOWN = """
 const all = (selector, of) => [...document.querySelectorAll(selector)].map(of);
-const words = id => all(`#${id} tbody tr`, row => [...row.cells].map(cell => cell.textContent));
+const words = id => all(`#${id} tbody tr`, row => [...row.cells].map(cell => [cell.dataset.name, cell.textContent]));
 document.getElementById("all").open = true;
 listing();
 return {
   headline: document.getElementById("headline").textContent,
-  cards: all(".card", card => [card.lastChild.textContent, card.firstChild.textContent]),
-  best: [...document.getElementById("progress").data.at(-1).y],
-  points: [...document.getElementById("graph").data.at(-1).customdata],
+  cards: all(".card", card => [card.children[1].textContent, card.firstChild.textContent]),
   trials: words("trials"), cases: words("cases"), story: all("#story > li > .link", one => one.textContent),
 };"""
 """What a person reads on a page."""
@@ -359,44 +451,40 @@ return {
 
 @pytest.mark.slow
 def test_every_figure_on_the_page_is_what_the_lineage_says(run: Lineage, browser: Any, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(as_html([run_facts(run)]))
-    browser.get((tmp_path / "page.html").as_uri())
+    opened(browser, as_html([run_facts(run)]), tmp_path)
     page, known = browser.execute_script(_SHOWN), run.population()
     best, tried = known.best, [trial for trial in known.trials if trial.origin is not Origin.SEED]
     assert best is not None
     assert best.evaluation is not None
-    accepted = sum(trial.score_us is not None for trial in tried)
-    steps = [one.id for one in known.best_so_far if one]
     dates = [run.store.commit_facts(run.commit_of(trial.id))[1] for trial in known.trials]
-    assert dict(page["cards"]) == {
-        f"experiments + {len(known.trials) - len(tried)} seeds": str(len(tried)),
-        "of them accepted": f"{100 * accepted / len(tried):.0f} %",
-        "improvements": str(len({name for name in steps if name in {trial.id for trial in tried}})),
-        "model calls": str(run.spent().calls),
-        "US dollars": f"{run.spent().usd:.2f}",
-        "minutes": f"{(max(dates) - min(dates)) / 60:.1f}".removesuffix(".0"),
-    }
+    cards = dict(page["cards"])
+    assert cards["the winner's score"] == f"{best.score_us:.4g} µs"
+    assert cards["experiments"] == str(len(tried))
+    assert cards["minutes"] == f"{(max(dates) - min(dates)) / 60:.1f}".removesuffix(".0")
     assert page["headline"].startswith((f"winner {best.id}: ", f"{best.id} and "))
-    assert page["best"] == [one.score_us for one in known.best_so_far if one]
-    assert page["points"] == [trial.id for trial in known.trials]
     assert page["story"][-1] == best.id
-    assert [row[0] for row in page["trials"]] == page["points"]
-    for row, trial in zip(page["trials"], known.trials, strict=True):
-        assert row[1] == trial.verdict
-        assert row[2] == (f"{trial.score_us:.4g}" if trial.score_us else "")
+    rows = [dict(row) for row in page["trials"]]
+    assert [row["trial"] for row in rows] == [trial.id for trial in known.trials]
+    for row, trial in zip(rows, known.trials, strict=True):
+        assert row["verdict"] == trial.verdict
+        assert row["µs"] == (f"{trial.score_us:.4g}" if trial.score_us else "")
         base = base_of(trial, known.by_id)
         gain = speedup(trial, base) if base else None
-        assert row[3] == (f"{gain.gain_percent:+.4g} %" if gain else "")
-        assert row[5] == (trial.parents[0] if trial.parents else "")
-    assert [row[:2] for row in page["cases"]] == [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
+        assert row["over its base"] == (f"{gain.gain_percent:+.4g} %" if gain else "")
+        assert row["base"] == (trial.parents[0] if trial.parents else "")
+    cells = [[one.case, f"{one.us:.4g}"] for one in best.evaluation.timings]
+    assert [[cell for _, cell in row[:2]] for row in page["cases"]] == cells
 
 
 @pytest.mark.slow
-def test_the_live_page_draws_what_comes(dry: Path, served: str, browser: Any) -> None:
+def test_the_live_page_draws_what_comes_and_says_how_far_the_run_is(dry: Path, served: str, browser: Any) -> None:
     browser.get(served)
     many = "return RUNS[0].trials.length"
     before = browser.execute_script(many)
+    assert until(lambda: browser.find_element("id", "live").text).startswith("6 of 6 experiments · newest verdict ")
     go_on(dry)
-    until(lambda: browser.execute_script(many) > before)
+    until(lambda: browser.execute_script(many) >= before + 4)
+    until(lambda: browser.find_element("id", "live").text.startswith("4 of 4 experiments"))
+    assert browser.execute_script("return document.querySelector('progress').value") == 1
     assert all(url.startswith(served) for url in fetched(browser))
     assert not [error for error in errors(browser) if "favicon" not in error]

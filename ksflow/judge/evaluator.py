@@ -278,7 +278,8 @@ class LocalJudge(Evaluator):
             return self._verdict(verdict, answer["reason"], evidence)
         timings = _timings(answer)
         score = problem.aggregate(timing.us for timing in timings)
-        evidence = replace(evidence, roofline=roofline(problem, self._rated(), timings))
+        chip = evidence.device or self.target.chip
+        evidence = replace(evidence, device=chip, roofline=roofline(problem, self._rated(), timings))
         return self._verdict(verdict, "", evidence, timings, round(score, 3))
 
     def _verdict(

@@ -332,6 +332,14 @@ class Lineage:
 
     @property
     @_locked
+    def began(self) -> tuple[int, str]:
+        """When the newest session was opened, in seconds since 1970, and the highest id that was used by then; 0 and
+        nothing where there was none, or where that is not on record."""
+        head = self.store.ref(f"{self._side}sessions")
+        return (self.store.commit_facts(head)[1], self.store.trailer(head, "After")) if head else (0, "")
+
+    @property
+    @_locked
     def identity(self) -> str:
         """Sixteen letters and digits that no other run has: of the commit of its first session. LineageError."""
         head = self.store.ref(f"{self._side}sessions")
@@ -417,7 +425,9 @@ class Lineage:
         self.initial_notes = schema.load("notes", data, tuple) if data else initial_notes
         self._session, self._steps = session, 0
         files = {"session.yaml": redact(settings).encode(), **({"handbook.json": data} if data else {})}
-        self._append("sessions", files, message(f"session {session}", "", {"Session": str(session)}))
+        names = (ref.removeprefix(self._heads) for ref in self.store.refs(self._heads))
+        trailers = {"Session": str(session), "After": max(filter(str.isdigit, names), default="")}
+        self._append("sessions", files, message(f"session {session}", "", trailers))
         self.claims.release("sessions")
         return self._turns
 

@@ -316,6 +316,7 @@ class Evidence(EvidenceRecord):
     """What came of running it in an emulator, without a GPU."""
 
     device: str = ""
+    """The chip's name."""
     clocks: Clocks | None = None
     transfer: Json = field(default_factory=dict)
     """On a GPU: how inputs and outputs get there, and what a call of the null kernel takes."""

@@ -3,10 +3,10 @@
 import json
 import statistics
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from ksflow.errors import counted
 from ksflow.hardware import compiler_report, roofline
@@ -37,34 +37,59 @@ _STATE = (
 )
 """What is read of a device's state: key, name, unit."""
 _LONG = 2000
+_NOWHERE = RooflineCase(case="")
 _TEXT = ("case", "kernel", "variant", "matrix instructions")
 """Columns of text, which may be folded."""
 _DISPENSABLE = ("samples", "CPU µs", "p10 to p90", "compiler", "instructions", "roofline µs", "TFLOP/s", "GB/s")
 """Columns that a narrow window does without, the first of them first."""
 
 
-def show(
-    console: Console, evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True
-) -> None:
-    """Print all of it, or without `details` what the verdict rests on, and nothing of how the judge went about it.
+@dataclass(frozen=True)
+class Told:
+    """All that is said of a verdict, in this order."""
+
+    head: list[str]
+    """What was found."""
+    tables: list[list[dict[str, str]]]
+    """A row for each timed case, and one for each compiled kernel."""
+    lines: list[str]
+    """Against whom, how wrong, on what."""
+    texts: dict[str, str]
+    """What compiler and kernel printed."""
+    others: list[str]
+    """Parts of the evidence that have no place of their own."""
+
+
+def told(evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True) -> Told:
+    """All of it, or without `details` what the verdict rests on, and nothing of how the judge went about it.
 
     names: what to call the trials it was timed beside.
     """
-    console.print("\n".join(_head(evaluation)), markup=False, soft_wrap=True)
-    if evaluation.timings:
-        console.print(_table(console, evaluation))
-    if compiled := evaluation.evidence.compiler:
-        console.print(_grid(console, [compiler_report.cells(row) for row in compiled]))
+    evidence = evaluation.evidence
+    tables = [_timed(evaluation), [compiler_report.cells(row) for row in evidence.compiler]]
     checks = _checks(evaluation) if details else _checked(evaluation)
-    rows = [*_ratios(evaluation, names or {}), *checks, *_device(evaluation), *_circumstances(evaluation, details)]
-    console.print("\n".join(rows), markup=False, soft_wrap=True)
-    for name, text in (("error", evaluation.evidence.error.strip()), ("log", evaluation.evidence.log.strip())):
-        if text:
-            console.print(f"{name}\n{_indented(text[-_LONG:])}", markup=False, soft_wrap=True)
-    found = plain(evaluation.evidence) if details else {}
-    for name in (*_OTHERS, *evaluation.evidence.more):
-        if name in found:
-            console.print(f"{name}: {_words(found[name])}", markup=False, soft_wrap=True)
+    found = plain(evidence) if details else {}
+    texts = {"error": evidence.error.strip(), "log": evidence.log.strip()}
+    return Told(
+        _head(evaluation),
+        [rows for rows in tables if rows],
+        [*_ratios(evaluation, names or {}), *checks, *_device(evaluation), *_circumstances(evaluation, details)],
+        {name: text[-_LONG:] for name, text in texts.items() if text},
+        [f"{name}: {_words(found[name])}" for name in (*_OTHERS, *evidence.more) if name in found],
+    )
+
+
+def show(
+    console: Console, evaluation: Evaluation, names: Mapping[str, str] | None = None, details: bool = True
+) -> None:
+    """Print what is `told`."""
+    found = told(evaluation, names, details)
+    console.print("\n".join(found.head), markup=False, soft_wrap=True)
+    for rows in found.tables:
+        console.print(grid(console, rows, _TEXT, _TEXT, _DISPENSABLE))
+    texts = [f"{name}\n{_indented(text)}" for name, text in found.texts.items()]
+    for text in ("\n".join(found.lines), *texts, *found.others):
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def spread_us(timing: Timing) -> tuple[float, float]:
@@ -90,19 +115,14 @@ def _head(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _table(console: Console, evaluation: Evaluation) -> Table:
+def _timed(evaluation: Evaluation) -> list[dict[str, str]]:
     """A row per timed case."""
     timed = {row.case: row for row in evaluation.evidence.timed}
     near = {row.case: row for row in evaluation.evidence.roofline}
-    rows = []
-    for timing in evaluation.timings:
-        case = timing.case
-        rows.append(_row(timing, timed.get(case, TimedCase(case=case)), near.get(case, RooflineCase(case=case))))
-    return _grid(console, rows)
-
-
-def _grid(console: Console, rows: list[dict[str, str]]) -> Table:
-    return grid(console, rows, _TEXT, _TEXT, _DISPENSABLE)
+    return [
+        _row(timing, timed.get(timing.case, TimedCase(case=timing.case)), near.get(timing.case, _NOWHERE))
+        for timing in evaluation.timings
+    ]
 
 
 def _row(timing: Timing, found: TimedCase, near: RooflineCase) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """A run, or several, as one page that opens from disk without a network: what was tried, what won, what to believe.
 
-`facts` reads a lineage into plain data, `lanes` lays the graph out, `render` writes the page, `markdown` a summary for
-a pull request, `picture` has a browser draw the first screen. Nothing here decides or ranks anything: every figure is
-the lineage's. Texts that models wrote are data in the page, never markup or script.
+`facts` reads a lineage into plain data, `details` what a click on a trial shows, `render` writes the page, whose own
+script draws it, `markdown` writes a summary for a pull request, `picture` has a browser draw the first screen. Nothing
+here decides or ranks anything: every figure is the lineage's. Texts that models wrote are data in the page, never
+markup or script.
 """
 
 from ksflow.report.page.facts import RunFacts, run_facts

@@ -1,40 +1,27 @@
 """Everything that a page says of one run, as plain data that JSON can hold."""
 
-import difflib
-import io
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
-from rich.console import Console
+import yaml
 
+from ksflow.errors import counted
+from ksflow.hardware import roofline
 from ksflow.lineage import Lineage
+from ksflow.loop.schedule import Schedule
 from ksflow.notes import calibration
-from ksflow.records import (
-    Evaluation,
-    Explanation,
-    Json,
-    Origin,
-    Population,
-    Problem,
-    Trial,
-    base_of,
-    plain,
-    speedup,
-)
-from ksflow.report import evidence, explanation, spending
-from ksflow.report.headline import Headline, called, headline, known_baselines
-from ksflow.report.page.lanes import lanes
+from ksflow.records import Evaluation, Explanation, Json, Origin, Population, Problem, Trial, base_of, plain, speedup
+from ksflow.report import explanation
+from ksflow.report.headline import Headline, beside, called, headline, known_baselines
+from ksflow.report.page.details import trial_details
 from ksflow.report.words import recorded
 
-_WIDTH = 110
-"""Columns of the evidence as text."""
-_CONTEXT = 3
-"""Lines around a change, as difflib has them."""
+_BUDGETS = ("evaluations", "minutes", "usd")
+"""Of a call, those whose use the page of a run that goes on can tell."""
+_PYTORCH = "PyTorch"
 _Source = tuple[str, str, Explanation | None]
 """What the details of a trial are made of: its commit, its base's, its explanation."""
-_PLACE = re.compile(r"([-+])(\d+)")
 
 
 def run_facts(lineage: Lineage, problem: Problem | None = None) -> Json:
@@ -60,7 +47,7 @@ class RunFacts:
         population = lineage.known
         baselines = known_baselines(population, self._problem.seeds if self._problem else ())
         best, claimed = population.best, headline(population, baselines)
-        spent = lineage.spent()
+        spent, settings = lineage.spent(), _settings(lineage)
         dates = lineage.judged_at(trial.id for trial in everything)
         explained = {one.id: found for one in everything if (found := lineage.explanation(one.id))}
         return {
@@ -71,22 +58,19 @@ class RunFacts:
             "winner": best.id if best else "",
             "winner_commit": lineage.commit_of(best.id) if best else "",
             "repository": str(lineage.store.path),
-            "trust": _trust(best),
+            "trust": _trust(best, dates, settings),
+            "session": _session(*lineage.began, everything, dates, settings),
             "trials": _trials(everything, population, dates, claimed),
             "details": self._all_details(everything, explained) if details else {},
             "baselines": {one.id: called(one) for one in baselines},
+            "over": _over(claimed, baselines),
             "cases": _cases(baselines, claimed),
             "story": [
                 step | {"features": explanation.present(explained[step["id"]]) if step["id"] in explained else ""}
-                for step in _story(best, population)
+                for step in _story(claimed)
             ],
             "explanation": explanation.lines(explained[best.id], known=True) if best and best.id in explained else [],
-            "predictions": _predictions(population),
             "calibration": [asdict(row) for row in calibration.calibrations(population)],
-            "improvements": [
-                {"id": row.trial.id, "gain_percent": row.gain_percent, "trials": row.trials, "usd": row.cost.usd}
-                for row in spending.improvements(population)
-            ],
             "notes": [
                 {"title": note.title, "text": note.text, "sources": list(note.sources), "status": note.status.value}
                 for note in lineage.notes()
@@ -108,7 +92,7 @@ class RunFacts:
             base, text = by_id.get((*trial.parents, "")[0]), explained.get(trial.id)
             source = self._lineage.commit_of(trial.id), self._lineage.commit_of(base.id) if base else "", text
             known = self._details.get(trial.id)
-            found[trial.id] = known if known and known[0] == source else (source, _details(trial, base, text))
+            found[trial.id] = known if known and known[0] == source else (source, trial_details(trial, base, text))
         self._details = found
         return {name: details for name, (_, details) in found.items()}
 
@@ -116,38 +100,30 @@ class RunFacts:
 def _trials(
     everything: Iterable[Trial], population: Population, dates: Mapping[str, int], claimed: Headline | None
 ) -> list[Json]:
-    """A row for each trial in the order of ids, with its place in the graph and the best so far. Times are on one scale
-    (`Headline.scale`)."""
-    ordered = sorted(everything, key=lambda trial: trial.id)
-    place = {trial.id: at for at, trial in enumerate(ordered)}
-    bases = [place.get(trial.parents[0]) if trial.parents else None for trial in ordered]
+    """A row for each trial in the order of ids, with the best so far. Times are on one scale (`Headline.scale`)."""
     best_after = {t.id: found for t, found in zip(population.trials, population.best_so_far, strict=True)}
     rows: list[Json] = []
     best: Trial | None = None
     usd = 0.0
-    trunk = {place[one.id] for one in _ancestors(population.best, population)}
-    for trial, lane in zip(ordered, lanes(bases, trunk), strict=True):
+    for trial in sorted(everything, key=lambda trial: trial.id):
         best = best_after.get(trial.id, best)
         usd += trial.cost.usd
         found = trial.evaluation
-        gain = _gain(trial, population)
         rows.append(
             {
                 "id": trial.id,
                 "origin": trial.origin.value,
                 "parents": list(trial.parents),
-                "lane": lane,
                 "verdict": recorded(trial),
                 "stale": trial.stale,
                 "unranked": found.unranked if found else "",
                 "why": trial.failure or (found.reason if found else ""),
                 "us": _us(trial, claimed),
-                "ratio": claimed.ratio(trial) if claimed else "",
                 "best": best.id if best else "",
                 "best_us": _us(best, claimed) if best else None,
                 "idea": trial.experiment.description if trial.experiment else trial.name,
                 "predicted": list(trial.experiment.gain_percent) if trial.experiment else None,
-                "gain": gain,
+                "gain": _gain(trial, population),
                 "usd": usd,
                 "at": dates.get(trial.id),
                 "by": trial.by,
@@ -166,46 +142,6 @@ def _gain(trial: Trial, population: Population) -> float | None:
     base = base_of(trial, population.by_id)
     found = speedup(trial, base) if base else None
     return round(found.gain_percent, 2) if found else None
-
-
-def _details(trial: Trial, base: Trial | None, explained: Explanation | None) -> Json:
-    """What a click on a trial shows."""
-    before = base.kernel.files if base and base.kernel else {}
-    after = trial.kernel.files if trial.kernel else {}
-    return {
-        "evidence": _evidence(trial.evaluation) if trial.evaluation else "",
-        "explanation": "\n".join(explanation.lines(explained)) if explained else "",
-        "rubric": trial.experiment.rubric if trial.experiment else "",
-        "diff": "".join(_changes(before, after)) if after and before else "",
-        "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),
-    }
-
-
-def _evidence(found: Evaluation) -> str:
-    """As the terminal shows it, without colours."""
-    text = io.StringIO()
-    plain_text: Mapping[str, Any] = {"markup": False, "highlight": False, "emoji": False, "color_system": None}
-    evidence.show(Console(file=text, width=_WIDTH, height=_WIDTH, _environ={}, **plain_text), found)
-    return text.getvalue()
-
-
-def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
-    for name in sorted({*before, *after}):
-        old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
-        if old != new:
-            yield from _diff(old, new, f"base/{name}", name)
-
-
-def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
-    """As `difflib.unified_diff` has it; what is the same at both ends is not searched, most of a kernel as a rule."""
-    same = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    start = max(same - _CONTEXT, 0)
-    rest = zip(reversed(old[same:]), reversed(new[same:]), strict=False)
-    tail = next((at for at, (a, b) in enumerate(rest) if a != b), min(len(old), len(new)) - same)
-    cut = max(tail - _CONTEXT, 0)
-    lines = difflib.unified_diff(old[start : len(old) - cut], new[start : len(new) - cut], old_name, new_name)
-    for line in lines:
-        yield _PLACE.sub(lambda found: f"{found[1]}{int(found[2]) + start}", line) if line.startswith("@@") else line
 
 
 def _cases(baselines: tuple[Trial, ...], claimed: Headline | None) -> list[Json]:
@@ -230,18 +166,33 @@ def _cases(baselines: tuple[Trial, ...], claimed: Headline | None) -> list[Json]
     ]
 
 
-def _story(best: Trial | None, population: Population) -> list[Json]:
-    """The winner's ancestors from the first, each with what else was tried on its base and did not get there."""
-    chain = _ancestors(best, population)[::-1]
-    steps = []
-    for base, trial in zip([None, *chain], chain, strict=False):
-        beside = [
-            one
-            for one in population.trials
-            if base and one is not trial and base_of(one, population.by_id) is base and one.origin is not Origin.SEED
-        ]
-        steps.append({"id": trial.id, "beside": [one.id for one in beside]})
-    return steps
+def _story(claimed: Headline | None) -> list[Json]:
+    """The winner's ancestors from the first, each with how far it came and what else was tried on its base."""
+    if claimed is None:
+        return []
+    known = claimed.known
+    chain = _ancestors(claimed.best, known)[::-1]
+    return [
+        {
+            "id": trial.id,
+            "came": [text for text in (_step(trial, base), claimed.ratio(trial)) if text],
+            "beside": [
+                one.id
+                for one in known.trials
+                if base and one is not trial and base_of(one, known.by_id) is base and one.origin is not Origin.SEED
+            ],
+        }
+        for base, trial in zip([None, *chain], chain, strict=False)
+    ]
+
+
+def _step(trial: Trial, base: Trial | None) -> str:
+    """`x1.07 [1.05, 1.09] over 00012`: how far it came beside the kernel that it was made from."""
+    found = speedup(trial, base) if base else None
+    if not (base and found):
+        return ""
+    text = f"x{found.ratio:.3g} [{found.low:.3g}, {found.high:.3g}] over {base.id}"
+    return text if found.paired else f"{text} by their scores, never timed side by side"
 
 
 def _ancestors(trial: Trial | None, population: Population) -> list[Trial]:
@@ -253,24 +204,67 @@ def _ancestors(trial: Trial | None, population: Population) -> list[Trial]:
     return chain
 
 
-def _predictions(population: Population) -> list[Json]:
+def _over(claimed: Headline | None, baselines: Iterable[Trial]) -> list[Json]:
+    """How many times as fast the winner is as what its claim is over, and as PyTorch where it was timed beside that."""
+    if claimed is None or claimed.over is claimed.best:
+        return []
+    pairs = [(claimed.over, claimed.row)] if claimed.over else []
+    others = [one for one in baselines if called(one) == _PYTORCH and one is not claimed.over]
+    pairs += [(one, beside(claimed.best, one)) for one in others]
     return [
-        {"id": one.trial, "by": one.by, "range": list(one.experiment.gain_percent), "gain": one.gain_percent}
-        for one in calibration.predictions(population)
+        {"name": called(one), "speedup": row.speedup, "low": row.low, "high": row.high, "ranked": row.ranked}
+        for one, row in pairs
+        if row
     ]
 
 
-def _trust(best: Trial | None) -> Json:
+def _settings(lineage: Lineage) -> Json:
+    """What the newest session was made with; nothing where that cannot be read."""
+    try:
+        found = yaml.safe_load(lineage.settings)
+    except yaml.YAMLError:  # where a secret was struck out
+        return {}
+    return (found.get("settings") or {}) if isinstance(found, dict) else {}
+
+
+def _session(began: int, after: str, trials: Iterable[Trial], dates: Mapping[str, int], settings: Json) -> Json:
+    """What the newest call of the run may use, and what its experiments have used: those whose ids come `after`."""
+    loop = settings.get("loop") or {}
+    given = {name: loop[name] for name in _BUDGETS if isinstance(loop.get(name, ""), int | float | None)}
+    judged = [trial for trial in trials if trial.evaluation or trial.failure]
+    after = after or max((trial.id for trial in judged if dates[trial.id] < began), default="")
+    mine = [trial for trial in judged if trial.origin is not Origin.SEED and trial.id > after]
+    first = min((dates[trial.id] for trial in mine), default=began)
+    seeds = (dates[trial.id] for trial in judged if trial.origin is Origin.SEED and began <= dates[trial.id] <= first)
+    return {
+        "began": began,
+        "searching": max(seeds, default=began),
+        "caps": {name: most for name, most in Schedule(**given).caps.items() if name in _BUDGETS},
+        "used": {"evaluations": len(mine), "usd": sum(trial.cost.usd for trial in mine)},
+    }
+
+
+def _trust(best: Trial | None, dates: Mapping[str, int], settings: Json) -> Json:
     """What the winner's verdict holds for, and what it rests on."""
     found = best.evaluation if best else None
-    if found is None:
+    if best is None or found is None:
         return {}
     return {
         "judge": found.judge,
         "target": found.target,
+        "machine": _machine(found, settings),
+        "date": time.strftime("%d %B %Y", time.gmtime(dates[best.id])).lstrip("0"),
         "isolation": found.isolation,
         "problem": found.problem,
         "unranked": found.unranked,
         "control": plain(found.claim.control) if found.claim else None,
         "upstream": found.evidence.upstream or None,
+        "roofline": roofline.share(found.evidence.roofline),
     }
+
+
+def _machine(found: Evaluation, settings: Json) -> str:
+    """`AMD EPYC, 2 cores`: as the judge or the run's settings name it, else the target's fingerprint."""
+    chip = found.evidence.device or (settings.get("target") or {}).get("chip") or found.target
+    cores = {*found.evidence.cores.get("judge", ()), found.evidence.cores.get("box")} - {None}
+    return str(chip) if found.evidence.clocks or not cores else f"{chip}, {counted(len(cores), 'core')}"

@@ -12,8 +12,8 @@ def as_markdown(run: Json) -> str:
     lines = [f"## {_plain(run['headline'])}", ""]
     if trust:
         lines += [
-            f"Problem `{run['problem']}`, run `{run['run']}`, commit `{run['winner_commit']}`; judge {trust['judge']} "
-            f"on {trust['target']}, isolation {trust['isolation'] or 'unknown'}.",
+            f"Problem `{run['problem']}`, run `{run['run']}`, commit `{run['winner_commit']}`; judged on "
+            f"{trust['machine']}, {trust['date']} ({trust['judge']}, isolation {trust['isolation'] or 'unknown'}).",
             "",
         ]
     names = run["baselines"]
@@ -28,8 +28,8 @@ def as_markdown(run: Json) -> str:
     lines.append("How it came about:")
     for step in run["story"]:
         row = rows[step["id"]]
-        gain = f", {row['gain']:+.3g} % over its base" if row["gain"] is not None else ""
-        lines.append(f"1. {row['id']} ({_us(row['us'])} µs{gain}): {_plain(row['idea'])}")
+        came = "; ".join(step["came"]) or f"{_us(row['us'])} µs"
+        lines.append(f"1. {row['id']} ({_plain(came)}): {_plain(row['idea'])}")
         if step.get("features"):
             lines.append(f"   Has {_plain(step['features'])}.")
     if run["explanation"]:

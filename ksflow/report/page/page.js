@@ -1,7 +1,7 @@
 "use strict";
 // Texts come from models, compilers and people: they are set as text, never as markup.
 const at = id => document.getElementById(id);
-let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, shown = 0, axis = "trials";
+let RUNS = JSON.parse(at("facts").textContent), DETAILS = null, STAMP = "", shown = 0, axis = "trials";
 
 function make(tag, text, kind) {
   const found = document.createElement(tag);
@@ -11,24 +11,37 @@ function make(tag, text, kind) {
 }
 const figure = value => value == null ? "" : value >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(4));
 const percent = value => value == null ? "" : (value > 0 ? "+" : "") + figure(value) + " %";
+const times = value => "x" + +value.toPrecision(3);
 const kindOf = row => row.verdict === "accept" ? "accept" : /reject|error|contained|failed|malformed/.test(row.verdict) ? "rejected" : "other";
+const counts = row => row.us && !row.stale;
+const dates = run => run.trials.map(row => row.at).filter(Boolean);
+const least = values => values.reduce((a, b) => Math.min(a, b), Infinity), most = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 
 function table(place, heads, rows) {
+  const told = heads.map((_, column) => rows.some(row => row[column] != null && row[column] !== ""));  // the rest says nothing
   place.replaceChildren();
   const head = place.createTHead().insertRow();
-  for (const [name, number] of heads) { const cell = make("th", name, number ? "n" : ""); cell.scope = "col"; head.append(cell); }
+  heads.forEach(([name, number], column) => { if (told[column]) { const cell = make("th", name, number ? "n" : ""); cell.scope = "col"; head.append(cell); } });
   const body = place.createTBody();
   (function fill(from) {  // a part at a time, so that thousands of rows keep nobody waiting
     for (const row of rows.slice(from, from + 100)) {
       const line = body.insertRow();
       row.forEach((value, column) => {
+        if (!told[column]) return;
         const cell = line.insertCell();
+        cell.dataset.name = heads[column][0];
         if (heads[column][1]) cell.className = "n";
         if (value instanceof Node) cell.append(value); else cell.textContent = value ?? "";
       });
     }
     if (from + 100 < rows.length && body.isConnected) setTimeout(fill, 10, from + 100);
   })(0);
+  return place;
+}
+function scrolling(heads, rows) {
+  const found = make("div", undefined, "scroll");
+  found.append(table(make("table"), heads, rows));
+  return found;
 }
 function link(run, id) {
   const found = make("button", id, "link");
@@ -41,76 +54,124 @@ async function unpack() {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return DETAILS = await new Response(stream).json();
 }
-// SVG draws everywhere; thousands of points need WebGL, where the browser has it.
-const WEBGL = (() => { try { return !!document.createElement("canvas").getContext("webgl"); } catch { return false; } })();
-const MANY = 800, points = run => WEBGL && run.trials.length > MANY ? "scattergl" : "scatter";
-const IN_VIEW = 300;  // trials of such a run whose lines are drawn
 
-function colours() {
-  const style = getComputedStyle(document.documentElement), of = name => style.getPropertyValue(name).trim();
-  return { ink: of("--ink"), quiet: of("--quiet"), line: of("--line"), mark: of("--mark"), accept: of("--good"), rejected: of("--bad"), other: of("--quiet") };
-}
-function layout(more) {
-  const c = colours();
-  const line = { gridcolor: c.line, zerolinecolor: c.line, linecolor: c.line };
-  return { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.ink, family: "system-ui, sans-serif" },
-    margin: { l: 68, r: 20, t: 16, b: 52 }, hovermode: "closest", showlegend: false, modebar: { bgcolor: "rgba(0,0,0,0)", color: c.quiet, activecolor: c.mark }, ...more,
-    xaxis: { ...line, ...more.xaxis }, yaxis: { ...line, ...more.yaxis } };
-}
-const BUTTONS = [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]];  // seen while the pointer is there, see page.css
-const plot = (id, traces, more) => Plotly.react(at(id), traces, layout(more), { displaylogo: false, displayModeBar: true, modeBarButtons: BUTTONS, responsive: true });
-const ordinals = run => ({ range: [0, run.trials.length + 1], title: { text: "trials in the order of time, seeds included", standoff: 8 }, zeroline: false });
+// -- the chart: a few paths hold all trials, so that thousands of them cost the browser no more than ten do
 
-const dates = run => run.trials.map(row => row.at).filter(Boolean);
+let POINTS = [], PLACE = new Map(), pointed = -1;
+const RIM = 16;  // where trials without a time are
+
+function draw(parent, tag, attributes, text) {
+  const found = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) found.setAttribute(name, value);
+  if (text !== undefined) found.textContent = text;
+  parent.append(found);
+  return found;
+}
+function steps(low, high, finest) {  // round numbers between the two
+  const rough = Math.max((high - low) / 5, finest), power = 10 ** Math.floor(Math.log10(rough)), step = power * [1, 2, 5, 10].find(n => n * power >= rough * .999);
+  return Array.from({ length: Math.floor(high / step) - Math.ceil(low / step) + 1 }, (_, i) => +((Math.ceil(low / step) + i) * step).toPrecision(10));
+}
+function decades(low, high) {  // the same for a logarithmic scale
+  for (const digits of [[1], [1, 2, 5], [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9]]) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) found.push(...digits.map(digit => +(digit * 10 ** power).toPrecision(3)));
+    const inside = found.filter(value => value >= low && value <= high);
+    if (inside.length > 3) return inside;
+  }
+  return steps(low, high, 0);
+}
 function along(run) {
-  const first = dates(run).reduce((a, b) => Math.min(a, b), Infinity);
-  return { usd: row => row.usd, minutes: row => (row.at ?? first) / 60 - first / 60, trials: (row, index) => index + 1 }[axis];
+  const first = least(dates(run));
+  return { usd: row => row.usd, minutes: row => row.at ? (row.at - first) / 60 : 0, trials: (row, index) => index + 1 }[axis];
 }
-function progress() {
-  const c = colours(), traces = [];
-  RUNS.forEach((run, number) => {
-    const place = along(run);
-    const rows = run.trials.map((row, index) => [place(row, index), row]).filter(([x]) => Number.isFinite(x)).sort((a, b) => a[0] - b[0]);
-    if (number === shown) {
-      const judged = rows.filter(([, row]) => row.us && !row.stale);
-      traces.push({ type: points(run), mode: "markers", x: judged.map(r => r[0]), y: judged.map(r => r[1].us), text: judged.map(r => r[1].id),
-        marker: { color: c.other, size: 5, opacity: .55 }, hovertemplate: "%{text}: %{y:.4g} µs<extra></extra>" });
-    }
-    const steps = rows.filter(([, row]) => row.best_us);
-    traces.push({ type: "scatter", mode: "lines", line: { shape: "hv", width: number === shown ? 3 : 1.5, color: number === shown ? c.mark : c.quiet },
-      x: steps.map(r => r[0]), y: steps.map(r => r[1].best_us), name: run.run, text: steps.map(r => r[1].best), hovertemplate: run.run + ": %{text}, %{y:.4g} µs<extra></extra>" });
+function markOf(row, way) {
+  return counts(row) ? way.has(row.id) ? "turn" : row.origin === "seed" ? "seed" : "dot" : kindOf(row) === "rejected" ? "rejected" : "other";
+}
+const MARK = { turn: "h.01", dot: "h.01", seed: "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0", rejected: "m-3-3l6 6m0-6l-6 6", other: "m0-4v8" };
+
+function chart() {
+  const run = RUNS[shown], place = at("chart"), svg = place.firstElementChild, wide = place.clientWidth, high = wide < 600 ? 320 : 400;
+  const left = 50, right = wide - 14, top = 36, bottom = high - 42;
+  const way = new Set(run.story.map(step => step.id)), shownBest = RUNS.flatMap(one => one.trials.map(row => row.best_us).filter(Boolean));
+  const scores = run.trials.filter(counts).map(row => row.us).sort((a, b) => a - b), known = run.trials.filter(row => counts(row) && (way.has(row.id) || row.id in run.baselines)).map(row => row.us);
+  const low = least([...scores.slice(0, 1), ...shownBest]) / 1.06, slow = most([...known, ...shownBest, ...scores.slice(0, Math.ceil(.9 * scores.length))]) * 1.06;  // the slowest few lie on the upper edge
+  const last = most(RUNS.flatMap(one => one.trials.map(along(one)))), first = axis === "trials" ? 1 : 0;
+  const x = value => left + (right - left) * (value - first) / (last - first || 1), y = us => top + (bottom - 26 - top) * Math.max(0, Math.log(slow / us)) / Math.log(slow / low);
+  const dot = ([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`, where = along(run);
+  POINTS = run.trials.map((row, index) => [x(where(row, index)), counts(row) ? y(row.us) : RIM]);
+  PLACE = new Map(run.trials.map((row, index) => [row.id, index]));
+  point(-1);
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", `0 0 ${wide} ${high}`);
+  svg.setAttribute("height", high);
+  for (const us of scores.length ? decades(low, slow) : []) {
+    draw(svg, "path", { class: "grid", d: `M${left} ${y(us)}H${right}` });
+    draw(svg, "text", { x: left - 6, y: y(us) + 4, "text-anchor": "end" }, figure(us));
+  }
+  for (const value of steps(first, last, axis === "trials" ? 1 : 0).filter(value => value >= first)) draw(svg, "text", { x: x(value), y: bottom + 18, "text-anchor": "middle" }, figure(value) || "0");
+  draw(svg, "text", { x: right, y: bottom + 35, "text-anchor": "end" }, { trials: wide < 600 ? "trials" : "trials in the order of time, seeds included", minutes: "minutes", usd: "US dollars" }[axis]);
+  draw(svg, "text", { x: left - 40, y: bottom + 35 }, "µs, less is better");
+  let taken = [];
+  for (const [id, name] of Object.entries(run.baselines)) {
+    const level = POINTS[PLACE.get(id)]?.[1];
+    if (level === undefined || level === RIM) continue;
+    draw(svg, "path", { class: "base", d: `M${left} ${level}H${right}` });
+    if (taken.every(other => Math.abs(other - level) > 13)) draw(svg, "text", { x: right, y: level - 4, "text-anchor": "end" }, name);
+    taken.push(level);
+  }
+  RUNS.forEach((one, number) => {
+    const place = along(one), best = one.trials.map((row, index) => [place(row, index), row.best_us]).filter(pair => pair[1]).sort((a, b) => a[0] - b[0]);
+    if (best.length) draw(svg, "path", { class: number === shown ? "best" : "rest", d: `M${dot([x(best[0][0]), y(best[0][1])])}` + best.slice(1).map(([at, us]) => `H${x(at).toFixed(1)}V${y(us).toFixed(1)}`).join("") + `H${x(most(best.map(pair => pair[0])))}` });
   });
-  const longest = RUNS.reduce((most, run) => run.trials.length > most.trials.length ? run : most);
-  const across = axis === "trials" ? ordinals(longest) : { title: { text: { minutes: "minutes", usd: "US dollars" }[axis], standoff: 8 }, rangemode: "tozero", range: undefined };
-  plot("progress", traces, { xaxis: across, yaxis: { title: { text: "score, µs (less is better)", standoff: 8 }, type: "log", dtick: "D2", tickformat: ".4~r" } });
+  const marks = { dot: [], other: [], rejected: [], seed: [], turn: [] };
+  run.trials.forEach((row, index) => { const kind = markOf(row, way); marks[kind].push(`M${dot(POINTS[index])}${MARK[kind]}`); });
+  const turns = run.story.map(step => POINTS[PLACE.get(step.id)]);
+  if (turns.length) draw(svg, "path", { class: "way", d: "M" + turns.map(dot).join("L") });
+  for (const [kind, parts] of Object.entries(marks)) draw(svg, "path", { class: `mark ${kind}`, d: parts.join("") });
+  if (turns.length) {
+    const [a, b] = turns.at(-1);
+    draw(svg, "circle", { class: "turn-winner", cx: a, cy: b, r: 8 });
+    draw(svg, "text", { class: "name", x: Math.min(Math.max(a, left + 60), right - 60), y: b + 23, "text-anchor": "middle" }, `${run.winner}  ${figure(run.trials[PLACE.get(run.winner)].us)} µs`);
+  }
+  draw(svg, "g", { id: "hover" });
 }
-function graph() {
-  const run = RUNS[shown], rows = run.trials, c = colours(), place = new Map(rows.map((row, index) => [row.id, index]));
-  const edges = (which, [low, high]) => {
-    const x = [], y = [];
-    for (const [index, row] of rows.entries()) {
-      const from = place.get(row.parents[which]), hidden = high - low > IN_VIEW ? row.lane : index + 1 < low || index + 1 > high;
-      if (from === undefined || (rows.length > MANY && hidden)) continue;
-      x.push(from + 1, index + 1, null); y.push(-rows[from].lane, -row.lane, null);
-    }
-    return { x, y };
-  };
-  const fastest = rows.reduce((least, row) => Math.min(least, row.us || Infinity), Infinity);
-  const size = row => row.us ? 7 + 13 * Math.sqrt(Math.max(0, fastest / row.us)) : 7;
-  const trace = { type: points(run), mode: "markers", x: rows.map((_, i) => i + 1), y: rows.map(r => -r.lane), customdata: rows.map(r => r.id),
-    marker: { size: rows.map(size), color: rows.map(r => r.stale ? c.other : c[kindOf(r)]), opacity: .9,
-      line: { width: rows.map(r => r.id === run.winner ? 3 : 0), color: c.mark } },
-    text: rows.map(r => `${r.id} ${r.verdict}${r.us ? " " + figure(r.us) + " µs" : ""}`), hovertemplate: "%{text}<extra></extra>" };
-  const lines = (which, dash, opacity) => ({ type: "scatter", mode: "lines", ...edges(which, ordinals(run).range), opacity, line: { color: c.quiet, width: 1, dash }, hoverinfo: "skip" });
-  plot("graph", [lines(0, "solid", .45), lines(1, "dot", .22), trace], { xaxis: ordinals(run), yaxis: { visible: false }, dragmode: "pan" });
-  for (const event of ["plotly_click", "plotly_relayout"]) at("graph").removeAllListeners?.(event);
-  at("graph").on("plotly_click", event => { const id = event.points[0]?.customdata; if (id) show(shown, id); });
-  at("long").hidden = rows.length <= MANY;
-  if (rows.length > MANY) at("graph").on("plotly_relayout", () => {
-    const seen = [0, 1].map(which => edges(which, at("graph")._fullLayout.xaxis.range));
-    Plotly.restyle("graph", { x: seen.map(one => one.x), y: seen.map(one => one.y) }, [0, 1]);
+function choices() {  // what the horizontal axis counts
+  for (const button of document.querySelectorAll("[data-axis]")) {
+    button.hidden = button.dataset.axis === "usd" && !RUNS.some(one => one.spent.usd);
+    button.setAttribute("aria-pressed", String(button.dataset.axis === axis));
+  }
+  chart();
+}
+function point(index) {
+  pointed = index;
+  const edges = at("hover"), tip = at("tip"), row = RUNS[shown].trials[index];
+  tip.hidden = !row;
+  if (edges) edges.replaceChildren();
+  if (!row) return;
+  const [x, y] = POINTS[index];
+  row.parents.forEach((parent, which) => {
+    const from = POINTS[PLACE.get(parent)];
+    if (!from) return;
+    draw(edges, "path", { class: which ? "reference" : "base-edge", d: `M${from[0]} ${from[1]}L${x} ${y}` });
+    draw(edges, "circle", { cx: from[0], cy: from[1], r: 5 });
   });
+  draw(edges, "circle", { cx: x, cy: y, r: 7 });
+  const idea = row.idea.length > 140 ? row.idea.slice(0, 139) + "…" : row.idea;
+  tip.replaceChildren(make("b", `${row.id} ${row.verdict}${row.us ? `, ${figure(row.us)} µs` : ""}`), make("span", idea));
+  if (row.gain != null) tip.append(make("span", `${percent(row.gain)} over its base ${row.parents[0]}`, "quiet"));
+  const room = at("chart").clientWidth - tip.offsetWidth - 8;
+  tip.style.left = `${Math.max(4, Math.min(x + 12, room))}px`;
+  tip.style.top = `${y > 200 ? y - tip.offsetHeight - 14 : y + 14}px`;
 }
+function nearest(event) {
+  const box = at("chart").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+  let found = -1, closest = 40 ** 2;
+  POINTS.forEach((place, index) => { const away = (place[0] - x) ** 2 + (place[1] - y) ** 2; if (away <= closest) { closest = away; found = index; } });
+  return found;
+}
+
+// -- a trial
+
 function diffed(text) {
   const found = make("pre");
   for (const line of text.split("\n")) {
@@ -118,6 +179,17 @@ function diffed(text) {
     found.append(make("span", line + "\n", kind));
   }
   return found;
+}
+function evidence(found) {
+  const place = make("div"), named = line => (/^[a-z][\w ]{0,30}: /.test(line) ? [line.slice(0, line.indexOf(": ")), line.slice(line.indexOf(": ") + 2)] : ["", line]);
+  place.append(make("p", found.head.join("; ")));
+  for (const rows of found.tables) {
+    const names = [...new Set(rows.flatMap(Object.keys))], left = ["case", "kernel", "variant", "compiler"];
+    place.append(scrolling(names.map(name => [name, !left.includes(name)]), rows.map(row => names.map(name => row[name]))));
+  }
+  place.append(scrolling([["of"], ["what was found"]], [...found.lines, ...found.others].map(named)));
+  for (const [name, text] of Object.entries(found.texts)) place.append(make("h4", name), make("pre", text));
+  return place;
 }
 async function show(number, id) {
   const run = RUNS[number], row = run.trials.find(one => one.id === id), place = at("trial"), details = (await unpack())[number]?.[id];
@@ -135,16 +207,32 @@ async function show(number, id) {
     if (details.explanation) place.append(make("h4", "what it does"), make("pre", details.explanation));
     if (details.diff) place.append(make("h4", "what changed from its base"), diffed(details.diff));
     if (details.source) place.append(make("h4", "source"), make("pre", details.source));
-    if (details.evidence) place.append(make("h4", "evidence"), make("pre", details.evidence));
+    if (details.evidence) place.append(make("h4", "evidence"), evidence(details.evidence));
   }
   place.hidden = false;
   place.focus({ preventScroll: true });
   place.scrollIntoView({ block: "nearest" });
 }
-function card(name, value) {
+
+// -- the rest of the page
+
+function card(value, name, more) {
   const found = make("div", undefined, "card");
   found.append(make("b", value), make("span", name, "quiet"));
+  if (more) found.append(make("i", more));
   return found;
+}
+function cards(run) {
+  const judged = run.trials.filter(row => row.origin !== "seed"), right = judged.filter(row => row.verdict === "accept").length, when = dates(run);
+  const winner = run.trials.find(row => row.id === run.winner), seeds = run.trials.length - judged.length;
+  return [
+    ...(winner ? [card(`${figure(winner.us)} µs`, "the winner's score")] : []),
+    ...run.over.map(one => card(times(one.speedup), `over ${one.name}`, `${times(one.low)} to ${times(one.high)}${one.ranked ? "" : ", not ranked"}`)),
+    ...(run.trust.roofline ? [card(Math.round(100 * run.trust.roofline) + " %", "of the roofline")] : []),
+    card(figure(judged.length) || "0", "experiments", `${right} accepted, after ${seeds} seed${seeds === 1 ? "" : "s"}`),
+    ...(when.length ? [card(figure(+((most(when) - least(when)) / 60).toFixed(1)) || "0", "minutes")] : []),
+    ...(run.spent.usd ? [card("$" + run.spent.usd.toFixed(2), "US dollars", `${figure(run.spent.calls)} model calls`)] : run.spent.calls ? [card(figure(run.spent.calls), "model calls")] : []),
+  ];
 }
 function listing() {
   const run = RUNS[shown];
@@ -152,52 +240,39 @@ function listing() {
     link(shown, row.id), make("span", row.verdict + (row.stale ? " (stale)" : "") + (row.unranked ? " (unranked)" : ""), kindOf(row)), figure(row.us), percent(row.gain),
     row.predicted ? row.predicted.map(figure).join(" to ") + " %" : "", row.parents[0] ? link(shown, row.parents[0]) : "", row.idea, row.why || row.unranked]));
 }
+function told(run, step) {
+  const row = run.trials[PLACE.get(step.id)], line = make("li"), beside = step.beside.length;
+  line.append(link(shown, step.id), ` ${step.came.join("; ") || (row.us ? figure(row.us) + " µs" : row.verdict)}`, make("p", row.idea));
+  if (step.features) line.append(make("p", "has " + step.features, "quiet"));
+  if (beside) {
+    const more = make("details");
+    more.append(make("summary", `${beside} other${beside === 1 ? " was" : "s were"} tried on its base`));
+    more.addEventListener("toggle", () => more.append(scrolling([["trial"], ["verdict"], ["over its base", 1], ["idea"]], step.beside.map(id => run.trials[PLACE.get(id)]).map(
+      other => [link(shown, other.id), make("span", other.verdict, kindOf(other)), percent(other.gain), other.idea]))), { once: true });
+    line.append(more);
+  }
+  return line;
+}
 function page() {
-  const run = RUNS[shown], trust = run.trust, judged = run.trials.filter(row => row.origin !== "seed");
-  const times = dates(run);
+  const run = RUNS[shown], trust = run.trust;
   at("problem").textContent = `${run.problem} · ${run.run}`;
   at("headline").textContent = run.headline;
-  const words = [trust.judge && `judge ${trust.judge}`, trust.target && `on ${trust.target}`, trust.isolation && `isolation ${trust.isolation}`,
-    trust.control && `the control (the same kernel beside itself) read x${figure(trust.control.speedup)}`, trust.unranked && `unranked: ${trust.unranked}`];
+  const words = [trust.machine, trust.date, run.start, trust.judge && `judge ${trust.judge}`, trust.isolation && `isolation ${trust.isolation}`,
+    trust.control && `the control (the same kernel beside itself) read ${times(trust.control.speedup)}`, trust.unranked && `unranked: ${trust.unranked}`];
   at("trust").textContent = words.filter(Boolean).join(" · ");
-  at("where").textContent = `${run.repository}, commit ${run.winner_commit}`;
-  const right = judged.filter(row => row.verdict === "accept").length;
-  at("figures").replaceChildren(card(`experiments + ${run.trials.length - judged.length} seeds`, figure(judged.length) || "0"), card("of them accepted", judged.length ? Math.round(100 * right / judged.length) + " %" : "–"),
-    card("improvements", String(run.improvements.length)), card("model calls", figure(run.spent.calls) || "0"), card("US dollars", run.spent.usd.toFixed(2)),
-    card("minutes", times.length ? figure(+((times.reduce((a, b) => Math.max(a, b)) - times.reduce((a, b) => Math.min(a, b))) / 60).toFixed(1)) : "–"));
-  progress(); graph();
+  at("where").textContent = `${run.repository}, commit ${run.winner_commit}; machine ${trust.target ?? "unknown"}`;
+  at("figures").replaceChildren(...cards(run));
+  choices();
+  progress();
   if (at("all").open) listing();
-  const story = at("story"); story.replaceChildren();
-  for (const step of run.story) {
-    const row = run.trials.find(one => one.id === step.id), line = make("li");
-    line.append(link(shown, step.id), ` ${row.us ? figure(row.us) + " µs" : row.verdict}${row.gain == null ? "" : `, ${percent(row.gain)} over its base`}: ${row.idea}`);
-    if (step.features) line.append(make("p", "has " + step.features, "quiet"));
-    if (step.beside.length) {
-      const more = make("details"); more.append(make("summary", `${step.beside.length} others were tried on its base`));
-      const list = make("ul");
-      for (const id of step.beside) { const other = run.trials.find(one => one.id === id), item = make("li"); item.append(link(shown, id), ` ${other.verdict}${other.us ? " " + figure(other.us) + " µs" : ""}: ${other.idea}`); list.append(item); }
-      more.append(list); line.append(more);
-    }
-    story.append(line);
-  }
+  at("story").replaceChildren(...run.story.map(step => told(run, step)));
   const names = Object.keys(run.baselines);
   table(at("cases"), [["case"], ["winner µs", 1], ["95 % interval", 1], ...names.map(id => [run.baselines[id] + " µs", 1]), ["roofline µs", 1], ["of the roofline", 1]],
     run.cases.map(row => [row.case, figure(row.us), row.interval_us ? row.interval_us.map(figure).join(" to ") : "", ...names.map(id => figure(row.baselines[id])),
-      figure(row.roofline?.bound_us), row.roofline?.share ? figure(100 * row.roofline.share) + " %" : ""]));
-  const near = run.cases.filter(row => row.roofline?.tflops && row.roofline?.intensity), c = colours();
-  at("roof").hidden = !near.length;
-  if (near.length) plot("roofline", [{ type: "scatter", mode: "markers+text", x: near.map(r => r.roofline.intensity), y: near.map(r => r.roofline.tflops), text: near.map(r => r.case), textposition: "top center", marker: { color: c.mark, size: 9 } },
-    { type: "scatter", mode: "markers", marker: { symbol: "line-ew-open", size: 16, color: c.quiet }, x: near.map(r => r.roofline.intensity), y: near.map(r => r.roofline.tflops / r.roofline.share), hovertemplate: "limit %{y:.4g} TFLOP/s<extra></extra>" }],
-    { xaxis: { type: "log", title: { text: "operations for each byte" } }, yaxis: { type: "log", title: { text: "TFLOP/s" } } });
-  const known = run.predictions.filter(one => one.gain != null);
+      figure(row.roofline?.bound_us), row.roofline?.share ? `${figure(100 * row.roofline.share)} % ${row.roofline.bound ?? ""}` : ""]));
   at("foretold").hidden = !run.calibration.length;
-  if (run.calibration.length) {
-    plot("calibration", [{ type: "scatter", mode: "markers", x: known.map(p => (p.range[0] + p.range[1]) / 2), y: known.map(p => p.gain), text: known.map(p => p.id), customdata: known.map(p => p.id),
-      error_x: { type: "data", array: known.map(p => (p.range[1] - p.range[0]) / 2), color: c.line }, marker: { color: c.mark, size: 7 }, hovertemplate: "%{text}: measured %{y:.3g} %<extra></extra>" }],
-      { xaxis: { title: { text: "predicted gain, %" } }, yaxis: { title: { text: "measured gain, %" } } });
-    table(at("designers"), [["designed by"], ["experiments", 1], ["accepted", 1], ["in range", 1], ["predicted (median)", 1], ["measured (median)", 1]],
-      run.calibration.map(row => [row.by, row.experiments, row.accepted, row.held, percent(row.predicted_percent), percent(row.measured_percent)]));
-  }
+  table(at("designers"), [["designed by"], ["experiments", 1], ["accepted", 1], ["in range", 1], ["predicted (median)", 1], ["measured (median)", 1]],
+    run.calibration.map(row => [row.by, row.experiments, row.accepted, row.held, percent(row.predicted_percent), percent(row.measured_percent)]));
   at("learnt").hidden = !run.notes.length;
   at("notes").replaceChildren(...run.notes.map(note => { const found = make("details"); found.append(make("summary", `${note.title} (${note.status})`), make("p", note.text), make("p", note.sources.join("; "), "quiet")); return found; }));
   at("paid").hidden = !run.costs.length;
@@ -211,25 +286,41 @@ function page() {
 }
 function choose(number) { shown = number; at("runs").value = String(number); at("trial").hidden = true; page(); }
 
+// -- of a run that goes on: how much of its budgets is used, and how long the first of them lasts at this pace
+
+const lasting = s => s < 90 ? `${Math.round(s)} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+function progress() {
+  if (!LIVE) return;
+  const run = RUNS[shown], { began, searching, caps, used } = run.session, now = Date.now() / 1000, newest = most(dates(run)), since = now - newest;
+  const shares = ["evaluations", "usd"].filter(name => caps[name]).map(name => used[name] / caps[name]), share = Math.max(0, ...shares), elapsed = newest - searching;
+  const paced = share > 0 && share < 1 ? elapsed / share - elapsed - since : Infinity, timed = caps.minutes ? began + 60 * caps.minutes - now : Infinity, left = Math.min(paced, timed);
+  const quiet = since > Math.max(300, 5 * elapsed / Math.max(used.evaluations, 1));  // it waits, or it is gone
+  at("live").firstElementChild.value = Math.min(1, Math.max(share, caps.minutes ? (now - began) / 60 / caps.minutes : 0));
+  at("live").lastElementChild.textContent = [caps.evaluations ? `${used.evaluations} of ${caps.evaluations} experiments` : `${used.evaluations} experiments`,
+    share < 1 && !quiet && left > 0 && left < Infinity && `about ${lasting(left)} left`, `newest verdict ${lasting(Math.max(since, 0))} ago`].filter(Boolean).join(" · ");
+}
+async function ask() {
+  try {
+    const answer = await fetch(`facts.json?known=${STAMP}`), found = await answer.json();
+    if (found.stamp !== STAMP) { STAMP = found.stamp; RUNS = found.runs; DETAILS = found.details; page(); } else progress();
+  } catch { at("live").lastElementChild.textContent = "the page's server is gone; this is what it said last"; }
+}
+
 RUNS.forEach((run, number) => { const option = make("option", run.run); option.value = number; at("runs").append(option); });
 at("which").hidden = RUNS.length < 2;
 at("runs").addEventListener("change", () => choose(Number(at("runs").value)));
 at("all").addEventListener("toggle", () => { if (at("all").open) listing(); });
-for (const button of document.querySelectorAll("[data-axis]")) button.addEventListener("click", () => {
-  axis = button.dataset.axis;
-  for (const one of document.querySelectorAll("[data-axis]")) one.setAttribute("aria-pressed", String(one === button));
-  progress();
+for (const button of document.querySelectorAll("[data-axis]")) button.addEventListener("click", () => { axis = button.dataset.axis; choices(); });
+at("chart").addEventListener("pointermove", event => point(nearest(event)));
+at("chart").addEventListener("pointerleave", () => point(-1));
+at("chart").addEventListener("click", event => { const index = nearest(event); if (index >= 0) show(shown, RUNS[shown].trials[index].id); });
+at("chart").addEventListener("keydown", event => {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], rows = RUNS[shown].trials;
+  if (step) { event.preventDefault(); point(pointed < 0 && step < 0 ? rows.length - 1 : (pointed + step + rows.length) % rows.length); }
+  if (event.key === "Enter" && pointed >= 0) show(shown, rows[pointed].id);
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", page);
 addEventListener("beforeprint", listing);
 page();
-if (LIVE) setInterval(async () => {
-  try {
-    const answer = await fetch(`facts.json?known=${RUNS.stamp ?? ""}`);
-    const found = await answer.json();
-    at("live").textContent = "live";
-    if (found.stamp === RUNS.stamp) return;
-    RUNS = found.runs; RUNS.stamp = found.stamp; DETAILS = found.details;
-    page();
-  } catch { at("live").textContent = "the run's server is gone; this is what it said last"; }
-}, 2000);
+let width = innerWidth;
+addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; chart(); } });
+if (LIVE) setInterval(ask, 2000);

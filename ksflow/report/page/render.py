@@ -1,10 +1,9 @@
-"""A page out of facts: one file with its style, its script and plotly's, which fetches nothing when it is opened."""
+"""A page out of facts: one file with its style and its script, which fetches nothing when it is opened."""
 
 import base64
 import gzip
 import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment
@@ -27,7 +26,6 @@ def as_html(runs: Sequence[Json], live: bool = False) -> str:
         packed=_packed(details),
         style=(_HERE / "page.css").read_text(encoding="utf-8"),
         script=(_HERE / "page.js").read_text(encoding="utf-8"),
-        plotly=resources.files("plotly").joinpath("package_data", "plotly.min.js").read_text(encoding="utf-8"),
         live=live,
     )
 

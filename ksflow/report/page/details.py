@@ -1,0 +1,45 @@
+"""What a click on a trial shows: its evidence, what it does, what changed from its base."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+
+from ksflow.records import Explanation, Json, Trial
+from ksflow.report import evidence, explanation
+
+_CONTEXT = 3
+"""Lines around a change, as difflib has them."""
+_PLACE = re.compile(r"([-+])(\d+)")
+
+
+def trial_details(trial: Trial, base: Trial | None, explained: Explanation | None) -> Json:
+    """The details of one trial."""
+    before = base.kernel.files if base and base.kernel else {}
+    after = trial.kernel.files if trial.kernel else {}
+    return {
+        "evidence": asdict(evidence.told(trial.evaluation)) if trial.evaluation else None,
+        "explanation": "\n".join(explanation.lines(explained)) if explained else "",
+        "rubric": trial.experiment.rubric if trial.experiment else "",
+        "diff": "".join(_changes(before, after)) if after and before else "",
+        "source": "" if before else "\n".join(f"{name}\n{body}" for name, body in after.items()),
+    }
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted({*before, *after}):
+        old, new = (files.get(name, "").splitlines(keepends=True) for files in (before, after))
+        if old != new:
+            yield from _diff(old, new, f"base/{name}", name)
+
+
+def _diff(old: list[str], new: list[str], old_name: str, new_name: str) -> Iterator[str]:
+    """As `difflib.unified_diff` has it; what is the same at both ends is not searched, most of a kernel as a rule."""
+    same = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    start = max(same - _CONTEXT, 0)
+    rest = zip(reversed(old[same:]), reversed(new[same:]), strict=False)
+    tail = next((at for at, (a, b) in enumerate(rest) if a != b), min(len(old), len(new)) - same)
+    cut = max(tail - _CONTEXT, 0)
+    lines = difflib.unified_diff(old[start : len(old) - cut], new[start : len(new) - cut], old_name, new_name)
+    for line in lines:
+        yield _PLACE.sub(lambda found: f"{found[1]}{int(found[2]) + start}", line) if line.startswith("@@") else line
